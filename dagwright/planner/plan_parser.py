@@ -142,10 +142,10 @@ def parse_plan(
     referable_ids = replan_context.referable if replan_context is not None else ()
     try:
         checked, repairs = _checked(
-            plan, text, _known(tools, replan_context), accepted=_standing(accepted, replan_context)
+            plan, text, _known(tools, replan_context), accepted=_with_stubs(accepted, replan_context)
         )
         checked, repairs = _with_free_ids(
-            checked, repairs, _known(tools, replan_context), accepted=_standing(accepted, replan_context)
+            checked, repairs, _known(tools, replan_context), accepted=_with_stubs(accepted, replan_context)
         )
     except PlanInvalid as invalid:
         if replan_context is None or not _is_empty(invalid):
@@ -159,9 +159,9 @@ def parse_plan(
     inline_cards = [] if inline_agents else _inline_agents_of(checked)
     if problems := [*cut, *problems_of(checked, referable_ids=referable_ids), *inline_cards]:
         raise PlanInvalid(problems)
-    read = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
-    reject_oversized(read)
-    return read
+    parsed = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
+    reject_oversized(parsed)
+    return parsed
 
 
 def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_ids: Sequence[str] = ()) -> ParsedPlan:
@@ -185,7 +185,7 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_
     own = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in referable_ids))
     return ParsedPlan(
         PlannedNodes(
-            _with_nested_regions(plan), {n: tool for n, tool in plan.tools.items() if n != EXISTING_NODE.name}
+            _with_nested_regions(plan), {name: tool for name, tool in plan.tools.items() if name != EXISTING_NODE.name}
         ),
         _own_of(checked.document.plan, referable_ids=referable_ids),
         *summary_and_described(restricted, referable_ids=frozenset(referable_ids)),
@@ -228,7 +228,7 @@ def _known(tools: Mapping[str, ToolDeclaration], replan_context: ReplanContext |
     return tools if replan_context is None else {**tools, EXISTING_NODE.name: EXISTING_NODE}
 
 
-def _standing(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
+def _with_stubs(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
     return accepted if replan_context is None else [*accepted, *replan_context.stubs()]
 
 
@@ -251,9 +251,9 @@ def _with_free_ids(
     renamed = rename_reserved_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
     if renamed is None:
         return checked, repairs
-    plan, more = renamed
+    plan, more_repairs = renamed
     try:
-        return check_plan(plan, tools, dialect="plan", accepted=accepted), [*repairs, *more]
+        return check_plan(plan, tools, dialect="plan", accepted=accepted), [*repairs, *more_repairs]
     except PlanInvalid:
         return checked, repairs
 
@@ -270,13 +270,13 @@ def can_start_early(
         replan_context: state of the run, for a replan; a node that supersedes another node waits.
     """
     referable_ids = replan_context.referable if replan_context is not None else ()
-    if replan_context is not None and nodes[-1].get("id") in replan_context.left:
+    if replan_context is not None and nodes[-1].get("id") in replan_context.not_referable:
         return False
     if depth_of(nodes[-1]) > _EARLY_DEPTH:
         return False
     try:
         checked = check_plan(
-            {"nodes": [*_standing((), replan_context), *nodes]}, _known(tools, replan_context), dialect="plan"
+            {"nodes": [*_with_stubs((), replan_context), *nodes]}, _known(tools, replan_context), dialect="plan"
         )
         if any(True for _ in problems_of(checked, referable_ids=referable_ids)):
             return False

@@ -161,25 +161,23 @@ class RoundChecks:
     def _repeated(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
         """Return the message and the hint for work that was done before."""
         work = self._work(sub_goal)
-        for tool in self._known.values():
-            if tool.status not in (*DONE, "failed") or tool.work != work:
+        for earlier in self._known.values():
+            if earlier.status not in (*DONE, "failed") or earlier.work != work:
                 continue
-            if tool.id != sub_goal.id:
-                hint = "use its slots" if tool.status in DONE else f"give it the id {tool.id} to retry it"
+            if earlier.id != sub_goal.id:
+                hint = "use its slots" if earlier.status in DONE else f"give it the id {earlier.id} to retry it"
                 hint = f"{hint}, request different work, or write done or failed"
-                return f"the same work was done in sub-goal {tool.id}, whose status is {tool.status}", hint
-            if tool.attempts >= MAX_ATTEMPTS:
-                message = (
-                    f"sub-goal {sub_goal.id} was tried {tool.attempts} times with the same inputs, and failed each time"
-                )
-                return message, "find another way, or write done or failed"
+                return f"the same work was done in sub-goal {earlier.id}, whose status is {earlier.status}", hint
+            if earlier.attempts >= MAX_ATTEMPTS:
+                tries = f"{earlier.attempts} times with the same inputs, and failed each time"
+                return f"sub-goal {sub_goal.id} was tried {tries}", "find another way, or write done or failed"
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
         return work_of(sub_goal, self.workers.get(sub_goal.worker))
 
-    def _outputs(self, of: PlannedSubGoal | KnownSubGoal) -> Sequence[str]:
-        worker = self.workers.get(of.worker)
+    def _outputs(self, sub_goal: PlannedSubGoal | KnownSubGoal) -> Sequence[str]:
+        worker = self.workers.get(sub_goal.worker)
         return worker.card.outputs if worker is not None else ()
 
     def _problems_of_inputs(
@@ -201,7 +199,7 @@ class RoundChecks:
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never have a value"
                 hint = f"retry sub-goal {ref.from_sub_goal} in this answer, or connect another slot"
                 yield Problem(PRECONDITION_MISSING, message, location, sub_goal.node_id, hint)
-            elif name in card.requires and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
+            elif name in card.requires and isinstance(source, KnownSubGoal) and not _may_have_value(ref, source):
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
                 yield Problem(PRECONDITION_MISSING, message, location, sub_goal.node_id)
 
@@ -248,10 +246,10 @@ class RoundChecks:
             return
         sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
         indices = {number: index for index, number in enumerate(sub_goals)}
-        needed = [
+        dependencies = [
             [indices[source] for source in sub_goal.sources if source in indices] for sub_goal in sub_goals.values()
         ]
-        if any(index in sources for index, sources in enumerate(needed)) or levels_of(needed) is None:
+        if any(index in sources for index, sources in enumerate(dependencies)) or levels_of(dependencies) is None:
             yield Problem(
                 "cycle", "sub-goals form a dependency cycle", "/sub_goals", hint="remove a reference of the cycle"
             )
@@ -273,10 +271,10 @@ class RoundChecks:
     ) -> bool:
         """Return whether a sub-goal can start, in a graph without cycles; `started` caches results by ID."""
         if sub_goal.id not in started:
-            started[sub_goal.id] = all(self._can_be_there(source, new, started) for source in sub_goal.sources)
+            started[sub_goal.id] = all(self._can_have_value(source, new, started) for source in sub_goal.sources)
         return started[sub_goal.id]
 
-    def _can_be_there(self, source: int, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]) -> bool:
+    def _can_have_value(self, source: int, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]) -> bool:
         if source in new:
             return self._can_start(new[source], new, started)
         source_goal = self._known.get(source)
@@ -305,7 +303,7 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
             yield Problem(PRECONDITION_MISSING, message, pointer(*at, "params", slot), sub_goal.node_id, hint)
 
 
-def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:
+def _may_have_value(ref: InputRef, source: KnownSubGoal) -> bool:
     """Return whether a slot has a value or may still get one."""
     return source.status not in DONE or ref.slot in source.slots
 

@@ -22,7 +22,7 @@ _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORE
 MAX_DEPTH = 80
 """Maximum nesting depth of an answer: calls, results and documents wrap it, and their limit is 100."""
 _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
-_SHAPE = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
+_EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
 
 
 def plain(raw: Any) -> Any:
@@ -59,14 +59,14 @@ def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> 
     if not isinstance(value, str):
         return value
     try:
-        read = read_json(value, name=f"the text of {at[-1]!r}")
+        decoded = read_json(value, name=f"the text of {at[-1]!r}")
     except PlanInvalid as invalid:
         if value.lstrip()[:1] in ("{", "["):
             problems += [
                 replace(problem, pointer=f"{pointer(*at)}{problem.pointer or ''}") for problem in invalid.problems
             ]
         return value
-    return read if isinstance(read, dict | list | None) else value
+    return decoded if isinstance(decoded, dict | list | None) else value
 
 
 def sub_goal_id(value: Any) -> int | None:
@@ -193,16 +193,16 @@ class Fields:
         slot = raw.get("slot") if isinstance(raw, Mapping) else None
         if source is None or not isinstance(slot, str):
             hint = "write plain values in params"
-            self._report("invalid_field", f"expected {_SHAPE}, not {raw!r:.100}", *at, hint=hint)
+            self._report("invalid_field", f"expected {_EXPECTED_INPUT}, not {raw!r:.100}", *at, hint=hint)
             return None
         self._refuse_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
         return InputRef(source, slot)
 
 
-def _given(raw: Mapping[str, Any], name: str, otherwise: Any) -> Any:
+def _given(raw: Mapping[str, Any], name: str, default: Any) -> Any:
     """Return a field; null counts as absent."""
     value = raw.get(name)
-    return otherwise if value is None else value
+    return default if value is None else value
 
 
 def _nearest(name: str, known_names: Sequence[str]) -> str:

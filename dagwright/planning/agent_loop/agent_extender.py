@@ -157,20 +157,20 @@ class _Turn:
         """Return the same turn again, with the problem of the answer."""
         error = self.record.error
         if self.record.status is not NodeStatus.FAILED or error is None:
-            why = f": {self.record.reason}" if self.record.reason else ""
-            raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{why}"))
+            reason = f": {self.record.reason}" if self.record.reason else ""
+            raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{reason}"))
         if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= CORRECTIONS:
             raise GoalUnreachable(error)
         text = f"Your last answer is invalid: {error.message}.\nFix it and answer again."
         node = self._node
         messages = [*node.arguments["messages"], user(text).to_json()]
-        again = replace(
+        repeated_turn = replace(
             node,
             id=free_id(self._state, self._number),
             arguments={**node.arguments, "messages": messages},
             supersedes=node.id,
         )
-        return Extension(self._state.plan.written_count, (again,))
+        return Extension(self._state.plan.written_count, (repeated_turn,))
 
     def _corrections(self) -> int:
         count, node = 0, self._node
@@ -280,8 +280,8 @@ class _Turn:
             _, template = output_of_turn(self._spec, self._name)
             prompt = (f"{self._spec.name} answers:\n\n", *template, "\n\nIs that good?")
             node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._number)
-            asking = replace(node, bindings=((("prompt",), prompt),))
-            return Extension(self._state.plan.written_count, (asking,))
+            review = replace(node, bindings=((("prompt",), prompt),))
+            return Extension(self._state.plan.written_count, (review,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
             # For example, the request has timed out: the answer is used, and the run reports the failed node.
@@ -342,8 +342,8 @@ class _Turn:
 
     def _has_used_token_limit(self) -> bool:
         """Check whether the turns so far have used the token limit of the agent, as far as the servers report usage."""
-        most = self._spec.max_tokens
-        if most is None:
+        max_tokens = self._spec.max_tokens
+        if max_tokens is None:
             return False
         turns = range(1, self._count + 1)
-        return sum(usage_of_response(self._record(turn_id(number)).result).tokens for number in turns) >= most
+        return sum(usage_of_response(self._record(turn_id(number)).result).tokens for number in turns) >= max_tokens

@@ -118,8 +118,8 @@ class AgentSpec:
             OfferedTool(tool.name, tool.description, tool.input_schema or {"type": "object", "properties": {}})
             for tool in self.tools.values()
         )
-        asks = self.can_send_requests and _ASK_PERSON not in self.tools
-        return (*tools, ask_person_tool(self.request_types)) if asks else tools
+        offers_ask_person = self.can_send_requests and _ASK_PERSON not in self.tools
+        return (*tools, ask_person_tool(self.request_types)) if offers_ask_person else tools
 
     def is_feedback_tool(self, tool: str) -> bool:
         """Check whether a call of a tool is a request to a person."""
@@ -276,9 +276,9 @@ def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None])
     characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
     cuts = {len(messages) + index: characters for index in range(len(results))}
     for node_id, title in results.items():
-        named = f"{node_id} ({title})" if title else node_id
+        label = f"{node_id} ({title})" if title else node_id
         bindings.append(
-            (("messages", len(messages), "content"), (f"Result of {named}:\n\n", Placeholder(result_input(node_id))))
+            (("messages", len(messages), "content"), (f"Result of {label}:\n\n", Placeholder(result_input(node_id))))
         )
         messages.append(user(""))
     # A non-text objective, such as a reference to an object, is converted to text.

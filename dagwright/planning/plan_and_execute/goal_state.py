@@ -170,7 +170,7 @@ class GoalState:
         return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
-        """Return the stage of a plan that was not parsed. A plan of a replan is then over without effect.
+        """Return the stage of a plan that was not parsed; a replan has then finished without effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
@@ -181,9 +181,9 @@ class GoalState:
         return Stage.OPEN
 
     def without_approval(self, approval: int) -> Stage:
-        """Return the stage of a plan that was not approved. A plan of a replan is then over without effect."""
-        is_turned_down = self._replan_context is not None and self._state.records[approval].status.is_final
-        return Stage.FINISHED if is_turned_down else Stage.OPEN
+        """Return the stage of a plan that was not approved; a rejected replan has then finished without effect."""
+        is_rejected = self._replan_context is not None and self._state.records[approval].status.is_final
+        return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
         """Return the stage of a replan if its reasons have changed since it started.
@@ -278,8 +278,8 @@ class GoalState:
         return None if tuple(self._state.plan.output_bindings) == tuple(output[1]) else output
 
     def _ends_of(self, steps: Sequence[Step]) -> list[int]:
-        needed = {number for node, _ in steps for number in node.dependencies}
-        return [number for node, _ in steps if (number := self._number(node)) not in needed]
+        dependencies = {number for node, _ in steps for number in node.dependencies}
+        return [number for node, _ in steps if (number := self._number(node)) not in dependencies]
 
     def _number(self, node: CompiledNode) -> int:
         number = self._state.number_of(node.id)
@@ -292,14 +292,14 @@ class GoalState:
         """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
         nodes = [node for node in _planned_nodes(parsed).nodes if not _is_stub(node)]
         ids = Counter(self._new_id(node) for node in nodes)
-        taken = [
+        used_ids = [
             node.id
             for node in nodes
             if not self.is_in_run(node) and (self._is_taken(node.id) or ids[self._new_id(node)] > 1)
         ]
         problems = [
             {"code": "duplicate_id", "message": f"the run has another node {node_id!r} already: choose another id"}
-            for node_id in taken
+            for node_id in used_ids
         ]
         return {"problems": problems, "problem_count": len(problems)} if problems else {}
 
@@ -349,11 +349,11 @@ class GoalState:
 
     def _extension(self, *nodes: CompiledNode, output: Output | None = None) -> Extension:
         tools = {tool.name: tool for tool in (CALL_MODEL, READ_MODEL_PLAN)}
-        named = {node.tool for node in nodes}
+        used_tools = {node.tool for node in nodes}
         return Extension(
             self._state.plan.written_count,
             nodes,
-            {name: tool for name, tool in tools.items() if name in named},
+            {name: tool for name, tool in tools.items() if name in used_tools},
             output=output,
         )
 
@@ -423,13 +423,13 @@ class GoalState:
         if self._goal.approve_plan or (self._state.policy.approves_changes and parsed.get("changes", 0) > 0):
             return True
         # A plan without a confidence counts as confidence 0.
-        least, confidence = self._goal.confidence, parsed.get("confidence", 0)
-        if least is None or confidence >= least:
+        required, confidence = self._goal.confidence, parsed.get("confidence", 0)
+        if required is None or confidence >= required:
             return False
         if not self._state.options.interactive:
             text = (
-                f"the model gives its intents a confidence of {confidence:.4g}, but {least:.4g} is required and this "
-                "run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
+                f"the model gives its intents a confidence of {confidence:.4g}, but {required:.4g} is required and "
+                "this run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
                 "`confidence`"
             )
             raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
@@ -477,7 +477,7 @@ class GoalState:
         base = self._state.plan.written_count
         planned = _planned_nodes(parsed)
         numbers = self._numbers_of(planned, base=base)
-        shown, is_approved = _described_nodes(parsed), own_id(self._state.plan.nodes[read].id) == APPROVE
+        described, is_approved = _described_nodes(parsed), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
         projections: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
@@ -485,16 +485,18 @@ class GoalState:
                 existing_id = self._state.newest_id(node.id)
                 projections |= {existing_id: node.projections} if node.projections else {}
                 continue
-            needed = tuple(numbers[number] for number in node.dependencies)
+            dependencies = tuple(numbers[number] for number in node.dependencies)
             if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
-                needed = (*needed, read)
+                dependencies = (*dependencies, read)
             # A person has approved this node. The policy can still deny it.
-            is_seen = is_approved and node.id in shown
-            approval = "never" if is_seen and node.approval == "policy" else node.approval
+            is_described = is_approved and node.id in described
+            approval = "never" if is_described and node.approval == "policy" else node.approval
             is_new = self._state.number_of(node.id) is None
             replaced_id = None if is_new else self._state.newest_id(node.id)
             nodes.append(
-                replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=replaced_id)
+                replace(
+                    node, id=self._new_id(node), dependencies=dependencies, approval=approval, supersedes=replaced_id
+                )
             )
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
         return Extension(base, tuple(nodes), planned.tools, projections, abandoned=self._unreachable(replaced))
@@ -502,23 +504,23 @@ class GoalState:
     def skip_unreachable(self, parsed: Mapping[str, Any]) -> Extension | None:
         """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
 
-        Afterwards, no node that failed before the replan is left.
+        Afterwards, the plan has no node that failed before the replan.
         """
         replan_context = self._replan_context
         if replan_context is None or self.is_empty(parsed):
             return None
         failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
-        is_left = any(
+        has_failed_nodes = any(
             node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
             for node, record in self._planned()
         )
-        return replace(self._extension(), abandoned=self._unreachable(())) if is_left else None
+        return replace(self._extension(), abandoned=self._unreachable(())) if has_failed_nodes else None
 
     def _unreachable(self, replaced: Sequence[str]) -> tuple[str, ...]:
         replan_context = self._replan_context
         if replan_context is None:
             return ()
-        ended = frozenset(replan_context.left)
+        ended = frozenset(replan_context.not_referable)
         return unreachable_nodes(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:

@@ -34,10 +34,10 @@ class ReplanContext:
         return [name for status in REFERABLE for name in self.ended.get(status.value, ())]
 
     @property
-    def left(self) -> Sequence[str]:
-        """Names of all other nodes."""
-        there = frozenset(self.referable)
-        return [name for names in self.ended.values() for name in names if name not in there]
+    def not_referable(self) -> Sequence[str]:
+        """Names of the nodes that new nodes may not refer to."""
+        referable = frozenset(self.referable)
+        return [name for names in self.ended.values() for name in names if name not in referable]
 
     def stubs(self) -> Sequence[Mapping[str, str]]:
         """Return placeholder nodes, in plan syntax, for the nodes that new nodes may refer to."""

@@ -134,7 +134,11 @@ def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
 def test_state_of_a_run_travels_as_json() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
     assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
-    assert (replan_context.referable, replan_context.left, REPLAN_CONTEXTS.decode(None)) == (["c", "d#2"], ["a"], None)
+    assert (replan_context.referable, replan_context.not_referable, REPLAN_CONTEXTS.decode(None)) == (
+        ["c", "d#2"],
+        ["a"],
+        None,
+    )
     wrongs: list[Any] = [3, {}, {"because": [], "ended": []}]
     for wrong in wrongs:
         with pytest.raises(ValueError, match="invalid replan context"):
