@@ -1,4 +1,4 @@
-"""A worker that loses the leases of its calls, and gives up a limit that does not respond, within two seconds.
+"""A worker that loses the leases of its calls, and gives up a limit that does not respond, within seconds.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """
@@ -10,7 +10,7 @@ from dagwright.activities import limiter
 from dagwright.features.call_limits import limit_state
 from dagwright.server import call_limits
 
-LEASE_S = 2.0
+LEASE_S = 5.0
 RESPONSE_TIMEOUT_S = 1.0
 
 if __name__ == "__main__":
