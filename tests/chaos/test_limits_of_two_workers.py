@@ -12,7 +12,8 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits.limit_state import LATE_S
 from dagwright.features.call_limits.schedule import EARLY_SHARE
-from dagwright.history.executions import NodeNotFound, RunExplainer
+from dagwright.history.executions import NodeNotFound
+from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
