@@ -402,7 +402,9 @@ class ToolCall:
         return drain_s(own_s, limit_s=self._environment.drain_limit_s)
 
     async def _ask(self, call: ModelCall) -> ModelResponse:
-        messages = [each.model_copy(update={"content": self._redaction.value(each.content)}) for each in call.messages]
+        messages = [
+            message.model_copy(update={"content": self._redaction.value(message.content)}) for message in call.messages
+        ]
         return await self._models.call(replace(call, messages=tuple(messages), config=call.config.over(given_model())))
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -550,7 +552,7 @@ class ToolCall:
         """Return the lineage of the values that the call has read."""
         if not self._locations:
             return {}
-        return lineage_of_locations(self._redaction.location(each) for each in self._locations).to_document()
+        return lineage_of_locations(self._redaction.location(location) for location in self._locations).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage, tool_version=self._version)

@@ -116,7 +116,7 @@ class CallBatches:
         keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
         headers = [self._headers(ready) for ready in calls]
         message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)
-        names = {task.node.tool for task in tasks} | {scheduler.state.node_of(each).tool for each in followers}
+        names = {task.node.tool for task in tasks} | {scheduler.state.node_of(follower).tool for follower in followers}
         count = len(calls) + len(followers)
         first = tasks[0]
         handle = workflow.start_activity(

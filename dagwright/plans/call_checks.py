@@ -56,11 +56,14 @@ def inspect_added(
     inspection = inspect_node(document, ids=values.results, makers=values.makers, tools=tools, names=PYTHON_NAMES)
     node, tool = inspection.node, tools.get(inspection.node.tool or "")
     checks = ValueChecks(values, NameHints(HINT_BUDGET), PYTHON_NAMES, is_strict=True)
-    of_values = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
+    value_problems = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
     problems = [
         *problems_of_handles(node, uses, owner=owner),
         *(_with_hint_of_option(at_node(problem), tool) for problem in inspection.problems),
-        *(Problem(each.code, each.message, pointer(*each.at), node.id, each.hint) for each in of_values),
+        *(
+            Problem(problem.code, problem.message, pointer(*problem.at), node.id, problem.hint)
+            for problem in value_problems
+        ),
     ]
     # The checks of handles come first: their messages name the handle.
     return inspection, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]

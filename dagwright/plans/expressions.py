@@ -253,7 +253,11 @@ def _check_comparison(left: object, sign: str, right: object) -> None:
 def _check_constants(left: object, right: object) -> None:
     """Refuse a comparison of a value that is one of several constants with a different value."""
     left_constants, right_constants = schema_of(left).constants, schema_of(right).constants
-    if left_constants is None or right_constants is None or any(each in right_constants for each in left_constants):
+    if (
+        left_constants is None
+        or right_constants is None
+        or any(constant in right_constants for constant in left_constants)
+    ):
         return
     value, allowed = (right, left_constants) if isinstance(left, Operand) else (left, right_constants)
     names = [each if isinstance(each, str) else json.dumps(each) for each in allowed]

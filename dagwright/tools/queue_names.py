@@ -77,12 +77,12 @@ def _reference_of(queue: str) -> str | None:
     stem = _OF_PATH.sub("", suffix)
     files = [str(absolute_path(f"{stem}{ending}")) for ending in (".py", SERVERS_SUFFIX)]
     candidates = [suffix] if stem == suffix else files
-    return next((each for each in candidates if home_of_queue(queue, each) is not None), None)
+    return next((candidate for candidate in candidates if home_of_queue(queue, candidate) is not None), None)
 
 
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
     """Return the options that load the tools of a queue that no reference names."""
-    own = [] if is_of_file(queue) else [each for each in references if queue_of_reference(each) is None]
+    own = [] if is_of_file(queue) else [reference for reference in references if queue_of_reference(reference) is None]
     return options_of_references(own) or ["--tools", FILE]
 
 
