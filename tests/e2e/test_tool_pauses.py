@@ -104,7 +104,7 @@ async def test_tool_that_cannot_be_paused_is_refused(command_line: CommandLine, 
         command_line("tool", "resume", name, "--ramp", "soon", "--json"),
     )
     assert [end.code for end in (pure, unknown, bad)] == [2, 2, 2]
-    assert pure.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure ")
+    assert pure.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure, so ")
     assert unknown.document["message"] == "there is no tool 'http_reqest'; did you mean 'http_request'?"
     assert bad.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
