@@ -46,7 +46,7 @@ async def open_engines(folder: Path) -> AsyncIterator[list[Engine]]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         engines = [
-            *await _on_temporal(settings, Connection(await dial(server.address), server, ())),
+            *await _on_temporal(settings, Connection(await dial(server.address), server, frozenset())),
             *_embedded(folder),
         ]
         for engine in engines:

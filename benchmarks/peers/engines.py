@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -128,7 +128,7 @@ class Dagwright(ServedEngine):
     """
 
     def __init__(
-        self, name: str, ledger: Path, *, runs: Runs, tools: dict[str, ToolDeclaration], prefix: str, **served: Any
+        self, name: str, ledger: Path, *, runs: Runs, tools: Mapping[str, ToolDeclaration], prefix: str, **served: Any
     ) -> None:
         super().__init__(name, ledger, **served)
         self._runs = runs
