@@ -8,6 +8,7 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import activity, workflow
+from temporalio.common import Priority, RetryPolicy
 
 from benchmarks.shapes import (
     CHAIN_LENGTH,
@@ -22,6 +23,9 @@ from benchmarks.shapes import (
 )
 
 _TIMEOUT = timedelta(seconds=60)
+_HEARTBEAT = timedelta(seconds=3)
+_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_attempts=3)
+_PRIORITY = Priority(priority_key=3)
 
 
 @activity.defn(name="no_op")
@@ -75,6 +79,20 @@ class LayersBaselineWorkflow:
         return sum(values)
 
 
+@workflow.defn(name="LayersWithOptionsBaseline", sandboxed=False)
+class LayersWithOptionsBaselineWorkflow:
+    """The same layers; each activity has the options that Dagwright gives the call of a node."""
+
+    @workflow.run
+    async def run(self, width: int, count: int) -> int:
+        """Run the graph."""
+        values = list(range(width))
+        for layer in range(count):
+            calls = (_no_op_with_options(value, f"n{layer}-{index}") for index, value in enumerate(values))
+            values = await asyncio.gather(*calls)
+        return sum(values)
+
+
 @workflow.defn(name="StragglersBaseline", sandboxed=False)
 class StragglersBaselineWorkflow:
     """20 chains of 5 activities between a start and an end; one activity per layer takes longer."""
@@ -95,6 +113,19 @@ class StragglersBaselineWorkflow:
 
 async def _no_op(value: int) -> int:
     return await workflow.execute_activity(no_op, value, start_to_close_timeout=_TIMEOUT)
+
+
+async def _no_op_with_options(value: int, name: str) -> int:
+    return await workflow.execute_activity(
+        no_op,
+        value,
+        activity_id=name,
+        summary=name,
+        start_to_close_timeout=_TIMEOUT,
+        heartbeat_timeout=_HEARTBEAT,
+        retry_policy=_RETRY,
+        priority=_PRIORITY,
+    )
 
 
 async def _pause(seconds: float, value: int) -> int:

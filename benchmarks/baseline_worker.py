@@ -16,6 +16,7 @@ from benchmarks.baseline import (
     ChainBaselineWorkflow,
     FanOutBaselineWorkflow,
     LayersBaselineWorkflow,
+    LayersWithOptionsBaselineWorkflow,
     StragglersBaselineWorkflow,
     no_op,
     pause,
@@ -34,7 +35,13 @@ async def serve(address: str) -> None:
     async with Worker(
         await Client.connect(address, data_converter=pydantic_data_converter),
         task_queue=BASELINE_QUEUE,
-        workflows=[ChainBaselineWorkflow, FanOutBaselineWorkflow, LayersBaselineWorkflow, StragglersBaselineWorkflow],
+        workflows=[
+            ChainBaselineWorkflow,
+            FanOutBaselineWorkflow,
+            LayersBaselineWorkflow,
+            LayersWithOptionsBaselineWorkflow,
+            StragglersBaselineWorkflow,
+        ],
         activities=[no_op, pause],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,

@@ -1,8 +1,9 @@
 """`python -m benchmarks.many_runs [--quick] [--runs 200,1000] [--waiting N]`: the cost of many runs at once.
 
 Each measurement has a fresh server and one worker, and starts all of its runs at once: those of a plan of 20 nodes in
-layers, or the same graph as a hand-written workflow. The sides alternate, and each has a warm-up. CPU times are those
-of the processes, so other load on the machine affects them less than times. Afterwards, many runs wait for a person.
+layers, or the same graph as a hand-written workflow whose activities have the same options. The sides alternate, and
+each has a warm-up. CPU times are those of the processes, so other load on the machine affects them less than times.
+Afterwards, many runs wait for a person.
 The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
 """
 
@@ -159,7 +160,8 @@ async def _start_run(runs: Runs, compiled: CompiledPlan, workflow_id: str) -> No
 
 
 async def _start_baseline(client: Client, workflow_id: str) -> None:
-    await client.start_workflow("LayersBaseline", args=[WIDTH, LAYERS], id=workflow_id, task_queue=BASELINE_QUEUE)
+    name, sizes = "LayersWithOptionsBaseline", [WIDTH, LAYERS]
+    await client.start_workflow(name, args=sizes, id=workflow_id, task_queue=BASELINE_QUEUE)
 
 
 async def measure(side: str, count: int) -> Measured:
