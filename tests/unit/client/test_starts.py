@@ -1,6 +1,7 @@
 """Plans, requests and options as Python programs pass them, up to the request that starts a run."""
 
 import json
+import logging
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from decimal import Decimal
@@ -181,6 +182,7 @@ async def test_run_without_a_worker_on_a_server_of_the_client_is_warned_of(
         "runs": SimpleNamespace(start=start),
     }
     services = Services(**parts, **unused)
-    await Client(services, AsyncExitStack()).ask("Refill the lamps", model="small")
+    with caplog.at_level(logging.WARNING, logger="dagwright.client"):
+        await Client(services, AsyncExitStack()).ask("Refill the lamps", model="small")
     assert len(caplog.messages) == warnings
     assert all(message.startswith("the run refill-1 waits for a worker") for message in caplog.messages)
