@@ -276,12 +276,15 @@ class _AdmissionRequest:
         """
         admission = Admission()
         starts: dict[Limiter, float] = {}
+        leads = dict.fromkeys(self._limiters, 0.0)
         try:
             while late := [limiter for limiter in self._limiters if _late_s(limiter, starts) > LATE_S]:
                 for limiter in late:
-                    lead_s = _late_s(limiter, starts) if limiter in starts else 0.0
                     is_first = limiter not in starts
-                    starts[limiter] = await self._start(limiter, lead_s=lead_s)
+                    if not is_first:
+                        # The lead grows: a constant latency would make each start late whose lead is the last lateness.
+                        leads[limiter] += _late_s(limiter, starts)
+                    starts[limiter] = await self._start(limiter, lead_s=leads[limiter])
                     if is_first:
                         admission.add(limiter, self._call, has_lease=limiter.has_leases)
                 await asyncio.sleep(max(starts.values()) - time.monotonic())
@@ -346,10 +349,11 @@ async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *,
         if answer.decision == "start":
             start_at = time.monotonic() + answer.delay_s
             await asyncio.sleep(answer.delay_s)
-            lead_s = time.monotonic() - start_at
-            if lead_s <= LATE_S or not limiter.has_rate:
+            late_s = time.monotonic() - start_at
+            if late_s <= LATE_S or not limiter.has_rate:
                 heartbeats.report_limit(None)
                 return
+            lead_s += late_s
             continue
         heartbeats.report_limit(_reason(limiter, answer))
         if answer.decision == "later" and answer.delay_s > _LONGEST_WAIT_IN_PLACE_S:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagwright.core.model.call_limits import CallLimit, Rate
@@ -61,7 +61,7 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
             running.append((spans[number][1], number))
             continue
         if answer.decision == "start":
-            waiting.append((start, number, has_waited, late_s))
+            waiting.append((start, number, has_waited, lead_s + late_s))
         else:
             assert answer.delay_s > 0
             is_later = answer.decision == "later"
@@ -71,6 +71,8 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
     return [spans[number] for number in sorted(spans)]
 
 
+# A lead of only the last lateness would make every other start late, for ever.
+@example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
 @given(_LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_AT_ONCE, min_size=30, max_size=40), _PAUSES)
 def test_no_limit_is_exceeded_and_every_call_starts(
     limit: CallLimit, calls: list[_Call], pause: tuple[float, float]
