@@ -205,6 +205,11 @@ class Engine:
             self._note_refusals()
             self._attributes.cancel_pending()
 
+    @property
+    def is_last(self) -> bool:
+        """Whether no other execution can follow; the nodes that the run adds after that are in no event."""
+        return self._limits.is_last
+
     def end_in_this_execution(self, error: NodeError) -> None:
         """End the run as failed, because no other execution can follow; it also compensates in this execution."""
         self._limits.is_last = True

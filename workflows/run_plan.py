@@ -343,10 +343,10 @@ class PlanWorkflow(Steerable):
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
             await await_to_end(self._engine.finish_notifications())
-        is_called = _is_called_by_another_type(run_input)
-        document = self._document() if is_called else self._counted_document()
+        is_whole = _is_called_by_another_type(run_input) or (self._engine is not None and self._engine.is_last)
+        document = self._document() if is_whole else self._counted_document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
-        written = self._compact(document) if is_called else closing_document(document)
+        written = self._compact(document) if is_whole else closing_document(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
             written, has_result_only = await self._report_to_parent(run_input, run_input.parent, document, written)

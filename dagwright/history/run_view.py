@@ -97,6 +97,8 @@ class RunView:
             output, error = self.scheduler.output()
             if error is None and _is_summary_of(document["output"], output, ref="output"):
                 document["output"] = output
+        # A run that could not continue in another execution adds compensations that no event shows.
+        document["nodes"] = {**closing_document.get("nodes", {}), **document["nodes"]}
         return document
 
     def graph(self) -> dict[str, Any]:

@@ -269,7 +269,8 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
     assert attributes.cause == "cancelled by ann: wrong plan"
     view = await RunReader(runs.client, handle.id).read()
     assert view.closing_document is not None
-    assert bare(dict(view.closing_document)) == bare(view.document()) == bare(await document_of(handle))
+    assert bare(view.document()) == bare(await document_of(handle))
+    assert bare(dict(view.closing_document)) == {**bare(view.document()), "nodes": {}}
 
 
 async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, bench: Bench, unique: str) -> None:
@@ -290,7 +291,7 @@ async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, benc
     assert end_of(await handle.fetch_history()) == "canceled"
     recorded = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
     assert recorded is not None
-    assert bare(recorded) == bare(await document_of(handle))
+    assert bare(recorded) == {**bare(await document_of(handle)), "nodes": {}}
 
 
 async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
