@@ -141,8 +141,8 @@ class Drawing:
 
     def _heading(self) -> str:
         count = len(self.nodes) + self.omitted
-        parts = [single_line(self.title or ("run" if self.is_of_run else "plan")), f"{count:,} nodes"]
-        return ": ".join(parts) + (f", {self.status}" if self.status is not None else "")
+        title = single_line(self.title or ("run" if self.is_of_run else "plan"))
+        return f"{title}: {count:,} {'node' if count == 1 else 'nodes'}" + (f", {self.status}" if self.status else "")
 
     def _note(self) -> str:
         return f"… and {self.omitted:,} more nodes" if self.omitted else ""

@@ -89,12 +89,20 @@ def bodies_of(operation: Any, document: Any) -> list[Any]:
 async def tried(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
     session, run = await turn_of(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
-    named = {"name": "everything", "model": "plan/everything", "response_id": ResponseRef(run, "plan/everything").id}
+    subject = f"owner:{session}"
+    named = {
+        "subject": subject,
+        "name": "everything",
+        "model": "plan/everything",
+        "response_id": ResponseRef(run, "plan/everything").id,
+    }
     address = path.format(session_id=session, run_id=run, node=node, **named)
     if path.endswith("/events"):
         await live.post(f"/v1/runs/{run}/cancel", {})
     if path.endswith("/resume"):
         await live.post(f"/v1/runs/{run}/pause", {})
+    if (method, "call-limits" in path) == ("delete", True):
+        await live.http.put(address, json={"limit": "1/s"})
     answer = await live.http.request(method, address, json=body)
     if not answer.is_success:
         return [f"{answer.status_code} {answer.text}"]
