@@ -55,7 +55,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
                 await worker.has_died()
                 await worker.start()
             handle = client.get_workflow_handle(started.workflow_id, run_id=started.run_id)
-            document = await result_within(handle, 240)
+            document = await result_within(client.get_workflow_handle(handle.id), 240)
             histories = await histories_of(client, handle)
 
     assert document["status"] == "completed"
