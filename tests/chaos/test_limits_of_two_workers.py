@@ -67,17 +67,18 @@ async def _limit(client: Client, subject: Subject, limit: str, *, queue: str = w
     await set_limit(client, subject, parse_limit(limit), task_queue=queue, by=None)
 
 
-async def _waits_for(client: Client, handle: Handle, node: str, reason: str, *, folder: Path) -> None:
-    """Wait until the explanation of a node contains a reason."""
+async def _waits_for(client: Client, handle: Handle, calls: int, reason: str, *, folder: Path) -> None:
+    """Wait until the explanation of one of the calls of a run contains a reason: they come in any order."""
     store = open_store(Settings(state_dir=folder / "state").payload_store)
     explainer = RunExplainer(lambda run: RunReader(client, run), store)
 
     async def is_explained() -> bool:
         try:
-            return reason in (await explainer.of_node(handle.id, node)).to_json()["message"]
+            nodes = [await explainer.of_node(handle.id, f"{handle.id}{number}") for number in range(calls)]
         except NodeNotFound:
             # No worker has started the plan.
             return False
+        return any(reason in node.to_json()["message"] for node in nodes)
 
     await eventually(is_explained)
 
@@ -117,8 +118,8 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
         slow = await _start(client, "slow", _calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
         silent = await _start(client, "silent", _calls("silent", 3), _UNSERVED)
         await asyncio.gather(
-            _waits_for(client, slow, "slow3", "(rate limit 2/min on template slow, ", folder=folder),
-            _waits_for(client, silent, "silent2", "the limit of template:unserved does not respond", folder=folder),
+            _waits_for(client, slow, 4, "(rate limit 2/min on template slow, ", folder=folder),
+            _waits_for(client, silent, 3, "the limit of template:unserved does not respond", folder=folder),
         )
         assert spans_of(folder, "silent") == []
         await slow.cancel()
@@ -128,7 +129,7 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
 
         # The call fails with its worker, so only the end of its lease lets the others start.
         others = await _start(client, "others", _calls("others", 4), _HELD)
-        await _waits_for(client, others, "others3", "concurrency limit 1 on template held", folder=folder)
+        await _waits_for(client, others, 4, "concurrency limit 1 on template held", folder=folder)
         [held] = spans_of(folder, "held")
         await next(worker for worker in (one, other) if worker.pid == held.pid).kill()
         assert (await result_within(first, 120))["status"] == "failed"
