@@ -25,6 +25,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.text import counted
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseTable
@@ -170,10 +171,8 @@ class Forks:
             StoreUnavailable: the store is unavailable.
         """
         await self._renew(draft.plan, draft.table)
-        count = len(draft.prediction.reused)
-        message = (
-            f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
-        )
+        results = counted(len(draft.prediction.reused), "result")
+        message = f"a fork of the run {draft.origin!r}, which takes over {results} at once"
         notes = [{"code": "forked", "node_id": None, "message": message}]
         snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=INLINE_BYTES)
         return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))

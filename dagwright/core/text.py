@@ -55,6 +55,11 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def counted(count: int, word: str) -> str:
+    """Return a count with its noun: `1 level`, `1,200 levels`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def join_first(texts: Sequence[str], max_count: int, *, separator: str = ", ") -> str:
     """Join the first `max_count` texts; ` and 3 more` at the end counts those that are left out."""
     joined = separator.join(texts[:max_count])

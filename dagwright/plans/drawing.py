@@ -12,6 +12,7 @@ from typing import Any
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.tools import is_inline
+from dagwright.core.text import counted
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.plans.drawing_svg import draw_svg
 from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
@@ -142,7 +143,7 @@ class Drawing:
     def _heading(self) -> str:
         count = len(self.nodes) + self.omitted
         title = single_line(self.title or ("run" if self.is_of_run else "plan"))
-        return f"{title}: {count:,} {'node' if count == 1 else 'nodes'}" + (f", {self.status}" if self.status else "")
+        return f"{title}: {counted(count, 'node')}" + (f", {self.status}" if self.status else "")
 
     def _note(self) -> str:
         return f"… and {self.omitted:,} more nodes" if self.omitted else ""

@@ -28,7 +28,7 @@ from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.core.text import join_first
+from dagwright.core.text import counted, join_first
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import NodeOverride, RunState
@@ -264,7 +264,7 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     if not uncompensated:
         message = "compensated calls with unknown outcome" if compensated else "nothing to compensate"
         if count:
-            message = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
+            message = f"compensated {counted(count, 'call')}"
     else:
         names = join_first([repr(call.task) for call in uncompensated], _MAX_NAMED)
         message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names})"

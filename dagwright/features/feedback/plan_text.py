@@ -14,7 +14,7 @@ from dagwright.core.model.agent_tools import strongest
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
 from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects
-from dagwright.core.text import cut_characters
+from dagwright.core.text import counted, cut_characters
 
 _NODES_SHOWN = 40
 _ARGUMENTS_CHARACTERS = 160
@@ -39,7 +39,7 @@ def summary_and_described(plan: CompiledPlan, *, referable_ids: Collection[str] 
         referable_ids: ids of nodes that have already ended, which are left out.
     """
     count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
-    nodes = f"{count:,} node{'' if count == 1 else 's'}"
+    nodes = counted(count, "node")
     changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
     called = f" {plan.title!r:.200}" if plan.title else ""
     head = f"The plan{called} has {nodes}; {changes}."

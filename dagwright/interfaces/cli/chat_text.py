@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dagwright.core.name_hints import nearest
+from dagwright.core.text import counted
 from dagwright.interfaces.cli.command_arguments import AskRequest
 from dagwright.interfaces.cli.output import one_line
 from dagwright.protocol.sessions import SessionRecord
@@ -104,8 +105,7 @@ def asking_options(asking: AskRequest) -> list[str]:
 
 def status_line(session: SessionRecord, *, profile: str) -> str:
     """Return a line with the state of a session."""
-    count = session.omitted_turns + len(session.turns)
-    turns = f"{count:,} turn{'' if count == 1 else 's'}"
+    turns = counted(session.omitted_turns + len(session.turns), "turn")
     running = session.running
     run = f"; running: {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""
     return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{run}"

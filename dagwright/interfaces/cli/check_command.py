@@ -13,12 +13,12 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.text import counted
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import Repair
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.command_arguments import CheckRequest
 from dagwright.interfaces.cli.exit_codes import ExitCode
-from dagwright.interfaces.cli.node_text import counted
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
     STANDARD_INPUT,

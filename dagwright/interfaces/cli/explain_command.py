@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.client.runs import open_runs
+from dagwright.core.text import counted
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
 from dagwright.history.executions import NodeNotFound
@@ -12,7 +13,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
-from dagwright.interfaces.cli.node_text import closing_text, counted, near_time, step_text
+from dagwright.interfaces.cli.node_text import closing_text, near_time, step_text
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.request_text import answer_command, option_lines

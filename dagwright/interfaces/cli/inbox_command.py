@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import parse_duration
+from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import InboxRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
-from dagwright.interfaces.cli.node_text import counted
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_text import (
     Request,

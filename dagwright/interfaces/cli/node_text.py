@@ -14,6 +14,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.text import counted
 from dagwright.interfaces.cli.output import one_line
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ _TIMEOUTS = {
 
 _KINDS = {"human": "a person"}
 """Kind of a node without a tool -> its name."""
-
-
-def counted(count: int, word: str) -> str:
-    """Return a count with its noun: `1 level`, `1,200 levels`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def explained_failure(message: str) -> str:

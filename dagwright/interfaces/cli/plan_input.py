@@ -18,7 +18,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.text import cut_bytes
+from dagwright.core.text import counted, cut_bytes
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
     decoded,
@@ -31,7 +31,6 @@ from dagwright.dialects.reading import (
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
-from dagwright.interfaces.cli.node_text import counted
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 

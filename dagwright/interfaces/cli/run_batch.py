@@ -14,12 +14,12 @@ from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion
+from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.model_choice import refuse_without_model
-from dagwright.interfaces.cli.node_text import counted
 from dagwright.interfaces.cli.output import Output, acted, one_line
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,

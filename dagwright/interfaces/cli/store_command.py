@@ -9,6 +9,7 @@ from rich.filesize import decimal
 from temporalio.client import Client
 
 from dagwright.core.model.times import format_time
+from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
@@ -181,13 +182,13 @@ def _results(amount: Amount) -> Mapping[str, int]:
 
 
 def _results_text(amount: Amount) -> str:
-    return f"{amount.count:,} cached result{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
+    return f"{counted(amount.count, 'cached result')}, {decimal(amount.size_bytes)}"
 
 
 def _text(amount: Amount) -> str:
     if amount.count == 0:
         return "nothing"
-    return f"{amount.count:,} payload{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
+    return f"{counted(amount.count, 'payload')}, {decimal(amount.size_bytes)}"
 
 
 def _time(moment: datetime | None) -> str | None:

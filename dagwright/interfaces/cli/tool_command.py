@@ -7,6 +7,7 @@ from temporalio.client import Client
 from dagwright.client.errors import CommandRejected
 from dagwright.client.service_tools import KnownTools
 from dagwright.core.model.times import format_elapsed, parse_duration
+from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ToolPauseRequest, author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
@@ -116,7 +117,6 @@ def _resumed_message(tool: str, resumed: Resumed) -> str:
     state = f"{tool} is resumed" if resumed.pause is not None else f"{tool} was not paused"
     if not resumed.calls:
         return f"{state}; none of its calls waited"
-    calls = f"{resumed.calls:,} {'call' if resumed.calls == 1 else 'calls'}"
-    runs = f"{resumed.runs:,} {'run' if resumed.runs == 1 else 'runs'}"
+    calls, runs = counted(resumed.calls, "call"), counted(resumed.runs, "run")
     verb = "starts" if resumed.calls == 1 else "start"
     return f"{state}; {calls} of {runs} {verb} within {format_elapsed(resumed.ramp_s)}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagwright.client.starts import StartRequest
+from dagwright.core.text import counted
 from dagwright.features.call_limits.day_use import next_day
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.protocol.sessions import SessionRecord
@@ -94,18 +95,18 @@ class RunQuota:
         asked_at = self._clock()
         self._asked_at.append(asked_at)
         try:
-            counted = await runs.count_open_runs(self._owner)
+            open_count = await runs.count_open_runs(self._owner)
             # A count that arrives late may lack runs that a newer one has.
             counted_since = min(self._asked_at) - _COUNT_LAG_S
         finally:
             self._asked_at.remove(asked_at)
         async with self._lock:
             self._started = {run_id: at for run_id, at in self._started.items() if at > counted_since}
-            is_first = run not in self._starting and await self._has_room(counted, runs)
+            is_first = run not in self._starting and await self._has_room(open_count, runs)
             if is_first:
                 self._starting.add(run)
             elif run not in self._starting and not await runs.exists(run):
-                count_text = f"{self._most:,} run{'' if self._most == 1 else 's'}"
+                count_text = counted(self._most, "run")
                 message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
                 raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
         try:
@@ -116,9 +117,9 @@ class RunQuota:
                 self._starting.discard(run)
                 self._started[run] = self._clock()
 
-    async def _has_room(self, counted: int, runs: "Runs") -> bool:
+    async def _has_room(self, open_count: int, runs: "Runs") -> bool:
         # Runs that were started here may be counted twice.
-        if counted + len(self._starting) + len(self._started) < self._most:
+        if open_count + len(self._starting) + len(self._started) < self._most:
             return True
         for run in sorted(self._started):
             if not await runs.is_open(run):
