@@ -5,10 +5,10 @@ calls have codes of their own: `planning.model_calls.model_requests.ModelError`.
 """
 
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 
-class _DescribedCode(StrEnum):
+class DescribedCode(StrEnum):
     """A code whose members have a `meaning` and a `remedy` in Markdown."""
 
     meaning: str
@@ -16,14 +16,19 @@ class _DescribedCode(StrEnum):
 
     def __new__(cls, code: str, meaning: str, remedy: str) -> Self:
         """Create a member from its row."""
+        return cls.create_member(code, meaning=meaning, remedy=remedy)
+
+    @classmethod
+    def create_member(cls, code: str, **facts: Any) -> Self:
+        """Return a member with a code and facts; for the `__new__` of codes that have more facts."""
         member = str.__new__(cls, code)
         member._value_ = code
-        member.meaning = meaning
-        member.remedy = remedy
+        for name, value in facts.items():
+            setattr(member, name, value)
         return member
 
 
-class ProblemCode(_DescribedCode):
+class ProblemCode(DescribedCode):
     """Code of a problem of a plan, which is found before anything runs."""
 
     ACCEPTED_CHANGED = (
@@ -99,7 +104,7 @@ class ProblemCode(_DescribedCode):
     UNREADABLE = ("unreadable", "A file cannot be read.", "Check the path and the size of the file.")
 
 
-class FailureCode(_DescribedCode):
+class FailureCode(DescribedCode):
     """Code of the error of a node or a run."""
 
     AGENT_STOPPED = ("agent_stopped", "An agent was stopped before it had an answer.", "Retry the node.")

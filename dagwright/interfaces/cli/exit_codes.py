@@ -3,8 +3,10 @@
 CommandRefused      the command cannot be executed; has a message and a status, which has an exit code
 """
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Final, Self
+
+from dagwright.core.error_codes import DescribedCode
 
 
 class ExitCode(IntEnum):
@@ -41,27 +43,19 @@ _LATER: Final = True
 """Marks a status as retryable."""
 
 
-class Refusal(StrEnum):
+class Refusal(DescribedCode):
     """Status of a refused command, from which the reference is generated.
 
-    Members have an `exit_code`, a `meaning` and a `remedy` in Markdown, and whether the same command may succeed later
-    (`is_retryable`).
+    Members also have an `exit_code`, and whether the same command may succeed later (`is_retryable`).
     """
 
     exit_code: ExitCode
-    meaning: str
-    remedy: str
     is_retryable: bool
 
     def __new__(cls, status: str, exit_code: ExitCode, meaning: str, remedy: str, is_retryable: bool = False) -> Self:
         """Create a member from its row."""
-        member = str.__new__(cls, status)
-        member._value_ = status
-        member.exit_code = exit_code
-        member.meaning = meaning
-        member.remedy = remedy
-        member.is_retryable = is_retryable
-        return member
+        facts = {"exit_code": exit_code, "is_retryable": is_retryable}
+        return cls.create_member(status, meaning=meaning, remedy=remedy, **facts)
 
     BAD_PLUGIN = (
         "bad_plugin",

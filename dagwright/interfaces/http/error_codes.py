@@ -4,8 +4,9 @@ The reference is generated from this table. A run that failed and an invalid pla
 `error` and of the plan's first problem.
 """
 
-from enum import StrEnum
 from typing import Final, Self
+
+from dagwright.core.error_codes import DescribedCode
 
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
@@ -22,16 +23,14 @@ _LATER: Final = True
 """Marks a code as retryable."""
 
 
-class ErrorCode(StrEnum):
+class ErrorCode(DescribedCode):
     """Code of an error response.
 
-    Members have the HTTP `status`, the `meaning` and `remedy` in Markdown, whether the same request may succeed later
-    (`is_retryable`), and OpenAI's `type` of the error.
+    Members also have the HTTP `status`, whether the same request may succeed later (`is_retryable`), and the `type` of
+    OpenAI's errors.
     """
 
     status: int
-    meaning: str
-    remedy: str
     is_retryable: bool
     type: str
 
@@ -39,14 +38,9 @@ class ErrorCode(StrEnum):
         cls, code: str, status: int, meaning: str, remedy: str, is_retryable: bool = False, type: str = ""
     ) -> Self:
         """Create a member from its row."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.status = status
-        member.meaning = meaning
-        member.remedy = remedy
-        member.is_retryable = is_retryable
-        member.type = type or _TYPES.get(status) or (SERVER if status >= 500 else INVALID)
-        return member
+        facts = {"status": status, "is_retryable": is_retryable}
+        error_type = type or _TYPES.get(status) or (SERVER if status >= 500 else INVALID)
+        return cls.create_member(code, meaning=meaning, remedy=remedy, type=error_type, **facts)
 
     ADDRESS_WRONG = (
         "address_wrong",

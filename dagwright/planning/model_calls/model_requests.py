@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dagwright.core.boundary.usage_reports import Usage
+from dagwright.core.error_codes import DescribedCode
 from dagwright.core.name_hints import suggestion
 from dagwright.planning.model_calls.response_summary import ToolCall
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
@@ -31,24 +32,17 @@ class Action(StrEnum):
     """The same call never succeeds; the advice names an alternative."""
 
 
-class ModelError(StrEnum):
+class ModelError(DescribedCode):
     """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity.
 
-    Members have the `action` to take, and the `meaning` and `remedy` in Markdown; the reference is generated from them.
+    Members also have the `action` to take; the reference is generated from them.
     """
 
     action: Action
-    meaning: str
-    remedy: str
 
     def __new__(cls, code: str, action: Action, meaning: str, remedy: str) -> Self:
         """Create a member from its row."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.action = action
-        member.meaning = meaning
-        member.remedy = remedy
-        return member
+        return cls.create_member(code, action=action, meaning=meaning, remedy=remedy)
 
     BUSY = (
         "model_busy",
