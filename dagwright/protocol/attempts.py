@@ -38,15 +38,10 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
     usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
     cached = _object(metadata, wire.METADATA_CACHED)
     written = _object(metadata, wire.METADATA_ATTEMPT) or {}
-    count, at_ms, version = written.get("attempt", 1), written.get("at"), written.get("version", "")
-    return Attempt(
-        count if _is_number(count, upto=_MAX_COUNT) and count > 0 else 1,
-        at_ms / 1000 if _is_number(at_ms, upto=_MAX_MS) else None,
-        version if isinstance(version, str) else "",
-        cached,
-        usage,
-        lineage=lineage,
-    )
+    at_ms = written.get("at")
+    started_at = at_ms / 1000 if _is_number(at_ms, upto=_MAX_MS) else None
+    version = _text(written.get("version"))
+    return Attempt(_count(written.get("attempt")), started_at, version, cached, usage, lineage=lineage)
 
 
 def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
@@ -54,14 +49,17 @@ def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
 
     Each invalid part counts as missing.
     """
-    count, version = details.get("attempt"), details.get("tool_version")
-    return Attempt(
-        count if _is_number(count, upto=_MAX_COUNT) and count > 0 else 1,
-        _seconds_or_none(details.get("started_at")),
-        version if isinstance(version, str) else "",
-        usage=reported_usage(details),
-        lineage=lineage_from_details(details),
-    )
+    count, started_at = _count(details.get("attempt")), _seconds_or_none(details.get("started_at"))
+    version, usage = _text(details.get("tool_version")), reported_usage(details)
+    return Attempt(count, started_at, version, usage=usage, lineage=lineage_from_details(details))
+
+
+def _count(value: object) -> int:
+    return value if _is_number(value, upto=_MAX_COUNT) and value > 0 else 1
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _seconds_or_none(text: object) -> float | None:
