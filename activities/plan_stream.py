@@ -25,7 +25,7 @@ from dagwright.llm.client import ModelStream
 from dagwright.planner.plan_parser import can_start_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.planning.model_calls.model_requests import Planning
-from dagwright.planning.plan_and_execute.goal_spec import HARMLESS, decode_tools
+from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.planned_nodes import planned_message
@@ -115,7 +115,7 @@ class PlanStream:
         if tool is None:
             return False
         arguments = node.get("arguments")
-        return effects_of_call(tool, arguments if isinstance(arguments, dict) else {}) in HARMLESS
+        return effects_of_call(tool, arguments if isinstance(arguments, dict) else {}).changes_nothing
 
     async def __aenter__(self) -> Self:
         self._sender = asyncio.create_task(self._send_all())

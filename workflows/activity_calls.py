@@ -54,8 +54,6 @@ plan needs that long: the largest value of such an activity is 1 GB, which takes
 Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
 """
 
-_WITHOUT_CHANGES = (Effects.PURE, Effects.READ)
-
 # Most calls of a run have the same options, and creating them takes as long as the rest of a command.
 
 
@@ -97,7 +95,7 @@ class RunScope:
 
         A reset run repeats its open calls under another execution ID, so calls that may change something send the key.
         """
-        is_repeatable = tool.effects in _WITHOUT_CHANGES and tool.effects_by is None and not tool.is_foreign
+        is_repeatable = tool.effects.changes_nothing and tool.effects_by is None and not tool.is_foreign
         is_first = task.scope is None and not self.path and self.scope == self.run_id
         return is_repeatable and is_first and task.path == [["node", limits.activity_id(task.call_id)]]
 

@@ -403,7 +403,7 @@ def validate_declaration(
         raise ValueError(f"Tool {name!r}: effects_by: {problem}")
     if declaration.batch and (problem := _problem_of_batch(declaration, Effects(effects))) is not None:
         raise ValueError(f"Tool {name!r}: batch: {problem}")
-    if declaration.undo is not None and effects in (Effects.PURE, Effects.READ):
+    if declaration.undo is not None and Effects(effects).changes_nothing:
         raise ValueError(f"Tool {name!r}: effects {effects} change nothing, so there is nothing to undo")
     if declaration.sets is not None and declaration.sets.startswith("@"):
         raise ValueError(f"Tool {name!r}: sets is {declaration.sets!r}, expected the name without '@'")

@@ -316,6 +316,11 @@ class Effects(StrEnum):
     IDEMPOTENT = "idempotent"
     WRITE = "write"
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether calls leave external state as it is."""
+        return self in (Effects.PURE, Effects.READ)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolDeclaration:

@@ -27,7 +27,7 @@ def effects_of_node(
     if tool is None:
         return None
     effects = effects_of_call(tool, arguments, unknown=unknown)
-    if node.effects is not None and effects not in (Effects.PURE, Effects.READ):
+    if node.effects is not None and not effects.changes_nothing:
         effects = Effects(node.effects)
     return None if effects is tool.effects else effects.value
 
@@ -155,7 +155,7 @@ class NodeChecks:
         effects = Effects(node_effects) if node_effects else declaration.effects if declaration else Effects.WRITE
         if name is None:
             message = "'cache' needs a tool whose results can be reused"
-        elif declaration is not None and effects not in (Effects.PURE, Effects.READ):
+        elif declaration is not None and not effects.changes_nothing:
             message = (
                 f"results of {name!r} are never reused, because its effects are {effects.value!r}: "
                 "each call has to make its change; only 'pure' and 'read' tools can have a cache"

@@ -65,8 +65,6 @@ READ_MODEL_PLAN = ToolDeclaration(
 """Declaration of the activity that parses and checks a plan."""
 DECLARATION = TypeAdapter(ToolDeclaration)
 """Adapter for the JSON form of the tools, as passed to the plan parser."""
-HARMLESS = (Effects.PURE, Effects.READ)
-"""Effects of the tools that may run before the plan is complete."""
 
 
 def decode_tools(encoded: Any) -> dict[str, ToolDeclaration]:
@@ -88,7 +86,7 @@ def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) ->
         tools: the tools that the plan may use.
     """
     is_call = node.kind == "tool" and node.sub_plan is None and node.tool in tools
-    is_harmless = is_call and tool_of(node, tools).effects in HARMLESS
+    is_harmless = is_call and tool_of(node, tools).effects.changes_nothing
     return is_harmless and node.approval == "policy"
 
 
