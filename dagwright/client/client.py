@@ -143,6 +143,15 @@ class Client:
         """The use cases of the connection.
 
         Raises:
+            ClientClosed, WrongEventLoop: as in `_check_usable`.
+        """
+        self._check_usable()
+        return self._open_services
+
+    def _check_usable(self) -> None:
+        """Check that the client can be used now.
+
+        Raises:
             ClientClosed: the client is closed.
             WrongEventLoop: the client was connected in another event loop.
         """
@@ -152,7 +161,6 @@ class Client:
             raise WrongEventLoop(
                 "the client was connected in another event loop: connect one in this loop, or use SyncClient"
             )
-        return self._open_services
 
     @property
     def _address(self) -> str:
@@ -175,7 +183,7 @@ class Client:
             ClientClosed: the client is closed.
             WrongEventLoop: the client was connected in another event loop.
         """
-        _ = self._services
+        self._check_usable()
         return self
 
     async def __aexit__(
@@ -186,7 +194,7 @@ class Client:
     async def close(self) -> None:
         """Close the client and its open workers; a local server that it has started ends if no process uses it."""
         if not self._is_closed:
-            _ = self._services
+            self._check_usable()
             self._is_closed = True
             async with self._closing as closing:
                 for close_worker in self._open_workers:
@@ -218,7 +226,7 @@ class Client:
             TurnRejected: the session does not accept the turn.
         """
         options = without_none(options)
-        _ = self._services
+        self._check_usable()
         read = read_plan_to_repair if options.get("repair") else read_plan
         written_plan = await asyncio.to_thread(read, plan)
         request = PlanStart(written_plan, inputs or {}, options)
@@ -252,7 +260,7 @@ class Client:
             RunIdInUse, RunIdInvalid, OptionInvalid, ToolLoadError, TurnRejected: as in `start`.
         """
         options = without_none(options)
-        _ = self._services
+        self._check_usable()
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)
 
@@ -265,7 +273,7 @@ class Client:
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        _ = self._services
+        self._check_usable()
         return Run(lambda: self._services, run_id, tools=self._tools)
 
     async def list_runs(  # noqa: PLR0913 - each is one filter, by keyword
