@@ -238,9 +238,8 @@ class PlanWorkflow(Steerable):
         """End this execution and start the next one of the run, with an empty history.
 
         Signals that arrive meanwhile go to the next execution: the server does not end an execution that has not
-            received
-        all of its signals. Events that arrive while a large state is stored have to be applied first, so the method
-        returns; it also returns if the state cannot be stored, and the run ends here.
+        received all of its signals. Events that arrive while a large state is stored have to be applied first, so the
+        method returns; it also returns if the state cannot be stored, and the run ends in this execution.
         """
         try:
             state = state_to_text(state_to_json(engine.scheduler))

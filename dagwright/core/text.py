@@ -63,6 +63,7 @@ def counted(count: int, word: str) -> str:
 def join_first(texts: Sequence[str], max_count: int, *, separator: str = ", ") -> str:
     """Join the first `max_count` texts; ` and 3 more` at the end counts those that are left out."""
     joined = separator.join(texts[:max_count])
-    left = len(texts) - max_count
+    omitted = len(texts) - max_count
     # Sentences end with the sign that separates them.
-    return f"{joined}{separator.rstrip() if separator != ', ' else ''} and {left:,} more" if left > 0 else joined
+    end = "" if separator == ", " else separator.rstrip()
+    return f"{joined}{end} and {omitted:,} more" if omitted > 0 else joined
