@@ -7,7 +7,7 @@ import difflib
 import heapq
 from collections.abc import Collection, Iterable
 
-from dagwright.core.text import cut_characters
+from dagwright.core.text import cut_characters, join_first
 
 _SHORTEST_PREFIX = 3
 """Shortest name that counts as the prefix of another one."""
@@ -117,6 +117,4 @@ def format_names(names: Collection[str], *, near: str = "", most: int = 8, hints
     """
     distinct = list(dict.fromkeys(names))
     nearest_names = nearest(near, distinct, most=most, hints=hints) if near and len(distinct) > most else []
-    shown = list(dict.fromkeys([*nearest_names, *distinct]))[:most]
-    more = f" and {len(distinct) - most:,} more" if len(distinct) > most else ""
-    return ", ".join(shown) + more
+    return join_first(list(dict.fromkeys([*nearest_names, *distinct])), most)
