@@ -63,7 +63,7 @@ def result_key(
     """Return the cache key of a call: 64 hex digits.
 
     Args:
-        code: the result of `CodeFingerprinter.code_of` for the tool.
+        code: fingerprint of the code of the tool; see `CodeFingerprinter.fingerprint`.
         arguments: JSON, in the order in which the run sends them: a tool can observe the order of object keys.
         bindings: the bindings that the worker fills in, `[path, parts]` as in the header.
         owner: restricts reuse to results of this owner; `None` if results are shared or the run has no owner.

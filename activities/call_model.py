@@ -6,7 +6,7 @@ call, and Temporal's retry policy decides on the next one, with the delay that t
 
 Attempts: a response that is in the history is never requested again. If a worker dies after the model responded and
 before the server recorded the response, the next attempt calls the model again, as for a `read`. If the payload store
-does not accept a response, the attempt retries the store until its deadline and only then fails. This
+does not accept a response, the attempt retries the store until its deadline and only then fails.
 """
 
 import asyncio

@@ -122,7 +122,7 @@ class LargeValues:
 
         Raises:
             InvalidArguments: there is not exactly one object, or a binding is for a secret or an invalid path.
-            ValueNotLoaded, ValueLost, MissingPart: as in `hydrate`.
+            ArgumentNotLoaded, ValueLost, MissingPart: as in `hydrate`.
         """
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {expected}")

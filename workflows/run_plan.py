@@ -104,7 +104,7 @@ class PlanRefused(Exception):
 class PlanWorkflow(Steerable):
     """Run one plan to its end and return the result document.
 
-    Subclasses are the workflow types of runs: `RunPlan` here, and those in `extended_runs`.
+    Its subclasses are the workflow types of runs.
     """
 
     def __init__(self) -> None:

@@ -206,7 +206,7 @@ PREPARING = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPI
 class ExecutionStart:
     """Data with which an execution of a run starts, as far as it is known.
 
-    Args:
+    Attributes:
         run_input: `None` until it is decoded.
         plan: `None` until it is complete.
         map_batch: input of the run of a map batch.

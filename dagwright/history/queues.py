@@ -182,7 +182,7 @@ def _advice_for(tool: str, reason: str, *, is_one: bool) -> tuple[str, str]:
     """Return the code and the advice of a note about paused calls of a tool.
 
     Args:
-        why: reason of the pause.
+        reason: reason of the pause.
     """
     if reason.startswith(wire.PAUSED_FOR_MISSING_TOOL):
         fix = "start a worker of this queue that has the agent"

@@ -73,7 +73,7 @@ class RunUpdate:
         """Return a value derived from the view, computed once for all subscribers.
 
         Args:
-            what: key of the value.
+            key: identifies the value.
         """
         if key not in self.shared:
             self.shared[key] = make()

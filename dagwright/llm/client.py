@@ -293,7 +293,7 @@ class ModelStream:
         """Convert a part of the answer from the strict schema to the requested schema.
 
         Args:
-            written: the answer, or a value assembled from parts of it.
+            output: the answer, or a value assembled from parts of it.
         """
         is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict is not None
         return self._prepared.strict.restore(output) if is_strict and self._prepared.strict is not None else output

@@ -180,7 +180,7 @@ class CompletionBuilder:
             ServiceError: the stream ended before the response was complete.
         """
         if not self._completion.finish_reason:
-            raise ServiceError("broken", "finish its stream before its answer was whole")
+            raise ServiceError("broken", "ended its stream before the answer was complete")
         return self.partial()
 
 

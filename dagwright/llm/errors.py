@@ -38,9 +38,11 @@ class ServiceError(Exception):
             violates the protocol; `answer`: a valid response that cannot be used.
         description: description of the failure.
         status: HTTP status, or the status that a server reported inside a stream.
-        code, type, param: fields of the error body.
+        body: content of the error body.
         headers: response headers with names in lower case.
         error: classification, if it is already known.
+
+    Attributes:
         partial: text that the model wrote before the failure.
         usage: usage of the failed call.
     """

@@ -108,10 +108,10 @@ class Transport:
         if not isinstance(models, list):
             raise ServiceError("broken", "answered with no list of models")
         ids = (model.get("id") for model in models if isinstance(model, Mapping))
-        return [node_id for node_id in ids if isinstance(node_id, str) and node_id]
+        return [model_id for model_id in ids if isinstance(model_id, str) and model_id]
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._client.close()
 
 

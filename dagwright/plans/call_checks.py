@@ -43,7 +43,7 @@ def inspect_added(
     """Check a node that is added to a plan; return it with its problems, whose pointers start at the node.
 
     Args:
-        written: the node in the plan format.
+        node_document: the node in the plan format.
         uses: its handles, each with its path in the node.
         owner: identity of the plan.
         values: of the plan so far.

@@ -89,7 +89,7 @@ def layout_graph(
     order: Sequence[tuple[int, int]] = (),
     spacing: Spacing | None = None,
 ) -> Layout:
-    """RequestRef the nodes of an acyclic graph.
+    """Place the nodes of an acyclic graph.
 
     Args:
         sizes: sizes of the nodes, in their preferred order from top to bottom.

@@ -523,8 +523,7 @@ class SubPlanEnd:
         usage: its use of models; `agents` is the part of each agent.
         lineage: its lineage, including calls if it is the run of an agent.
         child_snapshot: for a run that compensates, the snapshot from which another run can compensate its calls, as
-            JSON; `{}`
-            if it has no effects, `None` if that is unknown.
+            JSON; `{}` if it has no effects, `None` if that is unknown.
     """
 
     task: str

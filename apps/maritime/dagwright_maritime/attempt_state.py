@@ -17,8 +17,8 @@ class AttemptState:
     Args:
         answer: the latest answer of the model; `None` if there is no answer, or none that matches its schema.
         answers: number of answers of the model, including those that did not match the schema.
-        model_silent: number of model calls without an answer.
-        search_silent: number of requests that a running search server did not answer.
+        model_failures: number of model calls without an answer.
+        search_failures: number of requests that a running search server did not answer.
     """
 
     answer: Any = None

@@ -64,7 +64,7 @@ async def request_answer(
         judge: validates the parsed answer with another system, such as the search server; may raise `InvalidAnswer`.
 
     Raises:
-        NoUsableAnswer: no answer was valid.
+        NoValidAnswer: no answer was valid.
         ModelFailure: the model does not answer.
     """
     messages: list[Message] = [system(task), user(data)]

@@ -143,7 +143,7 @@ class ToolGate(Gate):
     """Limit of the calls of one pausable tool; it depends on the calls of the other pausable tools in flight.
 
     Args:
-        limit: limit of all pausable tools together.
+        pool: calls of all pausable tools together.
         in_flight: calls that have passed all gates.
     """
 

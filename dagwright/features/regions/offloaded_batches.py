@@ -30,7 +30,7 @@ class OffloadedBatchInput:
     Args:
         inner: store reference of the offloaded region.
         before: store reference of the previous batch; `None` for the first batch.
-        outside: for the first batch: the ends of nodes outside and the inputs, as for `Outside.from_json`.
+        outside: for the first batch: the ends of nodes outside and the inputs, as encoded by `_outside`.
     """
 
     inner: str

@@ -52,7 +52,7 @@ def expected_events(checked: Checked, held_plan: CompiledPlan | None) -> int:
     `events_per_item` has the events of each item.
 
     Args:
-        held: the plan with its regions; `None` if the pure tools are unknown.
+        held_plan: the plan with its regions; `None` if the pure tools are unknown.
     """
     items = {node.id: _items_of(node.for_each) for node in checked.nodes if node.for_each is not None}
     if held_plan is None:

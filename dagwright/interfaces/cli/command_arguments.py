@@ -168,7 +168,7 @@ class ServeRequest:
     Args:
         port: 0 for any free port; `None` for the default.
         plans: folder of templates.
-        starts_worker: run a worker in this process.
+        is_serving: run a worker in this process.
         needs_keys: require keys if other machines can reach the address.
         address_file: file for the address, read by the command that started this one.
     """

@@ -62,7 +62,7 @@ _MOST_DIGITS = 10
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
-"""`max_rounds` as sent: `request_options` refuses values that are not integers, such as true and 2.0."""
+"""`max_rounds` as sent: `gateway_options` refuses values that are not integers, such as true and 2.0."""
 
 SynthesisField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*SYNTHESES]}, {"type": "null"}]})
@@ -73,7 +73,7 @@ RoutingModeField = Annotated[
 StreamProgressField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*StreamProgress]}, {"type": "null"}]})
 ]
-"""Any string: `request_options` refuses unknown values and lists the allowed ones."""
+"""Any string: `gateway_options` refuses unknown values and lists the allowed ones."""
 
 
 class ChatMessage(BaseModel):
@@ -180,11 +180,11 @@ def _document_headers(
         Header(alias="Idempotency-Key", description="Requests with the same key start one run."),
     ] = None,
 ) -> None:
-    """Document the headers. `request_options` reads them, together with the body."""
+    """Document the headers. `gateway_options` reads them, together with the body."""
 
 
 GATEWAY_HEADERS = Depends(_document_headers)
-"""Dependency of routes that read the fields of `RequestOptions`."""
+"""Dependency of routes that read the fields of `GatewayOptions`."""
 
 
 def _stream_progress(

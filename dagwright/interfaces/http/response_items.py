@@ -285,7 +285,7 @@ def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) ->
 
     Args:
         body: body of the request, as far as it is known.
-        status: `in_progress`, `completed`, `failed_response` or `cancelled`.
+        status: `in_progress`, `completed`, `failed` or `cancelled`.
     """
     id, previous = of.id, body.get("previous_response_id")
     return {

@@ -1,6 +1,6 @@
 """Start the runs of calls: runs of plans, of templates and of requests in natural language.
 
-CallRefused     the call cannot be done; has the code and the message of the result
+McpCallRefused  the call cannot be done; has the code and the message of the result
 """
 
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ class RunStarter:
 
         Raises:
             PlanInvalid: the plan or its inputs are invalid.
-            CallRefused: it cannot be started.
+            McpCallRefused: it cannot be started.
         """
         checked, document = self.checked(arguments, templates)
         inputs = arguments.get("inputs") or {}
@@ -111,7 +111,7 @@ class RunStarter:
 
         Raises:
             PlanInvalid: the inputs are invalid.
-            CallRefused: it cannot be started.
+            McpCallRefused: it cannot be started.
         """
         options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compiled(inputs), template.source, inputs, options)
@@ -121,7 +121,7 @@ class RunStarter:
         """Start the run of a request in natural language, as a turn of a session if one is named.
 
         Raises:
-            CallRefused: it cannot be started.
+            McpCallRefused: it cannot be started.
         """
         model = arguments.get("model")
         self._refuse_without_model(model)

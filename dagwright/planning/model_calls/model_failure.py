@@ -12,6 +12,8 @@ class ModelFailure(DagwrightError):
 
     Args:
         delay: delay after which the same call may be retried, if the server sent one.
+
+    Attributes:
         asked_by: the service that asked for the delay, such as `429 from api.example.org`; `None` if the delay follows
             another failure.
         model: name of the model; empty if it is not known.

@@ -1,12 +1,12 @@
 """Requests to the search server, and the mapping of its failures to errors.
 
-    AskFailed                 the request cannot succeed; the message says what would help
+    RequestFailed             the request cannot succeed; the message says what would help
     ├── QueryInvalid          the server rejects the query: change it
     ├── IndexMissing          the index does not exist: load the data
     └── AccessRefused         access to the server or index is denied
     (RetryLater)              the server is unavailable or overloaded: the same query may work later
-    └── NoAnswer              the query timed out or the server ran out of memory: often the query is too expensive
-        └── ServerHangs       the server does not answer any request
+    └── QueryTimeout          the query timed out or the server ran out of memory: often the query is too expensive
+        └── ServerUnresponsive  the server does not answer any request
 
 One function maps the errors of the client to these; this module does not retry.
 """
@@ -74,8 +74,8 @@ async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: 
     """Run a query and return its result.
 
     Raises:
-        AskFailed: the query cannot succeed.
-        AnswerTooLarge: the query makes too many groups.
+        RequestFailed: the query cannot succeed.
+        SearchResultTooLarge: the query makes too many groups.
         RetryLater: the server is unavailable.
     """
     async with _client_errors_mapped(client, query.index):
@@ -90,8 +90,8 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
     running them; this is done without returning documents.
 
     Raises:
-        AskFailed: the index does not exist, or access is denied.
-        AnswerTooLarge: the query makes too many groups.
+        RequestFailed: the index does not exist, or access is denied.
+        SearchResultTooLarge: the query makes too many groups.
         RetryLater: the server is unavailable.
     """
     try:
@@ -116,7 +116,7 @@ async def read_mapping(client: "AsyncOpenSearch", index: str, limits: QueryLimit
     """Return the mapping of an index; for an alias, that of the first index in the response.
 
     Raises:
-        AskFailed: the index does not exist, or access is denied.
+        RequestFailed: the index does not exist, or access is denied.
         RetryLater: the server is unavailable.
     """
     return (await _mappings(client, index, limits))[0]

@@ -57,7 +57,7 @@ class SearchResult:
 
     Args:
         hits: the documents as they were stored, in the order of the query.
-        places: for each document its sort values; empty without a sort order.
+        sort_values: for each document its sort values; empty without a sort order.
         groups: the aggregations, as the server returned them.
         total: number of matching documents.
         omitted: number of documents that were found but exceed the size limit.
@@ -82,7 +82,7 @@ def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], l
         aggregations: the aggregations of the query.
 
     Raises:
-        AnswerTooLarge: the groups exceed `limits` or the size limit.
+        SearchResultTooLarge: the groups exceed `limits` or the size limit.
     """
     groups = _in_order(aggregations, response.get("aggregations", {}))
     count = sum(1 for _ in _buckets(groups))
@@ -238,7 +238,7 @@ def _gaps(aggregations_of_query: Any, among: Sequence[tuple[str, Any]], *, group
     """Yield each figure that some group lacks.
 
     Args:
-        aggregations: aggregations by name.
+        aggregations_of_query: aggregations by name.
         among: the groups with these aggregations, by key.
         group: name of the aggregation that made the groups.
     """
