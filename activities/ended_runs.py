@@ -20,9 +20,10 @@ from dagwright.core.boundary.wire import (
     DETAIL_LINEAGE,
     ERROR_PLAN_FAILED,
 )
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import read_recorded_document
-from dagwright.protocol.documents import encoded_size, error_json
+from dagwright.protocol.documents import error_json
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 

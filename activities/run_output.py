@@ -10,9 +10,9 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.core.boundary.limits import RUN_INPUT_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_LOAD_OUTPUT
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
-from dagwright.protocol.documents import encoded_size
 from dagwright.store import PayloadStore
 
 OutputActivity = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]

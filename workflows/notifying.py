@@ -16,9 +16,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, description_of, dropped_note, failure_note, notification_to_json
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload
 from dagwright.workflows.retries import UNLIMITED

@@ -38,16 +38,8 @@ from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
 from dagwright.protocol.command_handler import is_expected_report, note_unknown_signal, read_sub_plan_report
-from dagwright.protocol.documents import (
-    RunFacts,
-    closing_document,
-    compact_document,
-    counted_result_document,
-    error_json,
-    listed_requests,
-    map_batch_document,
-    result_document,
-)
+from dagwright.protocol.compact_documents import closing_document, compact_document, map_batch_document
+from dagwright.protocol.documents import RunFacts, counted_result_document, error_json, listed_requests, result_document
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_inputs import MapBatchInput, next_map_batch_input
 from dagwright.protocol.map_batch_runs import start_map_batch, with_items

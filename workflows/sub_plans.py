@@ -25,14 +25,14 @@ from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.value_refs import value_to_json
+from dagwright.core.expressions.value_refs import encoded_size, value_to_json
 from dagwright.core.model.states import RunStatus, Task
 from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.budgets import shared_budget
 from dagwright.protocol.commands import ChildSignal
-from dagwright.protocol.documents import encoded_size, error_json
+from dagwright.protocol.documents import error_json
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_inputs import next_map_batch_input
 from dagwright.protocol.map_batch_runs import map_batch_run_input, width_message, width_of_map_batch

@@ -18,6 +18,7 @@ from dagwright.client.open_requests import RequestRef
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.questions import size_problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
@@ -28,7 +29,6 @@ from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.protocol.command_messages import actor_from_json
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
 

@@ -15,8 +15,8 @@ from temporalio.converter import DataConverter
 from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
+from dagwright.protocol.compact_documents import full_closing_document
 from dagwright.protocol.conversion import decode_payloads
-from dagwright.protocol.documents import full_closing_document
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from dagwright.core.expressions.stored_values import (
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.protocol.documents import INLINE_DOCUMENT_BYTES, OUTPUT_OMITTED, compact_value, shortened
+from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, shortened
+from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import FROM_NODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 

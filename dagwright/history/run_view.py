@@ -11,7 +11,8 @@ from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import START, Cursor
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.queues import NO_FREE_SLOT
-from dagwright.protocol.documents import RunFacts, graph_document, result_document, shortened
+from dagwright.protocol.compact_documents import shortened
+from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
 from dagwright.protocol.messages import RunInput

@@ -7,6 +7,7 @@ from typing import Any
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.errors import PlanInvalid, Problem, pointer
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
@@ -34,7 +35,6 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     confidence_from_json,
     context_from_json,
 )
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 _LARGEST_NAMED = 3

@@ -13,6 +13,7 @@ from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.compiler.compilation import compile_with_planner
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import CHANGES_ASK
@@ -36,7 +37,6 @@ from dagwright.planning.plan_and_execute.goal_spec import (
 )
 from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, ReplanContext
 from dagwright.plans.preparation import check_plan, check_written_plan, policy_problems
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 PLANNED_BYTES = 192 * 1024

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.text import cut_for_model
 from dagwright.core.validation.workers import WorkerTool, workers_among
 from dagwright.dialects.json_reader import printable
@@ -19,7 +20,6 @@ from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
 from dagwright.planner.sub_goal_fields import Fields, plain
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
-from dagwright.protocol.documents import encoded_size
 
 READ_BYTES = 96 * 1024
 """Limit for the JSON of one answer, which is part of the history and of the run state from then on."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.errors import PlanInvalid, Problem, pointer
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
@@ -19,7 +20,6 @@ from dagwright.planning.conversation import TurnSummary, recent_turns, turns_fro
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.rounds_nodes import rounds_plan
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, RoundsSpec, checked_max_rounds, checked_synthesis
-from dagwright.protocol.documents import encoded_size
 
 ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in `ask` and in requests of clients."""

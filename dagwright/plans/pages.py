@@ -18,8 +18,8 @@ from dagwright.core.compiler.offloaded_regions import (
     offload_regions,
     offloaded_region_from_json,
 )
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json
-from dagwright.protocol.documents import encoded_size
 from dagwright.store import PayloadStore
 
 INSIDE_PAGE_NODES = 5_000

@@ -14,6 +14,7 @@ from dagwright.core.compiler.regions import REGION_PREFIX, with_regions
 from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.references import Lookup
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agent_tools import tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
@@ -31,7 +32,6 @@ from dagwright.dialects.written_values import CUT_OFF, Repair
 from dagwright.features.plan_edits.accepted_nodes import with_accepted
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.agent_nodes import with_agents
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 _MOST_FLOW_PROBLEMS = 100

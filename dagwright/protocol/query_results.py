@@ -7,16 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
-from dagwright.core.expressions.value_refs import with_refs_formatted
+from dagwright.core.expressions.value_refs import encoded_size, with_refs_formatted
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.compensation.compensation import compensated_by
-from dagwright.protocol.documents import (
-    compact_value,
-    encoded_size,
-    graph_document,
-    node_document,
-    reference_to,
-)
+from dagwright.protocol.compact_documents import compact_value, reference_to
+from dagwright.protocol.documents import graph_document, node_document
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

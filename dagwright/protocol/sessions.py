@@ -12,13 +12,13 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.lookups import filters_in
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
 from dagwright.planning.conversation import TurnSummary
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import ParentSession
 from dagwright.protocol.turn_summaries import answer_ref_from_json, response_of, shortened
 from dagwright.protocol.turns import (

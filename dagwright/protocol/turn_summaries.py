@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.stored_values import StoredValue, paths_to_json, stored_from_json
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
 from dagwright.core.text import first_bytes, join_first
-from dagwright.protocol.documents import encoded_size
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

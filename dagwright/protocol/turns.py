@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.lookups import has_readable_filters
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
 from dagwright.core.text import join_first
 from dagwright.planning.conversation import identified, is_session_name, line_or_none
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from_json
 from dagwright.protocol.messages import MessageInvalid

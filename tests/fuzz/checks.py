@@ -13,8 +13,8 @@ from dagwright.history.closing_event import is_reference
 from dagwright.history.replay import HistoryReplay
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
+from dagwright.protocol.compact_documents import reference_to
 from dagwright.protocol.conversion import data_converter
-from dagwright.protocol.documents import reference_to
 from tests.support.runs import Document, Handle, assert_clean, assert_replays, document_of, histories_of
 
 _FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}

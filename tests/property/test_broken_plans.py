@@ -13,7 +13,8 @@ from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_co
 from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.documents import RunFacts, compact_document, result_document
+from dagwright.protocol.compact_documents import compact_document
+from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.messages import compiled_plan, plan_of_pages
 from tests.support.example_counts import examples
 from tests.support.json_places import places_of

@@ -12,8 +12,9 @@ from temporalio.workflow import NondeterminismError
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import recorded_document
 from dagwright.history.replay import HistoryReplay
+from dagwright.protocol.compact_documents import compact_value, counted_document
 from dagwright.protocol.conversion import data_converter
-from dagwright.protocol.documents import RunFacts, compact_value, counted_document, result_document
+from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.run_snapshot import state_from_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.replay.record import HISTORIES

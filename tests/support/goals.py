@@ -13,7 +13,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import GOAL_KIND
 from dagwright.history.run_reader import RunReader
 from dagwright.planner import PlanningOptions, prepare_goal
-from dagwright.protocol.documents import compact_value
+from dagwright.protocol.compact_documents import compact_value
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.agents import agent_runs
 from tests.support.runs import Document, Handle, Runs, bare, document_of

@@ -12,8 +12,8 @@ from temporalio.client import Client
 from dagwright.history.replay import HistoryReplay
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
+from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.conversion import data_converter
-from dagwright.protocol.documents import compact_document
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually

@@ -18,8 +18,8 @@ from dagwright.client.errors import RunIdInUse, RunIdInvalid, SessionNotFound, T
 from dagwright.client.sessions import PreparedTurn
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.boundary import limits, wire
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.server import Connection, Server

@@ -19,7 +19,7 @@ from dagwright.history.moment_facts import TaskState, has_started
 from dagwright.interfaces.http.feedback_calls import Request
 from dagwright.interfaces.http.request_fields import StreamProgress
 from dagwright.interfaces.http.stream_cursor import CHECKSUM_DIGITS, checksum
-from dagwright.protocol.documents import compact_value
+from dagwright.protocol.compact_documents import compact_value
 
 Event = Mapping[str, Any]
 _RESULTS = (NodeStatus.COMPLETED, NodeStatus.FAILED)

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.interfaces.http.run_events import EventId, run_events, with_first_update
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, stream_response
-from dagwright.protocol.documents import compact_value
+from dagwright.protocol.compact_documents import compact_value
 from dagwright.protocol.sessions import session_name
 
 NO_HEADERS: Mapping[str, str] = {}

@@ -24,7 +24,7 @@ from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.sse import Events, event, simultaneous_events, with_error_event
-from dagwright.protocol.documents import compact_value
+from dagwright.protocol.compact_documents import compact_value
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

@@ -69,7 +69,6 @@ _OUTPUTS_BYTES = 48 * 1024
 `_MOST_OF_OUTPUTS`.
 """
 _MOST_OF_OUTPUTS = 2 * 1024
-_SHORT_FORM_FIELDS = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
 _MESSAGES = 60
 _MESSAGE_BYTES = 300
 """The newest messages that are listed, and the limit for each of them."""
@@ -114,13 +113,6 @@ def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, An
     except GoalUnreachable as unreachable:
         # A result that is not an answer of a planner has ended the run.
         return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": unreachable.error.message}
-
-
-def short_rounds_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the progress document without sub-goals and rounds."""
-    return {name: document[name] for name in _SHORT_FORM_FIELDS if name in document} | {
-        "omitted": "sub-goals and rounds: too large"
-    }
 
 
 def _document(run: RoundsState, scheduler: "RunScheduler", rounds: RoundsSpec, compact: Compact) -> dict[str, Any]:

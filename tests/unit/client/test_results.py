@@ -27,8 +27,8 @@ from dagwright.core.model.states import RunStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_view import RunView
+from dagwright.protocol.compact_documents import full_closing_document
 from dagwright.protocol.conversion import data_converter
-from dagwright.protocol.documents import full_closing_document
 from tests.support.memory_store import MemoryStore
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 

@@ -8,6 +8,7 @@ import pytest
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, DOCUMENT_LIMIT_BYTES
 from dagwright.core.errors import NodeError
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.states import RunStatus, Task
 from dagwright.features.commands.node_commands import RetryNode, SetResult
@@ -20,7 +21,6 @@ from dagwright.planning.extenders import extender_of
 from dagwright.planning.rounds.rounds_documents import rounds_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import pursuing, started
 from tests.support.rounds import Workers, continue_with, done, failed, ref, sub_goal

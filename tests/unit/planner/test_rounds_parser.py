@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.plan_parser import encode_tools
@@ -24,7 +25,6 @@ from dagwright.planning.rounds.sub_goals import (
     SubGoalStatus,
     work_of,
 )
-from dagwright.protocol.documents import encoded_size
 from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_with, done, failed, ref, sub_goal
 

@@ -15,6 +15,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, short_id, summary_of
 from dagwright.core.boundary.wire import METADATA_ATTEMPT, METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -27,18 +28,14 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
 from dagwright.protocol.attempts import attempt_of_details, encode_attempt, read_attempt
 from dagwright.protocol.command_messages import actor_from_any_message
-from dagwright.protocol.documents import (
-    RunFacts,
+from dagwright.protocol.compact_documents import (
     closing_document,
     compact_document,
     compact_value,
     counted_document,
-    counted_result_document,
-    encoded_size,
     full_closing_document,
-    graph_document,
-    result_document,
 )
+from dagwright.protocol.documents import RunFacts, counted_result_document, graph_document, result_document
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.idempotency import derived_key, idempotency_key
 from dagwright.protocol.messages import (

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.stored_values import ProjectedPart, Shape, StoredValue
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
-from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid, ParentSession, RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
 from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.interfaces.http.conversation import Conversation, GivenAnswer, conversation_of
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatMessage
 from dagwright.planning.conversation import TurnSummary
-from dagwright.protocol.documents import encoded_size
 
 
 def parsed_conversation(*messages: Any, run: str | None = None) -> Conversation:

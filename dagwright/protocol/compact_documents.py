@@ -1,0 +1,150 @@
+"""Documents of bounded size: large values as references, and many nodes as counts."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole, paths_to_json
+from dagwright.core.expressions.value_refs import encode, encoded_size, ref_for_display, with_refs_formatted
+from dagwright.core.model.states import NodeStatus
+from dagwright.protocol.failures import FIRST_FAILED
+
+_EMPTY: Mapping[str, Any] = {
+    **{"title": None, "output": None, "error": None, "nodes": {}},
+    **{"waiting_for": [], "usage": {}, "notes": []},
+}
+"""Fields that a closing document omits if they have these values."""
+_SHORT_FORM_FIELDS = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
+_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
+
+
+def first_failed_node(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
+    """Return the field of `nodes_ref` that names the first failed node, for lists, which show nothing else of the
+    nodes.
+    """
+    first = next(iter(failed), None)
+    return {} if first is None else {FIRST_FAILED: {"node_id": first[0], "message": first[1]}}
+
+
+def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
+    """Return the document for the result of the run itself: large values by reference, many nodes as counts.
+
+    The values stay in the history of the run under the id of their node, where clients load them.
+
+    Args:
+        steps: number of nodes in the plan as written.
+    """
+    compact = dict(document)
+    compact["output"] = compact_value(document["output"], ref="output")
+    if steps > DOCUMENT_NODES:
+        return counted_document(compact)
+    compact["nodes"] = {
+        name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
+        for name, node in document["nodes"].items()
+    }
+    return counted_document(compact) if encoded_size(compact) > DOCUMENT_LIMIT_BYTES else compact
+
+
+def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document with counts by state instead of its nodes.
+
+    The rounds of a question are shortened if they are too large.
+    """
+    counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
+    counts.update(node["status"] for node in document["nodes"].values())
+    failed = (
+        (name, (node.get("error") or {}).get("message"))
+        for name, node in document["nodes"].items()
+        if node["status"] == NodeStatus.FAILED.value
+    )
+    first_failed = document.get("nodes_ref", {}).get(FIRST_FAILED)
+    first = {FIRST_FAILED: first_failed} if first_failed is not None else first_failed_node(failed)
+    reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
+    counted = {**document, "nodes": {}, "nodes_ref": reference}
+    if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
+        counted["rounds"] = _without_sub_goals(counted["rounds"])
+    return counted
+
+
+def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document for the closing event of a run: without nodes, empty fields and the IDs of the run.
+
+    Readers have the nodes from the events before, as `full_closing_document` has the other fields.
+    """
+    has_nodes = bool(document["nodes"]) or "nodes_ref" in document
+    counted = counted_document(document) if has_nodes else document
+    counted = {**counted, "output": compact_value(counted["output"], ref="output")}
+    return {
+        name: value
+        for name, value in counted.items()
+        if name not in _KNOWN_TO_READERS and not (name in _EMPTY and value == _EMPTY[name])
+    }
+
+
+def full_closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a closing document with the fields that it omits, except the IDs of the run."""
+    return {**_EMPTY, **document}
+
+
+def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a map batch: counts alone, because the history of its parent contains hundreds of them."""
+    counted = counted_document(document)
+    reference = {name: part for name, part in counted["nodes_ref"].items() if name != FIRST_FAILED}
+    return {**counted, "nodes_ref": reference}
+
+
+def compact_value(value: Any, *, ref: str) -> Any:
+    """Return a value, or `{"ref", "bytes", "preview"}` if it exceeds 8 KiB; the same for its parts in the payload
+    store.
+    """
+
+    def format_ref(part: ValueRef) -> dict[str, Any]:
+        return reference_to(part, ref=ref)
+
+    if isinstance(value, StoredValue | WorkerText):
+        return format_ref(value)
+    encoded, has_refs = encode(value, format_ref)
+    if has_refs:
+        value = with_refs_formatted(value, format_ref)
+    if len(encoded) <= INLINE_VALUE_BYTES:
+        return value
+    preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)
+    return {"ref": ref, "bytes": len(encoded), "preview": preview}
+
+
+def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
+    """Return the reference to a value in the payload store, as documents show it.
+
+    Args:
+        ref: reference of a text that is made of several values.
+    """
+    if isinstance(part, WorkerText):
+        preview = ref_for_display(part)[:PREVIEW_CHARACTERS]
+        return {"ref": ref, "bytes": None, "preview": preview}
+    shape = part.shape
+    document = {
+        "ref": part.ref,
+        "bytes": shape.size_bytes if shape else None,
+        "preview": shape.preview if shape else "",
+    }
+    return {**document, "path": paths_to_json(part.paths)} if part.paths else document
+
+
+INLINE_DOCUMENT_BYTES = 1024 * 1024
+"""Values up to this size are included in a document; larger ones only on request."""
+
+
+def shortened(value: Any, *, ref: str) -> Any:
+    """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
+    if encoded_size(value) > INLINE_DOCUMENT_BYTES:
+        return compact_value(value, ref=ref)
+    return value if is_whole(value) else with_refs_formatted(value, lambda part: reference_to(part, ref=ref))
+
+
+def _without_sub_goals(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the progress document without sub-goals and rounds."""
+    return {name: document[name] for name in _SHORT_FORM_FIELDS if name in document} | {
+        "omitted": "sub-goals and rounds: too large"
+    }
