@@ -12,8 +12,14 @@ from typing import NoReturn
 
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.value_schemas import INTEGER, PYTHON_NAMES, JsonTypes, ValueSchema, names_of_types
-from dagwright.core.name_hints import format_names, suggestion
+from dagwright.core.model.value_schemas import (
+    INTEGER,
+    PYTHON_NAMES,
+    JsonTypes,
+    ValueSchema,
+    names_of_types,
+    not_a_constant,
+)
 
 BOOLEAN = ValueSchema({"type": "boolean"})
 _BOOLEAN: JsonTypes = frozenset({"boolean"})
@@ -259,11 +265,11 @@ def _check_constants(left: object, right: object) -> None:
         or any(constant in right_constants for constant in left_constants)
     ):
         return
-    value, allowed = (right, left_constants) if isinstance(left, Operand) else (left, right_constants)
-    names = [each if isinstance(each, str) else json.dumps(each) for each in allowed]
-    near = suggestion(value, names) if isinstance(value, str) else None
-    message = f"{left!r:.80} is never {right!r:.80}: it is one of {format_names(names)}"
-    raise PlanInvalid([Problem("invalid_field", message, hint=near)])
+    operand, value, allowed = (
+        (left, right, left_constants) if isinstance(left, Operand) else (right, left, right_constants)
+    )
+    message, hint = not_a_constant(f"{operand!r:.80}", value, allowed)
+    raise PlanInvalid([Problem("invalid_field", message, hint=hint)])
 
 
 def _check_membership(value: object, values: object) -> None:

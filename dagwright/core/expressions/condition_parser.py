@@ -172,6 +172,8 @@ _KEYWORDS = frozenset({"true", "false", "null", "in"})
 _OWN_NAMES = frozenset({"inputs", "item", "index"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 _UNORDERED_MACROS = frozenset({"map", "filter"})
+_OPERAND_BOUNDS = frozenset("()[]{},&|?:")
+"""Signs next to a comparison that is a whole operand."""
 _LONGEST_PATTERN = 200
 """Longest pattern in `matches()`; the library compiles it again for every evaluation."""
 
@@ -195,6 +197,7 @@ class Read:
         steps: object keys and list indices of the path.
         aspect: whether the value itself, its size, or its presence is read.
         in_loop: whether it is inside a comprehension, so that it is read for every element.
+        compared: literal texts that the value is compared with by `==`, `!=` or `in`.
     """
 
     variable: str
@@ -203,6 +206,7 @@ class Read:
     steps: Steps
     aspect: Literal["value", "size", "presence"]
     in_loop: bool
+    compared: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -374,10 +378,36 @@ class _TextReader:
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
             aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.reading.reads)}"
-        self.reading.reads.append(Read(variable, source, node, steps, aspect, in_loop))
+        compared = self._compared(first, end) if aspect == "value" else ()
+        self.reading.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
         self.copied = self.tokens[end - 1].end
+
+    def _compared(self, first: int, end: int) -> tuple[str, ...]:
+        """Return the literal texts that a path is compared with; none if an operand has more parts than that."""
+        if self._is_equality(end):
+            first_operand, literals, after = first, [end + 2], end + 3
+        elif self._is_equality(first - 2):
+            first_operand, literals, after = first - 3, [first - 3], end
+        elif self._is_sign(end, "in") and self._is_sign(end + 1, "["):
+            after = self._closing(end + 1) + 1
+            first_operand, literals = first, [*range(end + 2, after - 1, 2)]
+            if not all(self._is_sign(index, ",") for index in range(end + 3, after - 1, 2)):
+                return ()
+        else:
+            return ()
+        if not (self._is_operand_bound(first_operand - 1) and self._is_operand_bound(after)):
+            return ()
+        texts = [_text_of(self.tokens[index].text) for index in literals if self._kind(index) == "string"]
+        return tuple(text for text in texts if text is not None)
+
+    def _is_equality(self, index: int) -> bool:
+        return self._is_sign(index, "=" if self._is_sign(index, "=") else "!") and self._is_sign(index + 1, "=")
+
+    def _is_operand_bound(self, index: int) -> bool:
+        """Return whether a comparison starts after a token, or ends before it."""
+        return not 0 <= index < len(self.tokens) or self.tokens[index].text in _OPERAND_BOUNDS
 
     def _is_sign(self, index: int, sign: str) -> bool:
         return 0 <= index < len(self.tokens) and self.tokens[index].text == sign

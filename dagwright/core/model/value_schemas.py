@@ -4,6 +4,7 @@ A schema here never allows less than the real one: a part of a schema that is no
 validates the arguments of tools in its lax mode, which converts some types; `accepted_types` includes those types.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -175,6 +176,21 @@ ANY = ValueSchema()
 """Schema of any value."""
 TEXT = ValueSchema({"type": "string"})
 INTEGER = ValueSchema({"type": "integer"})
+
+
+def not_a_constant(
+    shown: str, value: Any, constants: Sequence[Any], *, hints: NameHints | None = None
+) -> tuple[str, str | None]:
+    """Return the message and the hint for a comparison that is always false.
+
+    Args:
+        shown: text of the compared operand, which is always one of the constants.
+        value: value that it is compared with.
+    """
+    names = [each if isinstance(each, str) else json.dumps(each) for each in constants]
+    near = suggestion(value, names, hints=hints) if isinstance(value, str) else None
+    known = format_names(names, near=value if near else "", most=10, hints=hints)
+    return f"{shown} is never {value!r:.80}: it is one of {known}", near
 
 
 def type_of(value: Any) -> str:

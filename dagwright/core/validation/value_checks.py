@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.paths import format_path
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
@@ -17,6 +18,7 @@ from dagwright.core.model.value_schemas import (
     ValueSchema,
     find_mismatch,
     names_of_types,
+    not_a_constant,
 )
 from dagwright.core.name_hints import NameHints
 from dagwright.core.validation.checked_plan import Checked
@@ -136,6 +138,18 @@ class ValueChecks:
             if is_only_read and "boolean" not in value.types:
                 message = f"when: {node.when} is {names_of_types(value.types, self.names)}, and not a condition"
                 yield ValueProblem("invalid_field", message, ("when",), hint_of_condition(node.when, value))
+            yield from self._impossible_comparisons(read, value)
+
+    def _impossible_comparisons(self, read: Read, value: ValueSchema) -> Iterator[ValueProblem]:
+        """Yield the comparisons of a value that is one of several constants with another text."""
+        constants = value.constants if read.compared else None
+        if constants is None:
+            return
+        shown = f"when: {read.node or read.source}{format_path(read.steps)}"
+        for text in read.compared:
+            if text not in constants:
+                message, hint = not_a_constant(shown, text, constants, hints=self.hints)
+                yield ValueProblem("invalid_field", message, ("when",), hint)
 
     # Types.
 

@@ -111,6 +111,45 @@ def test_condition_may_read_undeclared_and_optional_inputs(when: str, fields: di
     assert problems_of({**A, "when": when}, **fields) == []
 
 
+_STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked, cancelled, superseded"
+
+
+@pytest.mark.parametrize(
+    ("when", "shown", "hint"),
+    [
+        ("a.status == 'complete'", "a.status is never 'complete'", "completed"),
+        ('!("canceled" != nodes["a"].status) || true', "a.status is never 'canceled'", "cancelled"),
+        ("a.status in ['failed', \"faild\"] ? true : false", "a.status is never 'faild'", "failed"),
+        ("a.result > 1 && (a.status == 'done')", "a.status is never 'done'", None),
+        ("inputs.net == 'gros'", "inputs.net is never 'gros'", "gross"),
+    ],
+)
+def test_comparison_with_a_text_that_the_value_never_has_is_refused(when: str, shown: str, hint: str | None) -> None:
+    inputs = {"net": {"enum": ["net", "gross"]}}
+    ((code, at, message, near),) = problems_of(A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs)
+    known = "net, gross" if "inputs" in shown else _STATES
+    assert (code, at, message) == ("invalid_field", "/nodes/1/when", f"when: {shown}: it is one of {known}")
+    assert near == (None if hint is None else f"did you mean {hint!r}?")
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "a.status == 'completed' || a.status in ['failed', 'skipped']",
+        "a.status == 'comp' + 'leted'",
+        "'x' + a.status == 'xfailed'",
+        "a.status in ['comp' + 'leted', 'failed']",
+        "a.status in []",
+        "(a.status == 'completed') == true && a.status != string(a.error)",
+        "a.status.startsWith('comp') && size(a.status) > 3",
+        "'failed' in [a.status]",
+        "a.result == 2 || string(a.result) == 'two'",
+    ],
+)
+def test_comparison_that_may_be_true_is_valid(when: str) -> None:
+    assert problems_of(A, {**HELLO, "id": "b", "when": when, "join": "all_done"}) == []
+
+
 @pytest.mark.parametrize(
     ("using", "at", "words"),
     [
