@@ -21,7 +21,7 @@ from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 AwaitStore = Callable[[dict[str, Any]], Awaitable[None]]
 
-_LEAST_PROBE_BYTES = 64
+_MIN_PROBE_BYTES = 64
 _CLOCK_MARGIN = timedelta(minutes=5)
 """Maximum difference between the clocks of the store and this machine."""
 
@@ -57,7 +57,7 @@ async def _put_and_delete(store: PayloadStore, size_bytes: int) -> None:
 
     The bytes are new each time: a value that is already stored takes no space, so a full disk would accept it.
     """
-    size_bytes = min(max(size_bytes, _LEAST_PROBE_BYTES), STORED_VALUE_LIMIT_BYTES)
+    size_bytes = min(max(size_bytes, _MIN_PROBE_BYTES), STORED_VALUE_LIMIT_BYTES)
     ref = await store.put(await asyncio.to_thread(os.urandom, size_bytes))
     # The clean-up of the store finds a probe that could not be deleted.
     with suppress(StoreUnavailable):

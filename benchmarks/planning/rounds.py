@@ -40,7 +40,7 @@ from dagwright.toolset.toolset import load_toolset
 
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
 ANSWER = "It is so."
-MOST_RATIO = 2.0
+MAX_RATIO = 2.0
 """Maximum ratio of a gap around the planner to an ordinary dispatch in the same run."""
 CPU_RATIO = 1.3
 """Maximum ratio of the worker's CPU time per question for many concurrent questions to that of a single one: the cost
@@ -247,8 +247,8 @@ def figures_of(gaps: Sequence[Gaps], alone_s: float, batches: Sequence[AtOnce]) 
     slowest = [max(batch.each_s) for batch in batches]
     usual = [statistics.median(batch.each_s) for batch in batches]
     return [
-        ratio_figure("planner's answer to first worker : dispatch in a chain, ms", after, ordinary, goal=MOST_RATIO),
-        ratio_figure("last worker to planner : dispatch in a chain, ms", before, ordinary, goal=MOST_RATIO),
+        ratio_figure("planner's answer to first worker : dispatch in a chain, ms", after, ordinary, goal=MAX_RATIO),
+        ratio_figure("last worker to planner : dispatch in a chain, ms", before, ordinary, goal=MAX_RATIO),
         Figure(title, statistics.median(whole), None, unit="s", measured={"samples": whole}),
         ratio_figure(f"{title}, CPU of the worker for one : alone, s", cpu, [alone_s], goal=CPU_RATIO),
         ratio_figure(f"{title}, slowest : median", slowest, usual, goal=FAIR_RATIO),

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.figures import Figure, figure_to_json, table
 
-MOST_WRITTEN_PERCENT = 40.0
+MAX_WRITTEN_PERCENT = 40.0
 """Maximum share of a plan that is written when its first tool starts."""
 
 
@@ -77,7 +77,7 @@ def written_figure(compared: Sequence[Comparison]) -> Figure:
     """Return the worst value of all plans with the goal."""
     measured = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in compared}
     name = "largest share of a plan written when its first tool starts"
-    return Figure(name, max(measured.values()), MOST_WRITTEN_PERCENT, unit="%", measured=measured)
+    return Figure(name, max(measured.values()), MAX_WRITTEN_PERCENT, unit="%", measured=measured)
 
 
 def report(compared: Sequence[Comparison]) -> dict[str, Any]:

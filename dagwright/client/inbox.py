@@ -22,7 +22,7 @@ from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
 _LOG = logging.getLogger(__name__)
-_MOST_EXCLUDED_PAGES = 2
+_MAX_EXCLUDED_PAGES = 2
 """Pages of the server without a matching request after which a page of the inbox ends."""
 
 
@@ -119,7 +119,7 @@ async def read_inbox(
         if missing > 0 and inbox_filter.owner in (None, owner):
             root = root_in(memo) or run.id
             omitted[root] = omitted.get(root, 0) + missing
-        if len(listed) >= limit or excluded == _MOST_EXCLUDED_PAGES * page_size:
+        if len(listed) >= limit or excluded == _MAX_EXCLUDED_PAGES * page_size:
             break
     listed.sort(key=lambda request: str(request.document["opened_at"]))
     return InboxPage(listed, cursor, omitted)

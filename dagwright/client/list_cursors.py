@@ -12,7 +12,7 @@ from typing import Self
 
 from temporalio.client import Client, WorkflowExecution
 
-MOST_AT_ONCE = 1_000
+MAX_PAGE_SIZE = 1_000
 """Maximum page size of the server."""
 _OPEN = "open"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -94,4 +94,4 @@ async def executions_from(
 
 def page_size_for(limit: int) -> int:
     """Return the page size for a page of a list: one more than its rows, which shows whether others follow."""
-    return min(limit + 1, MOST_AT_ONCE)
+    return min(limit + 1, MAX_PAGE_SIZE)

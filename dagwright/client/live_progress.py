@@ -17,7 +17,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import Drawing, DrawnNode, duration_text
 from dagwright.plans.drawing_text import MARKS, shortened, single_line
 
-_LEAST_INTERVAL_S = 0.3
+_MIN_INTERVAL_S = 0.3
 """Minimum interval between two drawings: a run is read as often in any case."""
 _LARGE_INTERVAL_S = 2.0
 """Minimum interval for a large graph, whose drawing has over 100 KB."""
@@ -92,7 +92,7 @@ async def _watch(run: WatchedRun, changed: asyncio.Event) -> None:
 
 async def _next_change(changed: asyncio.Event, drawing: Drawing, watching: "asyncio.Task[None]") -> None:
     """Wait for the next change, within the minimum and maximum interval."""
-    interval = _LARGE_INTERVAL_S if len(drawing.nodes) > _LARGE_NODES else _LEAST_INTERVAL_S
+    interval = _LARGE_INTERVAL_S if len(drawing.nodes) > _LARGE_NODES else _MIN_INTERVAL_S
     await asyncio.wait({watching}, timeout=interval)
     try:
         await asyncio.wait_for(changed.wait(), _TICK_S)

@@ -13,9 +13,9 @@ _SHORTEST_PREFIX = 3
 """Shortest name that counts as the prefix of another one."""
 HINT_BUDGET = 2_000_000
 """Budget of one `NameHints`: at most half a second of CPU."""
-MOST_NAME_CHARACTERS = 60
+MAX_NAME_CHARACTERS = 60
 """Names over this length are neither compared nor suggested."""
-_LEAST_RATIO = 0.6
+_MIN_RATIO = 0.6
 
 
 class NameHints:
@@ -51,30 +51,30 @@ def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = N
     Args:
         hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
     """
-    near = nearest(name, known, most=1, hints=hints)
+    near = nearest(name, known, limit=1, hints=hints)
     return f"did you mean {near[0]!r}?" if near else None
 
 
-def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | None = None) -> list[str]:
+def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints | None = None) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
     Complexity: each known name costs 1, `len(a) + len(b)` if its length is similar, and `len(a) * len(b)` if its
         letters are similar.
     """
     hints = hints or NameHints(HINT_BUDGET)
-    if len(name) > MOST_NAME_CHARACTERS or not hints.spend(len(known)):
+    if len(name) > MAX_NAME_CHARACTERS or not hints.spend(len(known)):
         return []
-    candidates = [known_name for known_name in known if len(known_name) <= MOST_NAME_CHARACTERS]
+    candidates = [known_name for known_name in known if len(known_name) <= MAX_NAME_CHARACTERS]
     folded = name.casefold()
     names = sorted(candidate for candidate in candidates if candidate.casefold() == folded)
     similar = _similar(name, candidates, hints)
     if similar is None:
         return []
-    names += [known_name for _, known_name in heapq.nlargest(most, similar)]
+    names += [known_name for _, known_name in heapq.nlargest(limit, similar)]
     if len(name) >= _SHORTEST_PREFIX:
         longer = (candidate for candidate in candidates if candidate.casefold().startswith(folded))
         names += sorted(longer, key=lambda known_name: (len(known_name), known_name))
-    return list(dict.fromkeys(names))[:most]
+    return list(dict.fromkeys(names))[:limit]
 
 
 def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
@@ -85,16 +85,16 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
     similar = []
     for candidate in candidates:
         characters = len(candidate) + len(name)
-        if 2 * min(len(candidate), len(name)) < _LEAST_RATIO * characters:
+        if 2 * min(len(candidate), len(name)) < _MIN_RATIO * characters:
             continue
         matcher.set_seq1(candidate)
         if not hints.spend(characters):
             return None
-        if matcher.quick_ratio() < _LEAST_RATIO:
+        if matcher.quick_ratio() < _MIN_RATIO:
             continue
         if not hints.spend(len(candidate) * len(name)):
             return None
-        if (ratio := matcher.ratio()) >= _LEAST_RATIO:
+        if (ratio := matcher.ratio()) >= _MIN_RATIO:
             similar.append((ratio, candidate))
     return similar
 
@@ -108,7 +108,7 @@ def cut_name(name: str) -> str:
     return cut_characters(name, SHOWN_NAME_CHARACTERS)
 
 
-def format_names(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
+def format_names(names: Collection[str], *, near: str = "", limit: int = 8, hints: NameHints | None = None) -> str:
     """Return the distinct names on one line; of many names, the nearest to `near` and then the first.
 
     Args:
@@ -116,5 +116,5 @@ def format_names(names: Collection[str], *, near: str = "", most: int = 8, hints
         hints: as for `suggestion`.
     """
     distinct = list(dict.fromkeys(names))
-    nearest_names = nearest(near, distinct, most=most, hints=hints) if near and len(distinct) > most else []
-    return join_first(list(dict.fromkeys([*nearest_names, *distinct])), most)
+    nearest_names = nearest(near, distinct, limit=limit, hints=hints) if near and len(distinct) > limit else []
+    return join_first(list(dict.fromkeys([*nearest_names, *distinct])), limit)

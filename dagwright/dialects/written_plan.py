@@ -33,7 +33,7 @@ _CLEAR: Final = 8.0
 """Minimum distance between the similarities of the best and the second-best name."""
 
 _CANDIDATE: Final = 60.0
-_MOST_NAMES: Final = 500
+_MAX_NAMES: Final = 500
 """Maximum unknown tool names of one plan that are compared with known names; a plan with more was not written for these
 tools.
 """
@@ -121,7 +121,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
         if (
             not isinstance(name, str)
             or name in tools
-            or (len(candidates_of_name) >= _MOST_NAMES and name not in candidates_of_name)
+            or (len(candidates_of_name) >= _MAX_NAMES and name not in candidates_of_name)
         ):
             made.append(node)
             continue

@@ -127,7 +127,7 @@ def task_failure(event: HistoryEvent) -> TaskFailure:
 
 _PAGE_EVENTS = 20
 """The marker is one of the last ten events unless signals arrive while the run ends."""
-_MOST_PAGES = 5
+_MAX_PAGES = 5
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 
@@ -141,7 +141,7 @@ async def read_recorded_document(client: Client, workflow_id: str, run_id: str |
         execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id or ""),
         maximum_page_size=_PAGE_EVENTS,
     )
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(
             request, retry=True, timeout=_RPC_TIMEOUT
         )

@@ -108,7 +108,7 @@ async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *
     if offloaded.count <= MAX_INNER_NODES:
         return [node async for node in offloaded.nodes()]
     has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
-    return await offloaded.failed(most=MAX_INNER_FAILURES) if has_failed else []
+    return await offloaded.failed(limit=MAX_INNER_FAILURES) if has_failed else []
 
 
 def _count_off(document: dict[str, Any], included: Iterable[InnerNode]) -> None:

@@ -105,12 +105,12 @@ class OffloadedNodes:
             async for edge in region.edges():
                 yield edge
 
-    async def failed(self, *, most: int) -> list[InnerNode]:
+    async def failed(self, *, limit: int) -> list[InnerNode]:
         """Return failed nodes, the last ones first."""
         failed_nodes: list[InnerNode] = []
         for region in self._regions:
-            if len(failed_nodes) < most:
-                failed_nodes += await region.failed(most=most - len(failed_nodes))
+            if len(failed_nodes) < limit:
+                failed_nodes += await region.failed(limit=limit - len(failed_nodes))
         return failed_nodes
 
 
@@ -154,14 +154,14 @@ class _OffloadedRegion:
         number, node = position
         record = self._held(node_id)
         if record is None:
-            batch = await self._ends_of(lambda ended: ended[0] == number, most=1)
+            batch = await self._ends_of(lambda ended: ended[0] == number, limit=1)
             record = self._record_of(node, *batch[0]) if batch else self._unreported()
         return await self._inner_node(number, node, record, needs=await self._needs_of(node))
 
-    async def failed(self, *, most: int) -> list[InnerNode]:
+    async def failed(self, *, limit: int) -> list[InnerNode]:
         state: InnerState | None = self._record.result
-        count = min(most, state["counts"].get(NodeStatus.FAILED.value, 0) if state else 0)
-        batch = await self._ends_of(lambda ended: ended[1] == NodeStatus.FAILED.value, most=count) if count else []
+        count = min(limit, state["counts"].get(NodeStatus.FAILED.value, 0) if state else 0)
+        batch = await self._ends_of(lambda ended: ended[1] == NodeStatus.FAILED.value, limit=count) if count else []
         failed_nodes = []
         for ended, versions in batch:
             node = await self._node(ended[0])
@@ -221,16 +221,16 @@ class _OffloadedRegion:
         return end_of_entry(ended, versions, tool=node.tool)[1]
 
     async def _ends_of(
-        self, matches: Callable[[Sequence[Any]], bool], *, most: int
+        self, matches: Callable[[Sequence[Any]], bool], *, limit: int
     ) -> list[tuple[Sequence[Any], Mapping[str, str]]]:
         """Return the ends of some nodes with the versions of their tools, the last one first."""
         ends: list[tuple[Sequence[Any], Mapping[str, str]]] = []
         ref = self._last_batch
-        while ref is not None and len(ends) < most:
+        while ref is not None and len(ends) < limit:
             batch = await self._batch(ref)
             ends += [(ended, batch["versions"]) for ended in reversed(batch["ended"]) if matches(ended)]
             ref = batch["before"]
-        return ends[:most]
+        return ends[:limit]
 
     async def _batches_of_nodes(self, count: int) -> tuple["array[int]", list[str]]:
         """Return the batch that has the end of each node, -1 for none, and the references of the batches."""

@@ -6,7 +6,7 @@ from pydantic_core import from_json
 
 from dagwright.llm.completions import without_lone_surrogates
 
-MOST_CHARACTERS = 256 * 1024
+MAX_CHARACTERS = 256 * 1024
 """Maximum length of an answer that is streamed; text after it is sent when the answer is complete."""
 _FENCE = "```"
 _MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTALL)
@@ -30,7 +30,7 @@ class VisibleText:
 
     def take(self, chunk: str) -> None:
         """Add the next piece of the answer."""
-        if len(self._written) >= MOST_CHARACTERS:
+        if len(self._written) >= MAX_CHARACTERS:
             return
         chunk = self._half + chunk
         # A surrogate pair may be split between two pieces.

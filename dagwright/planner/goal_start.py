@@ -37,7 +37,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
 )
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
-_LARGEST_NAMED = 3
+_MAX_NAMED_AGENTS = 3
 _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
 """Tools that only the run itself calls; a plan cannot use them."""
 
@@ -184,7 +184,7 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
         if max(sizes) <= ARGUMENTS_LIMIT_BYTES:
             return
     cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
-    largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_LARGEST_NAMED])
+    largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_MAX_NAMED_AGENTS])
     text = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
     message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
     hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"

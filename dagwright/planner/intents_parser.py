@@ -222,7 +222,7 @@ def _summary(raw: Mapping[str, Any], checked: Checked) -> str:
 def _explained(raw: Mapping[str, Any]) -> str:
     confidence = _confidence(raw)
     confidence_text = "does not say how sure it is" if confidence is None else f"is {confidence:.0%} sure"
-    explanation = one_line(str(raw.get("explanation") or "").strip(), most=_EXPLANATION_SHOWN)
+    explanation = one_line(str(raw.get("explanation") or "").strip(), limit=_EXPLANATION_SHOWN)
     return f"The model {confidence_text}" + (f": “{explanation}”" if explanation else ".")
 
 
@@ -230,11 +230,11 @@ def _looked_up(lookups: Sequence[Lookup]) -> str:
     searched = [lookup for lookup in lookups if lookup.known_as is None]
     if not searched:
         return ""
-    entries = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
+    entries = [f"{one_line(each.search_text, limit=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
     omitted_count = len(searched) - len(entries)
     return f"Looked up first: {', '.join(entries)}" + (f", and {omitted_count} more" if omitted_count else "")
 
 
 def _order(levels: Sequence[Sequence[str]]) -> str:
     message = " → ".join(", ".join(level) for level in levels)
-    return f"Order: {one_line(message, most=_LEVELS_SHOWN)}"
+    return f"Order: {one_line(message, limit=_LEVELS_SHOWN)}"

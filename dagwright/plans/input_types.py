@@ -8,7 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 
 from dagwright.core.model.value_schemas import ALL, ValueSchema
 
-_MOST_LEVELS = 20
+_MAX_LEVELS = 20
 
 
 def input_schema_of(annotation: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def input_schema_of(annotation: Any) -> dict[str, Any]:
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any:
-    if levels > _MOST_LEVELS:
+    if levels > _MAX_LEVELS:
         raise TypeError("an input cannot be of a type that contains itself")
     if isinstance(schema, list):
         return [_inlined(part, definitions, levels=levels) for part in schema]

@@ -57,7 +57,7 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
         return PlanForTransfer(plan, encoded=encoded)
     head = plan_to_json(replace(plan, nodes=()))
     pages = [await store.put(pydantic_core.to_json(head))]
-    for page, _ in _pages(plan.nodes, {}, most=PLAN_PAGE_NODES):
+    for page, _ in _pages(plan.nodes, {}, page_nodes=PLAN_PAGE_NODES):
         pages.append(await store.put(page))
     return PlanForTransfer(plan, tuple(pages))
 
@@ -76,7 +76,8 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
 
 async def _put_region(region: RegionDocument, store: PayloadStore) -> str:
     pages = [
-        (await store.put(page), count) for page, count in _pages(region.nodes, region.replaced, most=INSIDE_PAGE_NODES)
+        (await store.put(page), count)
+        for page, count in _pages(region.nodes, region.replaced, page_nodes=INSIDE_PAGE_NODES)
     ]
     head = {**region.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
     return await store.put(pydantic_core.to_json(head))
@@ -108,18 +109,18 @@ def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedReg
 
 
 def _pages(
-    nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]], *, most: int
+    nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]], *, page_nodes: int
 ) -> Iterator[tuple[bytes, int]]:
     """Yield pages of nodes, encoded, with the number of their nodes."""
     start = 0
     while start < len(nodes):
-        end = start + most
+        end = start + page_nodes
         page = pydantic_core.to_json(
             nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in instead.items()})
         )
-        if len(page) > PLAN_PAGE_BYTES and most > 1:
+        if len(page) > PLAN_PAGE_BYTES and page_nodes > 1:
             # The following nodes probably have a similar size.
-            most //= 2
+            page_nodes //= 2
             continue
         yield page, len(nodes[start:end])
         start = end

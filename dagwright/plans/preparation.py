@@ -34,8 +34,8 @@ from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
-_MOST_FLOW_PROBLEMS = 100
-_MOST_NOTES = 20
+_MAX_FLOW_PROBLEMS = 100
+_MAX_NOTES = 20
 
 
 def check_plan(
@@ -92,13 +92,13 @@ def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_to
     """
     checked, problems = inspect_document(document, tools=tools, any_tool=any_tool)
     hints = NameHints(HINT_BUDGET)
-    between = islice(flow_problems(checked, hints), _MOST_FLOW_PROBLEMS) if checked is not None else ()
+    between = islice(flow_problems(checked, hints), _MAX_FLOW_PROBLEMS) if checked is not None else ()
     pointers = {problem.pointer for problem in problems}
     all_problems = [*problems, *(problem for problem in between if problem.pointer not in pointers)]
     if checked is None or all_problems:
         raise PlanInvalid(all_problems)
     worth_saying = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
-    if notes := [*islice(worth_saying, _MOST_NOTES)]:
+    if notes := [*islice(worth_saying, _MAX_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
     return checked
 

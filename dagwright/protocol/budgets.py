@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
-_MOST_CALLS = 10_000
+_MAX_CALLS = 10_000
 """Most calls in one message: a child run requests 250 at a time, and reports the ends of those in flight."""
 _CALL_BYTES = 20_000
 """Longest id of a call, with its path."""
@@ -110,8 +110,8 @@ def _read(name: str, message: Any) -> BudgetMessage:
         finishing = message.get("finishing")
         return BudgetGrant([str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_REASON])
     claims, settled = message["reservations"], message["settled"]
-    if len(claims) + len(settled) > _MOST_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
-        raise ValueError(f"more than {_MOST_CALLS:,} calls, or a call id of more than {_CALL_BYTES:,} bytes")
+    if len(claims) + len(settled) > _MAX_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
+        raise ValueError(f"more than {_MAX_CALLS:,} calls, or a call id of more than {_CALL_BYTES:,} bytes")
     report = BudgetReport(
         {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in claims.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},

@@ -42,7 +42,7 @@ def actor_name(message: Mapping[str, Any]) -> str | None:
     Raises:
         MessageInvalid: the name is invalid.
     """
-    return _text(message, "by", most=NAME_CHARACTERS)
+    return _text(message, "by", limit=NAME_CHARACTERS)
 
 
 def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
@@ -51,7 +51,7 @@ def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
     Raises:
         MessageInvalid: the field is not a string, or too long.
     """
-    return _text(message, name, most=WORDS_CHARACTERS)
+    return _text(message, name, limit=WORDS_CHARACTERS)
 
 
 def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
@@ -75,10 +75,10 @@ def actor_from_any_message(message: Any, *, through: Through) -> Actor:
     )
 
 
-def _text(message: Mapping[str, Any], name: str, *, most: int) -> str | None:
+def _text(message: Mapping[str, Any], name: str, *, limit: int) -> str | None:
     value = message.get(name)
-    if value is not None and (not isinstance(value, str) or len(value) > most):
-        raise MessageInvalid(f"{name!r} must be a string of at most {most:,} characters")
+    if value is not None and (not isinstance(value, str) or len(value) > limit):
+        raise MessageInvalid(f"{name!r} must be a string of at most {limit:,} characters")
     return value or None
 
 

@@ -11,7 +11,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 
 KEY_BYTES = 64
-LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Limits of the server (temporal.api.common.v1.Priority): it fails tasks with longer keys, and clamps weights."""
 
 
@@ -25,7 +25,7 @@ class Fairness:
 
     Args:
         key: name of the group, 1 to `KEY_BYTES` bytes of UTF-8.
-        weight: share of the slots relative to other keys, `LEAST_WEIGHT` to `MOST_WEIGHT`.
+        weight: share of the slots relative to other keys, `MIN_WEIGHT` to `MAX_WEIGHT`.
     """
 
     key: str
@@ -50,10 +50,8 @@ def fairness_of(key: object, weight: object) -> Fairness | None:
     if weight is None:
         return Fairness(key)
     # `bool` is an `int`; NaN compares as false.
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise FairnessInvalid(
-            f"a fairness weight is a number from {LEAST_WEIGHT} to {MOST_WEIGHT:g}, not {weight!r:.60}"
-        )
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise FairnessInvalid(f"a fairness weight is a number from {MIN_WEIGHT} to {MAX_WEIGHT:g}, not {weight!r:.60}")
     return Fairness(key, float(weight))
 
 

@@ -20,7 +20,7 @@ from dagwright.protocol.run_labels import ATTRIBUTE_BYTES, fitting_keywords, jso
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_MOST_REQUESTS = 50
+_MAX_REQUESTS = 50
 """Requests in the memo of a run; the smallest have about 300 bytes."""
 _NAME_CHARACTERS = 100
 OTHERS = "…"
@@ -71,7 +71,7 @@ def keyword_of_assignee(name: str | None) -> str:
 def requests_version(scheduler: "RunScheduler") -> RequestsVersion:
     """Return a value that changes when `requests_to_json` does."""
     requests = scheduler.features.feedback.requests.open
-    listed = islice(requests.values(), _MOST_REQUESTS)
+    listed = islice(requests.values(), _MAX_REQUESTS)
     return len(requests), tuple((request.id, request.assignee, request.deadline_at) for request in listed)
 
 
@@ -80,7 +80,7 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
     requests = scheduler.features.feedback.requests.open
     documents: list[dict[str, Any]] = []
     left_bytes = LISTED_REQUESTS_BYTES
-    for request in islice(requests.values(), _MOST_REQUESTS):
+    for request in islice(requests.values(), _MAX_REQUESTS):
         document = shortened_request(request.to_json(""), max_bytes=LISTED_REQUEST_BYTES)
         # The reader knows the run. Requests for the inputs of the run belong to no node.
         del document["run_id"]

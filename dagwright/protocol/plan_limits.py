@@ -24,7 +24,7 @@ from dagwright.core.model.tools import ToolDeclaration
 NAME_BYTES = 1_000
 """Longest activity type and task queue."""
 _LONGEST_S = LONGEST.total_seconds()
-_MOST_ATTEMPTS = 1_000_000
+_MAX_ATTEMPTS = 1_000_000
 _LARGEST_FACTOR = 1_000
 _DEFAULT_RULE = CompiledNode("").retry
 """Retry rule of all nodes without one. It is valid, and most calls of a run have this object."""
@@ -51,7 +51,7 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
 
 def _checks_of_rule(rule: RetryRule) -> list[tuple[str, Any, bool]]:
     return [
-        ("max_attempts", rule.max_attempts, _is_within(rule.max_attempts, 1, _MOST_ATTEMPTS)),
+        ("max_attempts", rule.max_attempts, _is_within(rule.max_attempts, 1, _MAX_ATTEMPTS)),
         ("first_delay_s", rule.first_delay_s, _is_duration(rule.first_delay_s)),
         ("factor", rule.factor, _is_number(rule.factor) and 1 <= rule.factor <= _LARGEST_FACTOR),
         ("max_delay_s", rule.max_delay_s, rule.max_delay_s is None or _is_duration(rule.max_delay_s)),

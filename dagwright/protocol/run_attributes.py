@@ -7,7 +7,7 @@ from temporalio.common import Priority, SearchAttributeKey, SearchAttributePair,
 
 from dagwright.core.boundary import wire
 from dagwright.protocol.fairness import Fairness
-from dagwright.protocol.run_labels import MOST_TAGS, fitting_keywords, keyword, keyword_of_tag, tags_in
+from dagwright.protocol.run_labels import MAX_TAGS, fitting_keywords, keyword, keyword_of_tag, tags_in
 
 Pair = SearchAttributePair[str] | SearchAttributePair[Sequence[str]]
 
@@ -35,7 +35,7 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
         text = memo.get(name)
         if isinstance(text, str) and text:
             pairs.append(SearchAttributePair(key, keyword(text)))
-    tags = list(tags_in(memo, key=wire.MEMO_TAGS).items())[:MOST_TAGS]
+    tags = list(tags_in(memo, key=wire.MEMO_TAGS).items())[:MAX_TAGS]
     if tags:
         # Other programs start runs with any tags; a filter does not find those that do not fit.
         pairs.append(SearchAttributePair(TAGS, fitting_keywords(keyword(keyword_of_tag(*tag)) for tag in tags)))

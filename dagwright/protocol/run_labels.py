@@ -21,7 +21,7 @@ def is_owner_name(text: str) -> bool:
     return _OWNER.fullmatch(text) is not None
 
 
-MOST_TAGS = 20
+MAX_TAGS = 20
 TAG_KEY_BYTES = 64
 KEYWORD_CHARACTERS = 255
 """Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
@@ -55,10 +55,10 @@ def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[s
         The tags, key -> value, in the given order.
 
     Raises:
-        TagsInvalid: there are more than `MOST_TAGS`, one of them cannot be a tag, or they are too large together.
+        TagsInvalid: there are more than `MAX_TAGS`, one of them cannot be a tag, or they are too large together.
     """
-    if len(tags) > MOST_TAGS:
-        raise TagsInvalid(f"a run has at most {MOST_TAGS} {labels.many}; {len(tags)} were given")
+    if len(tags) > MAX_TAGS:
+        raise TagsInvalid(f"a run has at most {MAX_TAGS} {labels.many}; {len(tags)} were given")
     for key, value in tags.items():
         _check_tag(key, value, labels)
     if (size := json_bytes([keyword_of_tag(*tag).translate(_REPLACED) for tag in tags.items()])) > ATTRIBUTE_BYTES:

@@ -15,7 +15,7 @@ from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, packed_text, 
 
 PIECE_CHARACTERS = 1_000_000
 """Characters of one stored piece: half of the limit of an activity input."""
-_MOST_PIECES = 64
+_MAX_PIECES = 64
 _REF_BYTES = 200
 
 
@@ -102,7 +102,7 @@ def snapshot_from_json(encoded: Any) -> RunSnapshot:
     """
     try:
         refs = encoded.get("refs", ())
-        if len(refs) > _MOST_PIECES or not all(isinstance(ref, str) and len(ref) < _REF_BYTES for ref in refs):
+        if len(refs) > _MAX_PIECES or not all(isinstance(ref, str) and len(ref) < _REF_BYTES for ref in refs):
             raise ValueError("invalid references")
         return RunSnapshot(
             started_at=float(encoded["started_at"]),

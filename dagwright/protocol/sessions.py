@@ -336,13 +336,13 @@ class SessionRecord:
         self.version += 1
         self.turns = self.shortened().turns
         encoded = [{**turn.to_json(), "response": None} for turn in self.turns]
-        count = _newest(encoded, most=TURNS, most_bytes=TURNS_BYTES)
+        count = _newest(encoded, max_count=TURNS, max_bytes=TURNS_BYTES)
         self.omitted_turns += len(self.turns) - count
         self.turns = self.turns[len(self.turns) - count :]
-        count = _newest(list(self.resolved_lookups), most_bytes=LOOKUPS_BYTES)
+        count = _newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
         self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - count :]
         names = list(self.names.items())
-        count = _newest(names, most=NAMES, most_bytes=NAMES_BYTES)
+        count = _newest(names, max_count=NAMES, max_bytes=NAMES_BYTES)
         self.names = dict(names[len(names) - count :])
 
     # Serialization.
@@ -366,12 +366,12 @@ def _looked_up(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
     return (lookup.get("search_text"), lookup.get("entity_type"), filters_in(lookup))
 
 
-def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) -> int:
+def _newest(values: Sequence[Any], *, max_bytes: int, max_count: int | None = None) -> int:
     """Return how many of the last values fit; at least one."""
-    remaining_bytes = most_bytes
+    remaining_bytes = max_bytes
     for count, value in enumerate(reversed(values)):
         remaining_bytes -= encoded_size(value)
-        if count and (remaining_bytes < 0 or count == most):
+        if count and (remaining_bytes < 0 or count == max_count):
             return count
     return len(values)
 

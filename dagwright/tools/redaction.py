@@ -98,7 +98,7 @@ class _Secret:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
         # A longer run before a secret need not be redacted: a search from each of its characters would be quadratic.
-        leading = _forms_of_part(parts[0], most=max(_LONGEST_LEADING_RUN, 8 * len(parts[0])))
+        leading = _forms_of_part(parts[0], max_length=max(_LONGEST_LEADING_RUN, 8 * len(parts[0])))
         return leading + "".join(map(_forms_of_part, parts[1:]))
 
     def hide_in(self, text: str) -> str:
@@ -116,13 +116,13 @@ def _redacted(text: str, secrets: Iterable[_Secret]) -> str:
     return text
 
 
-def _forms_of_part(part: str, *, most: int | None = None) -> str:
+def _forms_of_part(part: str, *, max_length: int | None = None) -> str:
     """Return a pattern of the forms of a character, or of a run of whitespace or backslashes.
 
     Args:
-        most: maximum length of a run; `None` for no limit.
+        max_length: maximum length of a run; `None` for no limit.
     """
-    run = "+" if most is None else f"{{1,{most}}}"
+    run = "+" if max_length is None else f"{{1,{max_length}}}"
     if part[0] == "+" or part[0].isspace():
         # A plus is a space in forms, and runs of spaces and line breaks are often collapsed to one space.
         space = "|".join(sorted({form for character in {*part, " "} for form in _escapes(character)}))

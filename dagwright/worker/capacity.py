@@ -23,7 +23,7 @@ from dagwright.settings import (
     WorkerRole,
 )
 
-_LEAST_SLOTS = 4
+_MIN_SLOTS = 4
 """Calls at once however busy the machine is: a busy neighbour must not stop a worker."""
 _RAMP = timedelta(milliseconds=20)
 """Wait before each slot above the least: the SDK's 50 ms make a fan-out of 100 four times slower
@@ -83,7 +83,7 @@ class WorkerCapacity:
         # A target of 1 never limits.
         target = ResourceBasedTunerConfig(self.target_memory or 1.0, self.target_cpu or 1.0)
         slots = ResourceBasedSlotConfig(
-            minimum_slots=min(_LEAST_SLOTS, self.activity_slots),
+            minimum_slots=min(_MIN_SLOTS, self.activity_slots),
             maximum_slots=self.activity_slots,
             ramp_throttle=_RAMP,
         )

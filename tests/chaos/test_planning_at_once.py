@@ -31,12 +31,12 @@ REQUESTS = 100
 ROUNDS = 5
 WARM = 2
 """Rounds in which caches fill and modules are loaded."""
-MOST_OBJECTS = REQUESTS
+MAX_OBJECTS = REQUESTS
 """By which the worker may have more after a later round than after the one before, in most of them: one object for each
 request. Not in all, for the pool of connections to the model service keeps those that the end of a round has opened
 until the next request, 60 objects each. On a quiet machine it is one or two, and counts are the same to 80; a busy one
 asks more at once."""
-MOST_GROWTH_MB = 5.0
+MAX_GROWTH_MB = 5.0
 """Between the mean of the rounds in the middle and that of the last ones, 150 requests later, each with its garbage
 collected and free memory returned. It varies by 3 MB; if each request kept the 100 KB of a running run, it would grow
 by 15 MB."""
@@ -110,7 +110,7 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
     async def is_settled() -> bool:
         # The last runs of a round are let go a moment after they have ended.
         counted.append(await living_objects(client, folder))
-        return len(counted) > 1 and abs(counted[-1].total() - counted[-2].total()) < MOST_OBJECTS
+        return len(counted) > 1 and abs(counted[-1].total() - counted[-2].total()) < MAX_OBJECTS
 
     steps = [each for turn in range(ROUNDS) for each in steps_of(turn)]
     async with ModelServer(*steps) as model:
@@ -138,6 +138,6 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
     # Objects that are released late appear in some rounds only; a leak also raises the lowest count.
     lowest, lowest_later = (min(part, key=Counter.total) for part in (warm[:half], warm[half:]))
     growth = (lowest_later.total() - lowest.total()) / half
-    assert growth < MOST_OBJECTS, (objects, grown(lowest, lowest_later))
+    assert growth < MAX_OBJECTS, (objects, grown(lowest, lowest_later))
     middle, last = memory[WARM : (WARM + ROUNDS) // 2], memory[(WARM + ROUNDS) // 2 :]
-    assert mean(last) - mean(middle) < MOST_GROWTH_MB, memory
+    assert mean(last) - mean(middle) < MAX_GROWTH_MB, memory

@@ -18,9 +18,9 @@ DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 
 @st.composite
-def steps(draw: st.DrawFn, *, most: int = 8) -> tuple[Step, ...]:
+def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
     """Return the nodes of a random acyclic plan, in a random order, so with references forward too."""
-    ids = [f"n{number}" for number in range(draw(st.integers(1, most)))]
+    ids = [f"n{number}" for number in range(draw(st.integers(1, limit)))]
     made: list[Step] = []
     for number, name in enumerate(ids):
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []

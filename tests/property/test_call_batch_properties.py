@@ -43,7 +43,7 @@ _FACTS = RunFacts("run", "1")
 @st.composite
 def short_steps(draw: st.DrawFn) -> tuple[Step, ...]:
     names = st.sampled_from(["any", "short", "short", "short", "single"])
-    return tuple(replace(step, tool=draw(names), max_parallel=None) for step in draw(steps(most=10)))
+    return tuple(replace(step, tool=draw(names), max_parallel=None) for step in draw(steps(limit=10)))
 
 
 class Run:
@@ -148,7 +148,7 @@ def test_plan_with_batches_ends_as_without(made: tuple[Step, ...], data: st.Data
     plan = compiled(plan_of(*(step.to_json() for step in made)), tools=_TOOLS)
     alone = Run(plan, fails, None)
     alone.run()
-    together = Run(plan, fails, lambda most: data.draw(st.integers(0, most)))
+    together = Run(plan, fails, lambda limit: data.draw(st.integers(0, limit)))
     together.run()
     assert together.document() == alone.document()
     assert sorted(together.made) == sorted(alone.made), "each call is made once"

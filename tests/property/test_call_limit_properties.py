@@ -83,8 +83,8 @@ def test_no_limit_is_exceeded_and_every_call_starts(
     if limit.rate is not None:
         capacity_s = EARLY_SHARE * limit.rate.period_s + LATE_S
         for window_s in (1.0, limit.rate.period_s):
-            most = (window_s + capacity_s) / limit.rate.interval_s + 1
-            assert max(sum(first <= start < first + window_s for start in starts) for first in starts) <= most
+            max_starts = (window_s + capacity_s) / limit.rate.interval_s + 1
+            assert max(sum(first <= start < first + window_s for start in starts) for first in starts) <= max_starts
     if limit.concurrency is not None:
         for start in starts:
             assert sum(first <= start < last for first, last in spans) <= limit.concurrency

@@ -11,9 +11,9 @@ from tests.support.plan_building import check, node, plan_of, problems_of
 
 
 @st.composite
-def graphs(draw: st.DrawFn, *, most: int = 7) -> list[list[int]]:
-    """Return dependencies of up to `most` nodes, with cycles or without."""
-    count = draw(st.integers(1, most))
+def graphs(draw: st.DrawFn, *, limit: int = 7) -> list[list[int]]:
+    """Return dependencies of up to `limit` nodes, with cycles or without."""
+    count = draw(st.integers(1, limit))
     return [
         draw(st.lists(st.sampled_from([other for other in range(count) if other != number] or [0]), unique=True))
         if count > 1
@@ -64,7 +64,7 @@ def shortest_cycle_length(graph: list[list[int]], group: list[int]) -> int:
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(graph=graphs(most=6))
+@given(graph=graphs(limit=6))
 def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: list[list[int]]) -> None:
     cycles = cycles_of(graph)
     groups = groups_of(graph)
@@ -107,7 +107,7 @@ def test_dependents_are_the_edges_read_backwards(graph: list[list[int]]) -> None
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(graph=graphs(most=6))
+@given(graph=graphs(limit=6))
 def test_check_reports_only_the_cycles_in_plan_order(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))
     entries = [problem.message for problem in problems_of(raw)]

@@ -77,7 +77,7 @@ def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
     names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
     plain = st.sampled_from([True, True, False])
     made = []
-    for step in draw(steps(most=12)):
+    for step in draw(steps(limit=12)):
         changed = replace(step, tool=draw(names))
         if draw(plain):
             changed = replace(changed, items=None, join="all", max_parallel=None)

@@ -15,7 +15,7 @@ from dagwright_maritime.search.client import client_of, display_address
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import find_address
 from dagwright_maritime.settings import MaritimeSettings
-from dagwright_maritime.shipments import DEFAULT_DOCUMENTS, DEFAULT_SEED, MOST_DOCUMENTS, DataSet
+from dagwright_maritime.shipments import DEFAULT_DOCUMENTS, DEFAULT_SEED, MAX_DOCUMENTS, DataSet
 
 _FAILED, _BAD_USAGE, _NO_SERVER = 1, 2, 4
 _REPORT_EVERY = 100_000
@@ -66,8 +66,8 @@ def _day(text: str) -> date:
 
 def _number(text: str) -> int:
     number = int(text)
-    if not 1 <= number <= MOST_DOCUMENTS:
-        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_DOCUMENTS:,}")
+    if not 1 <= number <= MAX_DOCUMENTS:
+        raise argparse.ArgumentTypeError(f"must be 1 to {MAX_DOCUMENTS:,}")
     return number
 
 

@@ -8,7 +8,7 @@ from dagwright_maritime.model_answers import InvalidAnswer, data_lines, request_
 from dagwright_maritime.search.cells import cell
 from dagwright_maritime.slots import Ambiguity
 
-MOST_OPTIONS = 20
+MAX_OPTIONS = 20
 _OPTION_WIDTH = 200
 _QUESTION_CHARACTERS = 600
 
@@ -52,8 +52,8 @@ async def clarify_question(
     unclear = validate_question(question or (ambiguity.question if ambiguity is not None else sub_goal.description))
     offered = [*(options or ()), *(ambiguity.options if ambiguity is not None else ())]
     listed = list(dict.fromkeys(option.strip() for option in offered if option.strip()))
-    if len(listed) > MOST_OPTIONS:
-        raise ValueError(f"{len(listed)} options are too many to choose from; at most {MOST_OPTIONS} are allowed")
+    if len(listed) > MAX_OPTIONS:
+        raise ValueError(f"{len(listed)} options are too many to choose from; at most {MAX_OPTIONS} are allowed")
     prompt = [data_lines("Not clear", [{"not_clear": unclear, "task": sub_goal.description}])]
     if listed:
         prompt.append(data_lines("Options", listed))

@@ -17,7 +17,7 @@ FORMS = (
 )
 """The supported forms of a period, for error messages."""
 
-_MOST_UNITS = 10_000
+_MAX_UNITS = 10_000
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
@@ -182,7 +182,7 @@ def _months_later(day: date, months: int) -> date:
 
 
 def _count(text: str) -> int:
-    count = int(text) if len(text) <= 5 else _MOST_UNITS + 1
-    if not 1 <= count <= _MOST_UNITS:
+    count = int(text) if len(text) <= 5 else _MAX_UNITS + 1
+    if not 1 <= count <= _MAX_UNITS:
         raise ValueError(text)
     return count

@@ -14,8 +14,8 @@ from dagwright_maritime.search.cells import cell, table
 from dagwright_maritime.search.results import bucket_list, figures_of, omitted_documents
 from dagwright_maritime.slots import EsResults
 
-MOST_TABLES = 12
-MOST_ROWS = 50
+MAX_TABLES = 12
+MAX_ROWS = 50
 _MAX_COMPARED = 5
 """Maximum number of rows that are each compared with the first."""
 _KINDS = 8
@@ -76,15 +76,15 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        texts = [[name, *self._texts(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
+        texts = [[name, *self._texts(values)] for name, values in (*self.rows[:MAX_ROWS], *self.sums)]
         parts = [f"**{cell(self.title, 200)}**", table([self.of, *(column.name for column in self.columns)], texts)]
-        if (omitted := len(self.rows) - MOST_ROWS) > 0:
+        if (omitted := len(self.rows) - MAX_ROWS) > 0:
             parts.append(f"There are {omitted:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
 
     def for_model(self) -> Iterator[dict[str, Any]]:
         """Yield the table for a model: each row with its figures as they must be written, then the notes."""
-        for name, values in self.rows[:MOST_ROWS]:
+        for name, values in self.rows[:MAX_ROWS]:
             yield self._line(name, [text or "no value" for text in self._texts(values)])
         for name, values in self.sums:
             yield self._line(name, self._texts(values))
@@ -116,7 +116,7 @@ class Table:
 
 
 def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table]:
-    """Return the figures of query results, at most `MOST_TABLES` tables.
+    """Return the figures of query results, at most `MAX_TABLES` tables.
 
     Args:
         labels: label of each result, in order; may be empty for a single result.
@@ -126,7 +126,7 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
         matching = _Scope(aggregations_of(result.query), result.total)
         tables += _groupings(result.aggregations, matching, title=label)
         tables += _document_tables(result, label)
-    return [table for table in tables if table.rows][:MOST_TABLES]
+    return [table for table in tables if table.rows][:MAX_TABLES]
 
 
 def aggregations_of(definition: Any) -> Mapping[str, Any]:
@@ -261,7 +261,7 @@ def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Itera
             others=omitted_documents(grouping),
         )
         yield _group_table(buckets, details)
-        for key, bucket in buckets[:MOST_TABLES]:
+        for key, bucket in buckets[:MAX_TABLES]:
             yield from _groupings(bucket, scope.inside(name, key, bucket), title=title)
 
 
@@ -385,7 +385,7 @@ def _gaps(
         without = [key for (key, _), figure in zip(buckets, figures, strict=True) if figure.get(name) is None]
         if without:
             available = len(buckets) - len(without)
-            missing_keys = ", ".join(cell(key) for key in without[:MOST_ROWS])
+            missing_keys = ", ".join(cell(key) for key in without[:MAX_ROWS])
             gaps.append(f"{name} is available for {available} of {len(buckets)} groups; missing for {missing_keys}.")
     return tuple(gaps)
 

@@ -10,7 +10,7 @@ from dagwright_maritime.model_answers import InvalidAnswer, NoValidAnswer, data_
 from dagwright_maritime.slots import EsResults
 from dagwright_maritime.unsupported_numbers import unsupported_numbers
 
-MOST_RESULTS = 20
+MAX_RESULTS = 20
 _TEXT_CHARACTERS = 4_000
 _DAY_OF_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?=T)")
 
@@ -62,8 +62,8 @@ async def analyze_results(
             queries differ
     """
     results = es_results if isinstance(es_results, list) else [es_results]
-    if not 1 <= len(results) <= MOST_RESULTS:
-        raise ValueError(f"es_results has {len(results)} results; expected 1 to {MOST_RESULTS}")
+    if not 1 <= len(results) <= MAX_RESULTS:
+        raise ValueError(f"es_results has {len(results)} results; expected 1 to {MAX_RESULTS}")
     if labels is not None and len(labels) != len(results):
         raise ValueError(f"labels has {len(labels)} texts for {len(results)} results; expected one for each, in order")
     text = validate_question(question or sub_goal.description)

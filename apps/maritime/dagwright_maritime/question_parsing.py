@@ -10,7 +10,7 @@ from dagwright_maritime.fields import NUMBERS, IndexFields
 from dagwright_maritime.model_answers import InvalidAnswer
 from dagwright_maritime.slots import AnalysisResult, DateRange, Filter, Metric
 
-MOST_NAMES = 20
+MAX_NAMES = 20
 NAME_CHARACTERS = 200
 """Limit of one name: the server searches for each of its words."""
 KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -97,8 +97,8 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
 
 def _problems(answer: Mapping[str, Any], question: str, fields: IndexFields) -> Iterator[str]:
     normalized = " ".join(question.casefold().split())
-    if len(answer["names"]) > MOST_NAMES:
-        yield f"names: at most {MOST_NAMES} names are allowed"
+    if len(answer["names"]) > MAX_NAMES:
+        yield f"names: at most {MAX_NAMES} names are allowed"
     for name in answer["names"]:
         text = " ".join(name["text"].casefold().split())
         if not text or len(text) > NAME_CHARACTERS or text not in normalized:

@@ -17,7 +17,7 @@ from dagwright_maritime.names import CARRIERS, PORTS, SHIPPERS, shipper_id
 
 DEFAULT_DOCUMENTS = 10_000
 DEFAULT_SEED = 20260101
-MOST_DOCUMENTS = 10_000_000
+MAX_DOCUMENTS = 10_000_000
 
 Shipment = dict[str, Any]
 

@@ -341,15 +341,15 @@ class _TextReader:
 
     def _node_of_nodes(self, index: int) -> tuple[str, int]:
         """Return the id after the word `nodes`, which means all nodes even if a node has that id."""
-        steps, end = self._steps(index + 1, most=1)
+        steps, end = self._steps(index + 1, max_steps=1)
         if not steps or not isinstance(steps[0], str):
             raise ValueError('after `nodes` a node id in brackets and quotes is expected, such as nodes["my node"]')
         return unicodedata.normalize("NFC", steps[0]), end
 
-    def _steps(self, index: int, *, most: int = 4_000) -> tuple[Steps, int]:
+    def _steps(self, index: int, *, max_steps: int = 4_000) -> tuple[Steps, int]:
         """Return the keys and indices at a position, and the position after them."""
         steps: list[str | int] = []
-        while len(steps) < most:
+        while len(steps) < max_steps:
             if self._is_sign(index, ".") and self._kind(index + 1) == "name" and not self._is_sign(index + 2, "("):
                 steps.append(self.tokens[index + 1].text)
                 index += 2

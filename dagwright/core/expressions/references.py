@@ -320,7 +320,7 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
     hint = _unknown_hint(name)
     node, dot, rest = name.partition(".")
     field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
-    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, most=1):
+    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, limit=1):
         return BadReference(written, f"there is no node {node.strip()!r}", unknown=node.strip())
     return BadReference(written, "not a reference", hint)
 
@@ -350,7 +350,7 @@ def _unknown_hint(name: str) -> str:
 
 def item_hint(bad: BadReference) -> str | None:
     """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
-    near = nearest(bad.text[2:-2].strip(), ("item", "index"), most=1) if bad.unknown is None else []
+    near = nearest(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown is None else []
     return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
 
 

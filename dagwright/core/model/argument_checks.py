@@ -352,7 +352,7 @@ class SchemaOfTool:
         )
         missing = self._names - by_parameter.keys() if unknown_names else ()
         return frozenset(
-            near for name in unknown_names for near in nearest(name, sorted(missing), most=1, hints=self._hints)
+            near for name in unknown_names for near in nearest(name, sorted(missing), limit=1, hints=self._hints)
         )
 
     def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:

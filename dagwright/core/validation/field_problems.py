@@ -131,7 +131,7 @@ def _unread_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
         name = str(item["loc"][0]) if item["loc"] else ""
         names.add(name)
         if item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
-            names.update(("depends_on",) if name in _DEPENDENCIES else nearest(name, NODE_FIELDS, most=1))
+            names.update(("depends_on",) if name in _DEPENDENCIES else nearest(name, NODE_FIELDS, limit=1))
     return frozenset(names)
 
 

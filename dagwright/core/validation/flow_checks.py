@@ -17,7 +17,7 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.value_checks import ValueChecks
 
-LEAST_HEARTBEAT = timedelta(seconds=1)
+MIN_HEARTBEAT = timedelta(seconds=1)
 """Each call sends three heartbeats in that time. The event loop of a worker with 100 busy calls may be blocked for
 longer, and the server would time out running attempts and retry all of them."""
 
@@ -106,7 +106,7 @@ def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
 
 def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
-        if node.heartbeat is not None and node.heartbeat < LEAST_HEARTBEAT:
+        if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
             hint = "leave it out: the default depends on the effects of the tool"
             yield Problem("invalid_field", message, _written_pointer(checked, index, "heartbeat"), node.id, hint)

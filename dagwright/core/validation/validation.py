@@ -306,7 +306,7 @@ class _Checker:
             if name not in checked.inputs and (written is None or (isinstance(written, dict) and name not in written))
         ]
         # A misspelt name is reported as unknown, not as missing too.
-        misspelt = {near for name in unknown for near in nearest(name, checked.inputs, most=1, hints=self.hints)}
+        misspelt = {near for name in unknown for near in nearest(name, checked.inputs, limit=1, hints=self.hints)}
         for name, declared in checked.inputs.items():
             if name not in node.arguments and "default" not in declared and name not in misspelt:
                 message = f"the sub-plan needs the input {name!r}"

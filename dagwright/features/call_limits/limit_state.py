@@ -36,7 +36,7 @@ LEASE_S = 30.0
 LINE_S = 15.0
 """Time for which a call keeps its place in the line without requesting again."""
 LONGEST_ESTIMATE_S = 300.0
-_LEAST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+_MIN_POLL_S, _MAX_POLL_S = 0.1, 2.0
 _FIRST_HOLD_S = 1.0
 _FIRST_TOKENS = 500.0
 """Estimates before the first call has ended: seconds of a call, and tokens of a call."""
@@ -238,7 +238,7 @@ class LimitState:
         reason = f"concurrency limit {limit.concurrency}"
         if call in self.line or (is_turn and len(self.line) < limit.concurrency):
             self.line[call] = now + LINE_S
-            poll_s = min(max(self.hold_s / limit.concurrency / 2, _LEAST_POLL_S), _LONGEST_POLL_S)
+            poll_s = min(max(self.hold_s / limit.concurrency / 2, _MIN_POLL_S), _MAX_POLL_S)
             return LimitAnswer("line", poll_s, reason, place)
         return self._estimate(now + (place + 1) * self._interval_s(limit), reason, now, limit, has_waited=has_waited)
 

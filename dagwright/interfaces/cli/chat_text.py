@@ -63,7 +63,7 @@ def command_hint(text: str) -> str | None:
 def unknown_command(command: str) -> str:
     """Return the message for a command that does not exist, with the nearest one that does."""
     names = [name.partition(" ")[0] for name in COMMANDS]
-    near = nearest(command, names, most=1)
+    near = nearest(command, names, limit=1)
     hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
     return f"unknown command {one_line(command)}; {hint}"
 

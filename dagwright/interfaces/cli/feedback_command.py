@@ -143,7 +143,7 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
             return code
         chosen = _chosen(request, requests)
         if nodes and len(chosen) > 1:
-            names_of_all = listed([open_request.document for open_request in chosen], most=_LISTED)
+            names_of_all = listed([open_request.document for open_request in chosen], limit=_LISTED)
             raise CommandRefused(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
         targets.append(AnswerTarget.of(request.workflow_id, chosen))
         # Outside the event loop, where Ctrl-C would wait for the end of the form.
@@ -197,7 +197,7 @@ def _chosen(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence
     except NoOpenRequest:
         raise CommandRefused(f"{run} has no open request", status=Refusal.NOT_FOUND) from None
     except AnswerUnclear:
-        names = listed([open_request.document for open_request in requests], most=_LISTED)
+        names = listed([open_request.document for open_request in requests], limit=_LISTED)
         raise CommandRefused(f"{run} has {len(requests):,} open requests; name one: {names}") from None
     if not chosen:
         raise CommandRefused(
@@ -220,5 +220,5 @@ def _from_form(requests: Sequence[OpenRequest], output: Output) -> dict[str, Any
         fields_text = f"; its fields: {fields}" if fields else ""
         raise CommandRefused(f"{request_line(first)} (give {options_for(first['type'])}{fields_text})")
     if len(requests) > 1:
-        output.print(f"one answer for {listed([open_request.document for open_request in requests], most=_LISTED)}")
+        output.print(f"one answer for {listed([open_request.document for open_request in requests], limit=_LISTED)}")
     return ask_answer(first)

@@ -92,25 +92,25 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     prediction = draft.prediction
     if prediction.reused:
-        yield f"reused: {_names(prediction.reused, most=_NODES_SHOWN)}"
+        yield f"reused: {_names(prediction.reused, limit=_NODES_SHOWN)}"
     for task_id, reason in [*prediction.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
     if (omitted := len(prediction.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {omitted:,} more"
     if prediction.undecided:
-        yield f"reused if their inputs do not change: {_names(prediction.undecided, most=_NODES_SHOWN)}"
+        yield f"reused if their inputs do not change: {_names(prediction.undecided, limit=_NODES_SHOWN)}"
     if prediction.later:
-        yield f"later: {_names(prediction.later, most=_NODES_SHOWN)}"
+        yield f"later: {_names(prediction.later, limit=_NODES_SHOWN)}"
     if draft.omitted:
-        instead = _names(draft.omitted, most=_NODES_SHOWN)
+        instead = _names(draft.omitted, limit=_NODES_SHOWN)
         yield f"planned again by a model, instead of {instead}"
 
 
-def _names(names: Sequence[str], *, most: int) -> str:
+def _names(names: Sequence[str], *, limit: int) -> str:
     """Return the names as `a, b and 3 more`."""
-    listed_names = ", ".join(one_line(name, limit=80) for name in names[:most])
-    return f"{listed_names} and {len(names) - most:,} more" if len(names) > most else listed_names
+    listed_names = ", ".join(one_line(name, limit=80) for name in names[:limit])
+    return f"{listed_names} and {len(names) - limit:,} more" if len(names) > limit else listed_names
 
 
 def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:

@@ -34,8 +34,8 @@ _QUESTION_ROWS = 4
 """Maximum lines of a question: its end may have similar names, or the facts that distinguish entities."""
 _ROWS_OF_OPTION = 2
 _INDENT = "  "
-_LEAST_WIDTH = 20
-_LEAST_OPTIONS = 2
+_MIN_WIDTH = 20
+_MIN_OPTIONS = 2
 """Minimum number of lines for the options of a request."""
 _SHARE_OF_ANSWER = 3
 """An answer that is being written gets a third of the lines."""
@@ -77,10 +77,10 @@ class Picture:
         # Half of the terminal is for requests.
         share = height // 2 // max(1, len(listed_requests))
         question_rows = [
-            _question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in listed_requests
+            _question_rows(request, now=now, width=width, max_rows=share - _ANSWER_ROWS) for request in listed_requests
         ]
         options = [
-            _option_rows(request, width=width, most=share - _ANSWER_ROWS - len(rows))
+            _option_rows(request, width=width, max_rows=share - _ANSWER_ROWS - len(rows))
             for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
         questions = _questions(requests, question_rows, options)
@@ -165,41 +165,41 @@ def _footer(progress: RunRows) -> Text:
     return Text("  ".join([parts[0], *sorted(parts[1:], reverse=True)]), style="dim", no_wrap=True)
 
 
-def _question_rows(request: Request, *, now: float, width: int, most: int) -> list[str]:
-    """Return the question of a request on at most `most` lines, and at least one."""
+def _question_rows(request: Request, *, now: float, width: int, max_rows: int) -> list[str]:
+    """Return the question of a request on at most `max_rows` lines, and at least one."""
     until = deadline_text(request, now=now)
     text = f"{request_line(request)}  {until}" if until else request_line(request)
-    return _wrapped(text, width=width, most=max(1, min(_QUESTION_ROWS, most)))
+    return _wrapped(text, width=width, max_rows=max(1, min(_QUESTION_ROWS, max_rows)))
 
 
-def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
+def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
     """Return the labelled options of a request, as far as there is room.
 
     Args:
-        most: maximum number of lines, but at least `_LEAST_OPTIONS`.
+        max_rows: maximum number of lines, but at least `_MIN_OPTIONS`.
     """
     options = [
-        _wrapped(line, width=width - len(_INDENT), most=_ROWS_OF_OPTION if most > _LEAST_OPTIONS else 1)
+        _wrapped(line, width=width - len(_INDENT), max_rows=_ROWS_OF_OPTION if max_rows > _MIN_OPTIONS else 1)
         for line in option_lines(request)
     ]
     rows = [row for option in options for row in option]
-    most = max(_LEAST_OPTIONS, most)
-    if len(rows) <= most:
+    max_rows = max(_MIN_OPTIONS, max_rows)
+    if len(rows) <= max_rows:
         return rows
     shown: list[str] = []
     omitted = len(options)
     for option in options:
-        if len(shown) + len(option) >= most:
+        if len(shown) + len(option) >= max_rows:
             break
         shown += option
         omitted -= 1
     return [*shown, f"and {omitted:,} more: dagwright inbox"]
 
 
-def _wrapped(text: str, *, width: int, most: int) -> list[str]:
+def _wrapped(text: str, *, width: int, max_rows: int) -> list[str]:
     """Wrap a text to a width, with `…` where it is cut."""
-    rows = wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False)
-    return rows if len(rows) <= most else [*rows[: most - 1], " ".join(rows[most - 1 : most + 1])]
+    rows = wrap(text, max(width, _MIN_WIDTH), break_on_hyphens=False)
+    return rows if len(rows) <= max_rows else [*rows[: max_rows - 1], " ".join(rows[max_rows - 1 : max_rows + 1])]
 
 
 def _questions(

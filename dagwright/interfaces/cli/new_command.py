@@ -16,7 +16,7 @@ from dagwright.settings import load_settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
 
-_MOST_CHARACTERS = 70
+_MAX_CHARACTERS = 70
 _COMMAND = "python -m pytest -p no:asyncio test_{}.py"
 """Without the plugin, which would warn about a missing setting in an empty folder."""
 
@@ -121,7 +121,7 @@ def write_worker(name: str, output: Output) -> int:
 
 
 def _check_name(name: str) -> None:
-    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or len(name) > _MOST_CHARACTERS:
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or len(name) > _MAX_CHARACTERS:
         raise CommandRefused(
             f"invalid name {name[:50]!r} of a worker tool: use ASCII letters, digits and _, no keyword"
         )

@@ -240,10 +240,10 @@ def long_duration(seconds: float) -> str:
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 
-def listed(requests: Sequence[Request], *, most: int) -> str:
+def listed(requests: Sequence[Request], *, limit: int) -> str:
     """Return the IDs of requests as `a, b and 3 more`."""
-    request_names = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:most])
-    return f"{request_names} and {len(requests) - most:,} more" if len(requests) > most else request_names
+    request_names = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:limit])
+    return f"{request_names} and {len(requests) - limit:,} more" if len(requests) > limit else request_names
 
 
 def _shell_word(text: Any) -> str:

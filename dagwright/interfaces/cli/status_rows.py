@@ -11,7 +11,7 @@ ITEMS_LISTED = 20
 """Maximum number of items of a map that are all listed."""
 _FAILED = ("failed", "blocked", "cancelled")
 _OPEN = ("waiting", "running")
-_MOST_OF_A_KIND = 20
+_MAX_NODES_OF_KIND = 20
 """Maximum number of failed items, and of open items, that are listed of a larger map."""
 
 
@@ -53,7 +53,7 @@ def status_rows(nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str],
 def _listed(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
     failed = [item for item in items if nodes[item]["status"] in _FAILED]
     is_open = [item for item in items if nodes[item]["status"] in _OPEN]
-    return {*failed[:_MOST_OF_A_KIND], *is_open[:_MOST_OF_A_KIND]}
+    return {*failed[:_MAX_NODES_OF_KIND], *is_open[:_MAX_NODES_OF_KIND]}
 
 
 def _counts_line(node: str, counts: Mapping[str, int]) -> str:

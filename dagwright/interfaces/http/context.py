@@ -127,7 +127,7 @@ class GatewayContext:
         if owner is None:
             return nullcontext()
         if owner not in self.run_quotas:
-            self.run_quotas[owner] = RunQuota(owner, most=self.usage.limits.runs)
+            self.run_quotas[owner] = RunQuota(owner, limit=self.usage.limits.runs)
         return self.run_quotas[owner].reserve(run, self.runs)
 
     def run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

@@ -21,7 +21,7 @@ from dagwright.interfaces.http.context import RequiredScopes, context_of
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 
-MOST_FIELDS = 200
+MAX_FIELDS = 200
 """Maximum number of fields: pydantic reports an error for each unknown field."""
 _LARGE_BYTES = 4 * 1024 * 1024
 _MANY_VALUES = 20_000
@@ -39,24 +39,24 @@ class JsonRequest(Request):
 
     _value: Any = None
 
-    async def read_json(self, *, most_values: int, turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+    async def read_json(self, *, max_values: int, turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Read and validate the body.
 
         Args:
             turn: context manager that waits until no other large body of the caller is being parsed.
 
         Raises:
-            ApiError: the body is not valid JSON, has more than `most_values` values or too many fields, or too many
+            ApiError: the body is not valid JSON, has more than `max_values` values or too many fields, or too many
                 large bodies of the caller wait.
         """
         body = (await self.body()).removeprefix(_BYTE_ORDER_MARK)
         if not body or "json" not in self.headers.get("content-type", "").lower():
             # FastAPI reports the missing or wrong content type.
             return
-        count = values_of(body, most=most_values)
-        if count > most_values:
+        count = values_of(body, max_values=max_values)
+        if count > max_values:
             # `count` is an upper bound: an empty list counts twice.
-            message = f"the body may have at most {most_values:,} JSON values"
+            message = f"the body may have at most {max_values:,} JSON values"
             raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
         if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
             self._value = _parsed(body)
@@ -93,24 +93,24 @@ class JsonRoute(APIRoute):
             read = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
             turn = partial(context.plan_checks.turn, context.caller.key, is_large=True)
-            await read.read_json(most_values=limit.max_values, turn=turn)
+            await read.read_json(max_values=limit.max_values, turn=turn)
             return await handler(read)
 
         return handle
 
 
-def values_of(body: bytes, *, most: int) -> int:
+def values_of(body: bytes, *, max_values: int) -> int:
     """Return an upper bound for the number of values in a JSON text, without parsing it.
 
     Each value but the root follows a comma or is the first one of a list or an object. Strings may contain these
-    characters, so they are excluded if the bound would exceed `most` otherwise.
+    characters, so they are excluded if the bound would exceed `max_values` otherwise.
     """
     marks = _marks(body)
-    if marks <= most:
+    if marks <= max_values:
         return marks
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # At most a key and a string per value, each with two quotation marks.
-    if (texts := plain.count(b'"') // 4) > most:
+    if (texts := plain.count(b'"') // 4) > max_values:
         return texts
     return _marks(b"".join(plain.split(b'"')[::2]))
 
@@ -135,8 +135,8 @@ def _parsed(body: bytes) -> Any:
         if "recursion limit" in reason:
             raise _too_deep() from None
         raise ApiError(ErrorCode.INVALID_JSON, f"the body of the request is not valid JSON: {reason:.200}") from None
-    if isinstance(value, dict) and len(value) > MOST_FIELDS:
-        message = f"the body has {len(value):,} fields; at most {MOST_FIELDS} are accepted"
+    if isinstance(value, dict) and len(value) > MAX_FIELDS:
+        message = f"the body has {len(value):,} fields; at most {MAX_FIELDS} are accepted"
         raise ApiError(ErrorCode.TOO_LARGE, message)
     if depth_of(value) > MAX_DEPTH:
         raise _too_deep()

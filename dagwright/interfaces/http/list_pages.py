@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
-from dagwright.client.list_cursors import MOST_AT_ONCE, ListCursor
+from dagwright.client.list_cursors import MAX_PAGE_SIZE, ListCursor
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 
@@ -23,7 +23,7 @@ class Page:
 
 
 def _page(
-    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
 ) -> Page:
     return Page(limit, _parsed(cursor))

@@ -57,7 +57,7 @@ _HEADERS: Mapping[str, str] = {
 }
 GATEWAY_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
 """Body fields that no model service knows."""
-_MOST_DIGITS = 10
+_MAX_DIGITS = 10
 """Maximum digits of a number sent as a string: Python refuses to parse numbers of thousands of digits."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
@@ -362,7 +362,7 @@ def duration_seconds(name: str, value: Any) -> float | None:
 
 def _rounds(value: Any) -> int | None:
     # `metadata` may hold strings only.
-    is_number = isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS
+    is_number = isinstance(value, str) and value.isdecimal() and len(value) <= _MAX_DIGITS
     number = int(value) if is_number else value
     try:
         return None if number is None else checked_max_rounds(number)

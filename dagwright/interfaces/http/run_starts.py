@@ -67,9 +67,9 @@ class RunQuota:
     gateways see them in the count of the server only.
     """
 
-    def __init__(self, owner: str, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, owner: str, *, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._owner = owner
-        self._most = most
+        self._limit = limit
         self._clock = clock
         self._starting: set[str] = set()
         self._started: dict[str, float] = {}
@@ -106,7 +106,7 @@ class RunQuota:
             if is_first:
                 self._starting.add(run)
             elif run not in self._starting and not await runs.exists(run):
-                count_text = counted(self._most, "run")
+                count_text = counted(self._limit, "run")
                 message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
                 raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
         try:
@@ -119,15 +119,15 @@ class RunQuota:
 
     async def _has_room(self, open_count: int, runs: "Runs") -> bool:
         # Runs that were started here may be counted twice.
-        if open_count + len(self._starting) + len(self._started) < self._most:
+        if open_count + len(self._starting) + len(self._started) < self._limit:
             return True
         for run in sorted(self._started):
             if not await runs.is_open(run):
                 del self._started[run]
         own = [*self._starting, *self._started]
-        if len(own) >= self._most:
+        if len(own) >= self._limit:
             return False
-        return len(own) + await runs.count_open_runs(self._owner, without=own) < self._most
+        return len(own) + await runs.count_open_runs(self._owner, without=own) < self._limit
 
 
 START_WAIT_S = 1.0

@@ -47,7 +47,7 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
 def _unknown(name: str, known_names: Collection[str]) -> str:
     if near := suggestion(name, known_names):
         return f"unknown field {name!r} ({near})"
-    return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, most=20)}" if known_names else "")
+    return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, limit=20)}" if known_names else "")
 
 
 def _path_of(problem: Problem, body: Any) -> tuple[str | int, ...]:

@@ -23,7 +23,7 @@ _FIELDS_OF: Mapping[str, Sequence[str]] = {
 }
 """Type of a field -> the keywords that the protocol supports, except the description."""
 _FORMATS = ("date", "date-time", "email", "uri")
-_MOST_OPTIONS = 200
+_MAX_OPTIONS = 200
 """Maximum number of options of a choice; more are not usable on a screen."""
 _WHOLE = "data"
 """Field for data whose schema has no properties."""
@@ -83,7 +83,7 @@ def _form(fields: Mapping[str, Any], required: Sequence[str]) -> Form:
 
 def _form_of_selection(request: Request) -> Form | None:
     options = [option for option in request["options"] or () if not _is_left_out(request, option)]
-    if not 0 < len(options) <= _MOST_OPTIONS:
+    if not 0 < len(options) <= _MAX_OPTIONS:
         return None
     choice = _choice([(_name_of(option), _label_of(option)) for option in options])
     if request["multiple"]:

@@ -24,10 +24,10 @@ CANCEL: Final = "cancel"
 
 WAIT_S: Final = 45
 """Seconds that a call waits for the end of its run by default: clients time out after 60 s by default."""
-MOST_WAIT_S: Final = 3600
+MAX_WAIT_S: Final = 3600
 DEFAULT_LISTED: Final = 20
 """Default number of listed runs."""
-_MOST_LISTED = 200
+_MAX_LISTED = 200
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.mcp")
 _NAMES_SHOWN = 60
 """Maximum number of tools named in the description of `run_plan`."""
@@ -39,7 +39,7 @@ _ID = {
 _WAIT = {
     "type": "number",
     "minimum": 0,
-    "maximum": MOST_WAIT_S,
+    "maximum": MAX_WAIT_S,
     "default": WAIT_S,
     "description": "Seconds to wait for the end of the run; 0 returns once it is started. The run continues "
     f"regardless of this call; {GET_RUN} fetches it.",
@@ -207,7 +207,7 @@ def _list_runs() -> types.Tool:
         input_schema=_object(
             {
                 "status": {"type": "string", "enum": [*RunStatus], "description": "Filter by state."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_LISTED, "default": DEFAULT_LISTED},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_LISTED, "default": DEFAULT_LISTED},
                 "cursor": {"type": "string", "description": "`next` of the previous page."},
             }
         ),

@@ -220,7 +220,7 @@ class GoalState:
         )
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
         bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *replan.bindings]
-        title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
+        title = title_of(reasons, count=self._replans() + 1, max_replans=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
         ends = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
         return self._planning_call(

@@ -93,7 +93,7 @@ def _guidance_in(result: Any) -> Iterator[str]:
             yield text.strip()
 
 
-def title_of(reasons: Sequence[ReplanReason], *, count: int, most: int) -> str:
+def title_of(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -> str:
     """Return the title of a replanning call, with the number of the replan and its reason.
 
     Args:
@@ -101,7 +101,7 @@ def title_of(reasons: Sequence[ReplanReason], *, count: int, most: int) -> str:
     """
     more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
     description = one_line(reasons[0].description)
-    return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {description}', max_bytes=_TITLE_BYTES)}{more}"
+    return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {max_replans}): {description}', max_bytes=_TITLE_BYTES)}{more}"
 
 
 def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:

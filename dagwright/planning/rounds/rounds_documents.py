@@ -63,12 +63,12 @@ _ROUNDS_BYTES = 96 * 1024
 """Limits for the JSON of all sub-goals and of all rounds; beyond them, the oldest entries are shortened."""
 _RESULTS_BYTES = 128 * 1024
 """Limit for the JSON of the inline outputs of all sub-goals."""
-_MOST_OF_RESULT = 8 * 1024
+_MAX_RESULT_BYTES = 8 * 1024
 _OUTPUTS_BYTES = 48 * 1024
 """Limit for all `completed_outputs`, and again for the results of all rounds; one entry may have at most
-`_MOST_OF_OUTPUTS`.
+`_MAX_OUTPUT_BYTES`.
 """
-_MOST_OF_OUTPUTS = 2 * 1024
+_MAX_OUTPUT_BYTES = 2 * 1024
 _MESSAGES = 60
 _MESSAGE_BYTES = 300
 """The newest messages that are listed, and the limit for each of them."""
@@ -133,7 +133,7 @@ def _document(run: RoundsState, scheduler: "RunScheduler", rounds: RoundsSpec, c
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
         "messages": _messages(rounds.question, intention, entries, final_response),
-        "rounds": shortened_oldest([(entry, _brief_round(entry)) for entry in entries], most=_ROUNDS_BYTES),
+        "rounds": shortened_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=_ROUNDS_BYTES),
     }
 
 
@@ -165,11 +165,11 @@ def _intention(state: "RunState") -> str | None:
 
 
 def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
-    most = min(_MOST_OF_RESULT, _RESULTS_BYTES // max(1, len(run.sub_goals)))
-    full = _SizeLimits(8 * 1024, 1024, most, _MESSAGE_LIMIT)
+    max_bytes = min(_MAX_RESULT_BYTES, _RESULTS_BYTES // max(1, len(run.sub_goals)))
+    full = _SizeLimits(8 * 1024, 1024, max_bytes, _MESSAGE_LIMIT)
     each = run.sub_goals.values()
     parts = [(_sub_goal(one, compact, full), _sub_goal(one, compact, _BRIEF)) for one in each]
-    return shortened_oldest(parts, most=_SUB_GOALS_BYTES)
+    return shortened_oldest(parts, max_bytes=_SUB_GOALS_BYTES)
 
 
 def _sub_goal(each: SubGoalProgress, compact: Compact, room: _SizeLimits) -> dict[str, Any]:
@@ -177,24 +177,24 @@ def _sub_goal(each: SubGoalProgress, compact: Compact, room: _SizeLimits) -> dic
     return {
         **SUB_GOALS.encode(each.sub_goal),
         "description": cut_bytes(each.sub_goal.description, max_bytes=room.description),
-        "params": _within(dict(each.sub_goal.params), node, compact, most=room.inputs),
-        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, most=room.inputs),
+        "params": _within(dict(each.sub_goal.params), node, compact, max_bytes=room.inputs),
+        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, max_bytes=room.inputs),
         "status": each.status,
-        "result": _within(each.record.result if each.is_done else None, node, compact, most=room.result),
+        "result": _within(each.record.result if each.is_done else None, node, compact, max_bytes=room.result),
         "error": each.error and cut_bytes(each.error, max_bytes=room.error),
     }
 
 
-def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
-    """Return a value of a node, or a reference to the node if the JSON of the value has more than `most` bytes."""
+def _within(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
+    """Return a value of a node, or a reference to the node if the JSON of the value has more than `max_bytes` bytes."""
     shown = compact(value, f"node:{node_id}")
-    if len(pydantic_core.to_json(shown)) <= most:
+    if len(pydantic_core.to_json(shown)) <= max_bytes:
         return shown
     if not isinstance(value, Mapping):
         # A stored value, which `compact` has already shortened.
         return shown
     size = len(pydantic_core.to_json(value)) if is_whole(value) else None
-    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:most]}
+    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:max_bytes]}
 
 
 def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,8 +205,10 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
     done = [sub_goal for sub_goal in run.sub_goals.values() if sub_goal.is_done]
-    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
-    return {str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, most=most) for each in done}
+    max_bytes = min(_MAX_OUTPUT_BYTES, _OUTPUTS_BYTES // max(1, len(done)))
+    return {
+        str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, max_bytes=max_bytes) for each in done
+    }
 
 
 def _messages(
@@ -264,14 +266,14 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
     An attempt that was added in an earlier round, but could only start or continue in this round, belongs to this
     round.
     """
-    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.attempts)))
+    max_bytes = min(_MAX_OUTPUT_BYTES, _OUTPUTS_BYTES // max(1, len(run.attempts)))
     for of_round, node, record in run.attempts:
         result = worker_result_of(node.id, record) if of_round == number else None
         if result is not None:
             yield {
                 "sub_goal_id": result.sub_goal_id,
                 "status": result.status,
-                "outputs": _within(result.outputs, node.id, compact, most=most),
+                "outputs": _within(result.outputs, node.id, compact, max_bytes=max_bytes),
                 "error": result.error and cut_bytes(result.error, max_bytes=_MESSAGE_LIMIT),
                 "message": result.message and cut_bytes(result.message, max_bytes=_MESSAGE_LIMIT),
             }

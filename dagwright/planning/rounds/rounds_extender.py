@@ -283,8 +283,8 @@ def why_stopped(run: RoundsState) -> NodeError | None:
         return _why_unreadable(run, last)
     is_over = last.action == "continue" and last.round >= run.rounds.max_rounds
     if is_over and run.has_started(last) and run.is_joined:
-        most = run.rounds.max_rounds
-        used = f"all {most} rounds are used" if most > 1 else "the only round is used"
+        max_rounds = run.rounds.max_rounds
+        used = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
         message = f"{used}, and the planner has not said that it is done; to say so is a round too"
         return NodeError(MAX_ROUNDS_REACHED, message)
     return None

@@ -47,26 +47,28 @@ def state_message(run: "RoundsState", *, number: int) -> str:
     Args:
         number: number of the round to plan, from 1.
     """
-    most = run.rounds.max_rounds
-    last = " It is the last round: its sub-goals still run, and you are not asked again." if number >= most else ""
-    head = f"This is round {number} of {most}.{last}"
+    max_rounds = run.rounds.max_rounds
+    last = (
+        " It is the last round: its sub-goals still run, and you are not asked again." if number >= max_rounds else ""
+    )
+    head = f"This is round {number} of {max_rounds}.{last}"
     if not run.sub_goals:
         return f"{head}\nNo sub-goal exists yet."
     return "\n".join([head, *_reasons(run), *_state_lines(run)])
 
 
-def shortened_oldest(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
+def shortened_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Sequence[Any]:
     """Return the full form of each part, or the short form of the oldest parts if all full forms are too large.
 
     Args:
         parts: full form and short form of each part, oldest first.
-        most: limit in bytes of JSON.
+        max_bytes: limit of the JSON.
     """
     sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
     total = sum(size for size, _ in sizes)
     shortened: list[Any] = []
     for (full, brief), (size, brief_size) in zip(parts, sizes, strict=True):
-        is_brief = total > most and brief_size < size
+        is_brief = total > max_bytes and brief_size < size
         total -= size - brief_size if is_brief else 0
         shortened.append(brief if is_brief else full)
     return shortened
@@ -79,7 +81,7 @@ def _reasons(run: "RoundsState") -> Iterator[str]:
     for call in accepted.values():
         text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': text})}")
-    entries = [line for line in shortened_oldest([(line, "") for line in lines], most=REASONS_BYTES) if line]
+    entries = [line for line in shortened_oldest([(line, "") for line in lines], max_bytes=REASONS_BYTES) if line]
     if entries:
         yield "Your reasoning in earlier rounds:"
         yield from entries
@@ -88,11 +90,11 @@ def _reasons(run: "RoundsState") -> Iterator[str]:
 def _state_lines(run: "RoundsState") -> Iterator[str]:
     all_progress = [*run.sub_goals.values()]
     slots = sum(len(progress.slots) for progress in all_progress if progress.is_done)
-    limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
+    max_bytes = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
     by_age = sorted(all_progress, key=lambda progress: progress.number)
     entries = shortened_oldest(
-        [(_line(_describe(progress, run, limit=limit)), _line(_brief(progress))) for progress in by_age],
-        most=STATE_BYTES,
+        [(_line(_describe(progress, run, max_bytes=max_bytes)), _line(_brief(progress))) for progress in by_age],
+        max_bytes=STATE_BYTES,
     )
     lines = {progress.number: line for progress, line in zip(by_age, entries, strict=True)}
     groups = (
@@ -113,9 +115,9 @@ def _line(document: Mapping[str, Any]) -> str:
     return f"- {json_line(document)}"
 
 
-def _describe(progress: "SubGoalProgress", run: "RoundsState", *, limit: int) -> dict[str, Any]:
+def _describe(progress: "SubGoalProgress", run: "RoundsState", *, max_bytes: int) -> dict[str, Any]:
     if progress.is_done:
-        return _done(progress, limit=limit)
+        return _done(progress, max_bytes=max_bytes)
     return _failed(progress) if progress.status == "failed" else _pending(progress, run)
 
 
@@ -138,14 +140,14 @@ def _head(progress: "SubGoalProgress") -> dict[str, Any]:
         "description": progress.sub_goal.description,
     }
     if progress.sub_goal.params:
-        document["params"] = _shortened(dict(progress.sub_goal.params), limit=_PARAMS_BYTES)
+        document["params"] = _shortened(dict(progress.sub_goal.params), max_bytes=_PARAMS_BYTES)
     if progress.sub_goal.inputs:
         document["inputs"] = INPUTS.encode(progress.sub_goal.inputs)
     return document
 
 
-def _done(progress: "SubGoalProgress", *, limit: int) -> dict[str, Any]:
-    outputs = {slot: _shortened(progress.value_of(slot), limit=limit) for slot in progress.sub_goal.outputs}
+def _done(progress: "SubGoalProgress", *, max_bytes: int) -> dict[str, Any]:
+    outputs = {slot: _shortened(progress.value_of(slot), max_bytes=max_bytes) for slot in progress.sub_goal.outputs}
     return {
         **_head(progress),
         "goal_type": progress.sub_goal.goal_type,
@@ -176,7 +178,7 @@ def _cut(text: str) -> str:
     return cut_for_model(text, STATEMENT_CHARACTERS)
 
 
-def _shortened(value: Any, *, limit: int) -> Any:
+def _shortened(value: Any, *, max_bytes: int) -> Any:
     """Return a value, or its size and first bytes if it is long."""
     if isinstance(value, StoredValue):
         shape = value.shape
@@ -185,7 +187,7 @@ def _shortened(value: Any, *, limit: int) -> Any:
     if not is_whole(value):
         return {"truncated": "workers receive the whole value"}
     text = json.dumps(value, ensure_ascii=False)
-    if (size_bytes := len(text.encode(errors="replace"))) <= limit:
+    if (size_bytes := len(text.encode(errors="replace"))) <= max_bytes:
         return value
     size = {"length": len(value)} if isinstance(value, list | Mapping) else {}
     preview = value if isinstance(value, str) else text
@@ -193,7 +195,7 @@ def _shortened(value: Any, *, limit: int) -> Any:
         "truncated": "workers receive the whole value",
         **size,
         "bytes": size_bytes,
-        "preview": cut_bytes(preview, max_bytes=limit),
+        "preview": cut_bytes(preview, max_bytes=max_bytes),
     }
 
 

@@ -24,7 +24,7 @@ from dagwright.history.run_view import HistorySnapshot, RunView
 from dagwright.history.text_stream import TextMark
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
-MOST_STEPS = 12
+MAX_STEPS = 12
 
 
 def description(event: RunEvent) -> str:
@@ -90,9 +90,7 @@ def test_end_of_a_node_comes_before_the_start_of_those_that_waited_for_it() -> N
     assert durable_of(live, walk.view) == []
 
 
-@given(
-    steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MOST_STEPS), stops=st.integers(0, MOST_STEPS)
-)
+@given(steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MAX_STEPS), stops=st.integers(0, MAX_STEPS))
 def test_client_of_the_history_gets_the_events_of_a_live_client(steps: list[tuple[int, bool]], stops: int) -> None:
     walk, live = Walk(), mapper()
     durable_of(live, walk.view)

@@ -19,7 +19,7 @@ from dagwright.plans.drawing import Drawing, DrawnNode
 
 @pytest.fixture(autouse=True)
 def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_progress, "_LEAST_INTERVAL_S", 0.01)
+    monkeypatch.setattr(live_progress, "_MIN_INTERVAL_S", 0.01)
     monkeypatch.setattr(live_progress, "_TICK_S", 0.01)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dagwright.dialects.written_text import json_values
 from dagwright.llm.completions import without_lone_surrogates
-from dagwright.llm.visible_text import MOST_CHARACTERS, VisibleText
+from dagwright.llm.visible_text import MAX_CHARACTERS, VisibleText
 
 
 def _found(field: str, *pieces: str) -> list[str]:
@@ -76,8 +76,8 @@ def test_halves_of_characters_are_repaired_as_in_the_whole_answer(characters: li
 
 
 def test_text_without_a_reader_is_sent_at_the_end() -> None:
-    found = _found("", "x" * MOST_CHARACTERS, "y")
-    assert found[-1] == "x" * MOST_CHARACTERS
+    found = _found("", "x" * MAX_CHARACTERS, "y")
+    assert found[-1] == "x" * MAX_CHARACTERS
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])

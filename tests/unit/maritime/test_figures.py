@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright_maritime.figures import MOST_ROWS, Table, tables_of
+from dagwright_maritime.figures import MAX_ROWS, Table, tables_of
 from dagwright_maritime.question_analysis import labels_of
 from dagwright_maritime.slots import EsResults
 from dagwright_maritime.unsupported_numbers import unsupported_numbers
@@ -188,9 +188,9 @@ def test_share_of_a_group_may_be_used_and_no_other() -> None:
 
 
 def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
-    result = grouped(*((f"S{number}", 1, 2.0, 1.0) for number in range(MOST_ROWS + 5)))
+    result = grouped(*((f"S{number}", 1, 2.0, 1.0) for number in range(MAX_ROWS + 5)))
     rows = model_rows(tables_of([result], [""]), "by_shipper")
-    assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MOST_ROWS - 1}", "all together"]
+    assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MAX_ROWS - 1}", "all together"]
     assert rows[-1]["volume"] == "110"
 
 

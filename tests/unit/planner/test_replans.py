@@ -103,7 +103,10 @@ def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
         ("north", "guidance at 'north': Look north"),
         ("many", "guidance at 'many': one / two"),
     ]
-    assert title_of(found, count=2, most=3) == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
+    assert (
+        title_of(found, count=2, max_replans=3)
+        == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
+    )
 
 
 def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:

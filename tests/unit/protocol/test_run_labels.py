@@ -12,7 +12,7 @@ from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
 from dagwright.protocol.run_labels import (
     KEYWORD_CHARACTERS,
-    MOST_TAGS,
+    MAX_TAGS,
     TagsInvalid,
     checked_tags,
     keyword,
@@ -35,7 +35,7 @@ _MEMO = {
     [
         *({name: "x"} for name in ("", "a b", "a=b", "n" * 65)),
         *({"a": value} for value in (1, "x\n", "\ud800", "x" * (KEYWORD_CHARACTERS - 1))),
-        {f"t{number}": "x" for number in range(MOST_TAGS + 1)},
+        {f"t{number}": "x" for number in range(MAX_TAGS + 1)},
     ],
 )
 def test_tags_keep_their_order_and_invalid_ones_are_rejected(tags: dict[str, object]) -> None:
@@ -66,7 +66,7 @@ def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
     title, tags = [pair.value for pair in identifying_pairs(memo)]
     assert title == "t" * KEYWORD_CHARACTERS
     # The server accepts 2,048 bytes of JSON for one attribute, and ends a workflow that writes more.
-    assert 0 < len(tags) < MOST_TAGS
+    assert 0 < len(tags) < MAX_TAGS
     assert len(json.dumps(tags)) <= 2_048
     assert all(len(tag) <= KEYWORD_CHARACTERS for tag in tags)
 

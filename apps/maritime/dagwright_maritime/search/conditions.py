@@ -138,7 +138,7 @@ def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # 
     name, body, location = field_and_body
     checked: Json = {"query": check.scalar(body["query"], location)}
     if "slop" in body:
-        checked["slop"] = check.count(body["slop"], (*location, "slop"), most=10)
+        checked["slop"] = check.count(body["slop"], (*location, "slop"), maximum=10)
     return {name: members(checked)}
 
 

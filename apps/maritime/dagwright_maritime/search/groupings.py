@@ -24,7 +24,7 @@ _NUMBERS = {"stats": 5, "percentiles": 7}
 """Values per multi-value figure; for percentiles the default."""
 _DATES = ("date", "date_nanos")
 _DIRECTIONS = ("asc", "desc")
-MOST_GROUPINGS = 30
+MAX_GROUPINGS = 30
 """Maximum number of sibling aggregations."""
 _UNKNOWN_GROUPS = 100
 """Assumed buckets of dates and numbers: eight years of months, or three months of days."""
@@ -48,8 +48,8 @@ def check_groupings(check: Check, value: Any, path: Path) -> Json:
 
 
 def _groupings(check: Check, value: Any, path: Path, *, depth: int, multiplier: int) -> Json:
-    if not isinstance(value, dict) or not 0 < len(value) <= MOST_GROUPINGS:
-        check.refuse(path, f"expected an object of 1 to {MOST_GROUPINGS} aggregations by name")
+    if not isinstance(value, dict) or not 0 < len(value) <= MAX_GROUPINGS:
+        check.refuse(path, f"expected an object of 1 to {MAX_GROUPINGS} aggregations by name")
         return {}
     checked: Json = {}
     for name, inner in value.items():
@@ -100,7 +100,7 @@ def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.known(value, path, keys=keys)
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
     if "size" in body:
-        checked["size"] = check.count(body["size"], (*path, "size"), least=1, most=check.limits.buckets)
+        checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=check.limits.buckets)
     if "missing" in body:
         checked["missing"] = check.scalar(body["missing"], (*path, "missing"))
     for name in ("include", "exclude"):
@@ -205,7 +205,7 @@ def _order(check: Check, body: Json, path: Path) -> Json:
 def _least_documents(check: Check, body: Json, path: Path) -> Json:
     if "min_doc_count" not in body:
         return {}
-    return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), least=1, most=2**31 - 1)}
+    return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), minimum=1, maximum=2**31 - 1)}
 
 
 def _min_doc_count(check: Check, body: Json, path: Path) -> Json:
@@ -233,7 +233,7 @@ def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "precision_threshold" in body:
         location = (*path, "precision_threshold")
-        checked["precision_threshold"] = check.count(body["precision_threshold"], location, most=40_000)
+        checked["precision_threshold"] = check.count(body["precision_threshold"], location, maximum=40_000)
     return members(checked)
 
 
@@ -254,7 +254,7 @@ def _top_hits(check: Check, value: Any, path: Path, multiplier: int) -> Json:
     body = check.known(value, path, keys=("size", "sort", "_source"))
     checked: Json = {"size": 3}
     if "size" in body:
-        checked["size"] = check.count(body["size"], (*path, "size"), least=1, most=_TOP_DOCUMENTS)
+        checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_TOP_DOCUMENTS)
     if "sort" in body:
         checked["sort"] = check_sort(check, body["sort"], (*path, "sort"))
     if "_source" in body:

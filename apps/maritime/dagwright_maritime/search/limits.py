@@ -158,11 +158,11 @@ class Check:
         self.refuse(path, f"expected true or false, got {_short_json(value)}")
         return None
 
-    def count(self, value: Any, path: Path, *, least: int = 0, most: int) -> int | None:
+    def count(self, value: Any, path: Path, *, minimum: int = 0, maximum: int) -> int | None:
         """Return an integer within two inclusive bounds."""
-        if type(value) is int and least <= value <= most:
+        if type(value) is int and minimum <= value <= maximum:
             return value
-        self.refuse(path, f"expected an integer from {least:,} to {most:,}, got {_short_json(value)}")
+        self.refuse(path, f"expected an integer from {minimum:,} to {maximum:,}, got {_short_json(value)}")
         return None
 
     def clause(self, path: Path, depth: int) -> bool:

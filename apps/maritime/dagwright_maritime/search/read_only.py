@@ -107,8 +107,8 @@ def _body(check: Check, body: Json) -> Json:
 
 
 def _window(check: Check, body: Json, *, default: int) -> Json:
-    size = check.count(body.get("size", min(default, check.limits.rows)), ("size",), most=check.limits.rows)
-    start = check.count(body.get("from", 0), ("from",), most=check.limits.window)
+    size = check.count(body.get("size", min(default, check.limits.rows)), ("size",), maximum=check.limits.rows)
+    start = check.count(body.get("from", 0), ("from",), maximum=check.limits.window)
     if size is not None and start is not None and size + start > check.limits.window:
         check.refuse(
             ("from",), f"from and size together are limited to {check.limits.window:,} documents; use search_after"

@@ -3,7 +3,7 @@
 import { el, fill } from "./dom.js";
 import { stateMark, stateLabel } from "./states.js";
 
-const MOST_FOUND = 30;
+const MAX_FOUND = 30;
 
 export class Finder {
   #model;
@@ -28,11 +28,11 @@ export class Finder {
     const wanted = this.field.value.trim().toLowerCase();
     const found = wanted ? this.#matches(wanted) : [];
     this.list.hidden = !found.length;
-    const many = found.length > MOST_FOUND ? `the first ${MOST_FOUND} of ${found.length.toLocaleString("en")}` : `${found.length}`;
+    const many = found.length > MAX_FOUND ? `the first ${MAX_FOUND} of ${found.length.toLocaleString("en")}` : `${found.length}`;
     this.count.textContent = wanted ? `${many} found` : "";
     fill(
       this.list,
-      found.slice(0, MOST_FOUND).map((node) =>
+      found.slice(0, MAX_FOUND).map((node) =>
         el("li", {}, el("button", { type: "button", onclick: () => this.#chosen(node.node_id) }, stateMark(node.status), ` ${node.title || node.node_id} `, el("span", { class: "hint" }, node.title ? node.node_id : ""))),
       ),
     );

@@ -1,6 +1,6 @@
 // Cuts text to a width in pixels.
 
-const MOST = 200; // characters that are measured
+const MAX_MEASURED = 200; // characters that are measured
 const pen = document.createElement("canvas").getContext("2d");
 const family = getComputedStyle(document.documentElement).fontFamily;
 
@@ -8,8 +8,8 @@ const family = getComputedStyle(document.documentElement).fontFamily;
 export function fitted(caption, width, size) {
   pen.font = `${size}px ${family}`;
   const fits = (text) => pen.measureText(text).width <= width;
-  if (caption.length <= MOST && fits(caption)) return caption;
-  const letters = [...new Intl.Segmenter().segment(caption.slice(0, MOST))].map(({ segment }) => segment);
+  if (caption.length <= MAX_MEASURED && fits(caption)) return caption;
+  const letters = [...new Intl.Segmenter().segment(caption.slice(0, MAX_MEASURED))].map(({ segment }) => segment);
   let [fit, most] = [0, letters.length];
   while (fit < most) {
     const half = Math.ceil((fit + most) / 2);

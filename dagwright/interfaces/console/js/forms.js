@@ -6,7 +6,7 @@ import { el } from "./dom.js";
 import { formatText, inputOf } from "./formats.js";
 
 const LONG_TEXT = 120;
-const MOST_RADIO = 6;
+const MAX_RADIO = 6;
 let made = 0;
 
 /**
@@ -207,7 +207,7 @@ function choiceField(place) {
   const { choices, value, required, labels = {} } = place;
   const textOf = (choice) => labels[String(choice)] ?? plainText(choice);
   const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
-  if (choices.length > MOST_RADIO || !required) {
+  if (choices.length > MAX_RADIO || !required) {
     const first = el("option", { value: "" }, required ? "choose…" : "");
     const options = choices.map((choice, index) => el("option", { value: String(index) }, textOf(choice)));
     const control = el("select", { id: newId() }, first, ...options);

@@ -5,15 +5,15 @@ import "../layout/dagre.js";
 import { layered } from "./layered.js";
 
 // Measured: dagre takes up to a second for 200 nodes, up to half a minute for 2,000; a row of 2,000 overflows its stack.
-const MOST_NODES = 150;
-const MOST_EDGES = 300;
+const MAX_NODES = 150;
+const MAX_EDGES = 300;
 
 self.onmessage = ({ data: { turn, sizes, edges } }) => {
   self.postMessage({ turn, ...laidOut(sizes, edges) });
 };
 
 function laidOut(sizes, edges) {
-  if (sizes.length > MOST_NODES || edges.length > MOST_EDGES) return layered(sizes, edges);
+  if (sizes.length > MAX_NODES || edges.length > MAX_EDGES) return layered(sizes, edges);
   const { dagre } = self;
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 14, ranksep: 46, edgesep: 8 });

@@ -9,7 +9,7 @@ const TAGS = "a blockquote br code del em h3 h4 h5 h6 hr li ol p pre s strong ta
 const ATTRIBUTES = ["align", "href", "start"];
 const LINK = /^(?:https?:|mailto:)/i;
 /** Longer texts stay plain, because parsing takes too long while an answer is streamed. */
-const MOST_CHARACTERS = 200_000;
+const MAX_CHARACTERS = 200_000;
 /** Levels that are added to the headings of a text, since the page has headings of its own. */
 const BELOW = 2;
 /** Rendering of a streamed answer takes at most a fifth of the time. */
@@ -55,7 +55,7 @@ function sanitized(html) {
 
 /** A text as blocks of Markdown; JSON and very long texts are shown unchanged. */
 export function markdown(text) {
-  if (text.length > MOST_CHARACTERS) return el("div", { class: "plain" }, text);
+  if (text.length > MAX_CHARACTERS) return el("div", { class: "plain" }, text);
   if (isJson(text)) return json(text, "Answer as JSON");
   return el("div", { class: "markdown" }, sanitized(parser.render(text)));
 }

@@ -1,9 +1,9 @@
 // The graph of a run as known to the page, and its boxes: nodes, or groups of nodes.
 //
-// Up to MOST nodes are drawn individually. For more, nodes with the same distance from the start are a group, long rows
-// of groups are merged, and a large group opens into smaller ones: never more than MOST boxes are drawn.
+// Up to MAX_BOXES nodes are drawn individually. For more, nodes with the same distance from the start are a group, long
+// rows of groups are merged, and a large group opens into smaller ones: never more than MAX_BOXES boxes are drawn.
 
-export const MOST = 2000;
+export const MAX_BOXES = 2000;
 /** Maximum groups that are drawn side by side, and members that are drawn when a group opens. */
 const GROUPS = 20;
 const MEMBERS = 400;
@@ -111,7 +111,7 @@ export class Model {
 
   /** Whether any node has a group. */
   get hasParts() {
-    return this.nodes.size <= MOST && [...this.nodes.values()].some((node) => node.group);
+    return this.nodes.size <= MAX_BOXES && [...this.nodes.values()].some((node) => node.group);
   }
 
   /** Nodes by group, each {key, label, members}; a node without a group is a group of its own. */
@@ -145,7 +145,7 @@ export class Model {
       return;
     }
     this.open.set(key, label);
-    while (this.open.size > 1 && this.boxes().boxes.length > MOST) {
+    while (this.open.size > 1 && this.boxes().boxes.length > MAX_BOXES) {
       const oldest = [...this.open.keys()].find((each) => each !== key && !isPartOf(key, each));
       if (oldest === undefined) return;
       this.toggle(oldest);
@@ -155,7 +155,7 @@ export class Model {
   /** Open the groups of a node, so that it is drawn. */
   reveal(id) {
     const node = this.nodes.has(id) ? id : mapOf(id);
-    if (this.nodes.size <= MOST || !this.nodes.has(node)) return;
+    if (this.nodes.size <= MAX_BOXES || !this.nodes.has(node)) return;
     let groups = this.#tops();
     for (;;) {
       const group = groups.find((each) => each.members.includes(node));
@@ -184,7 +184,7 @@ export class Model {
       return group.members.forEach((id) => add({ key: id, id, within: group }, [id]));
     };
     const one = (id) => add({ key: id, id }, [id]);
-    if (this.nodes.size > MOST) this.#tops().forEach(put);
+    if (this.nodes.size > MAX_BOXES) this.#tops().forEach(put);
     else if (!this.isFolded) [...this.nodes.keys()].forEach(one);
     else for (const group of this.#folded()) this.nodes.has(group.key) ? one(group.key) : put(group);
     const edges = new Map();

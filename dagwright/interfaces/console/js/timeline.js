@@ -4,7 +4,7 @@ import { el, fill } from "./dom.js";
 import { SIGNS, stateMark, stateLabel } from "./states.js";
 import { durationText } from "./times.js";
 
-const MOST_ROWS = 500;
+const MAX_ROWS = 500;
 const SHARE = 20; // drawing takes at most a twentieth of the time
 
 export class Timeline {
@@ -60,7 +60,7 @@ export class Timeline {
   #drawRows() {
     const started = [...this.#model.nodes.values()].filter((node) => node.started_at);
     started.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
-    const visible = started.slice(-MOST_ROWS);
+    const visible = started.slice(-MAX_ROWS);
     const now = Date.now();
     const from = started.length ? Date.parse(started[0].started_at) : now;
     const to = Math.max(from + 1, ...started.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
@@ -117,7 +117,7 @@ export class Timeline {
 
 function summaryOf(started, visible, took) {
   if (started.length === 0) return "No node has started since this page was opened.";
-  if (started.length > visible.length) return `The last ${MOST_ROWS} of ${started.length.toLocaleString("en")} nodes that started, over ${took}.`;
+  if (started.length > visible.length) return `The last ${MAX_ROWS} of ${started.length.toLocaleString("en")} nodes that started, over ${took}.`;
   const isOpen = started.some((node) => !node.ended_at);
   return isOpen ? `${took} since the start of the first node.` : `${took} from the start of the first node to the end of the last.`;
 }

@@ -83,7 +83,7 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
 def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
     words = answer_command(asked(type="SELECTION", options=list(range(30))))
     assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
-    assert listed([asked(f"n{number}") for number in range(5)], most=3) == "n0, n1, n2 and 2 more"
+    assert listed([asked(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
     line = request_line(asked(prompt="Total\n\x1b[31m5", assignee=None))
     assert line == "check waits for anyone: Total \\u001b[31m5"
     assert request_line(asked(prompt="", type="SELECTION")) == "check waits for ann: Selection?"

@@ -14,7 +14,7 @@ from dagwright.core.model.questions import ANSWER_BYTES
 from dagwright.interfaces.http import json_route
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.json_route import MOST_FIELDS, values_of
+from dagwright.interfaces.http.json_route import MAX_FIELDS, values_of
 from dagwright.interfaces.http.key_limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, KeyLimits
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
@@ -96,13 +96,13 @@ def test_values_are_counted_and_texts_hold_none(value: Any) -> None:
         return 1 + sum(map(count, inside))
 
     body = json.dumps(value).encode()
-    assert count(value) <= values_of(body, most=count(value)) <= 2 * count(value)
+    assert count(value) <= values_of(body, max_values=count(value)) <= 2 * count(value)
 
 
 def test_commas_in_a_text_are_not_counted_as_values() -> None:
     body = json.dumps({"messages": [{"role": "user", "content": 'a,"b"\n' * 100_000}]}).encode()
-    assert values_of(body, most=1_000) < 10
-    assert values_of(json.dumps(["a"] * 10_000).encode(), most=1_000) > 1_000
+    assert values_of(body, max_values=1_000) < 10
+    assert values_of(json.dumps(["a"] * 10_000).encode(), max_values=1_000) > 1_000
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: byte
 
 async def test_unknown_fields_are_reported_up_to_a_limit(away: Apart) -> None:
     http, _, _ = away
-    body = {f"field{number}": 1 for number in range(MOST_FIELDS + 1)}
+    body = {f"field{number}": 1 for number in range(MAX_FIELDS + 1)}
     refused = await http.post("/v1/runs", json=body)
     expected = (400, "the body has 201 fields; at most 200 are accepted")
     assert (refused.status_code, refused.json()["error"]["message"]) == expected
@@ -150,13 +150,13 @@ async def test_unknown_fields_are_reported_up_to_a_limit(away: Apart) -> None:
 
 @pytest.mark.waits
 async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsing, most, threads = 0, 0, set[int]()
+    parsing, max_values, threads = 0, 0, set[int]()
 
     def parse(body: bytes) -> Any:
-        nonlocal parsing, most
+        nonlocal parsing, max_values
         threads.add(get_ident())
         parsing += 1
-        most = max(most, parsing)
+        max_values = max(max_values, parsing)
         time.sleep(0.01)
         parsing -= 1
         return json.loads(body)
@@ -166,7 +166,7 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
     answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
     # One is parsed and four wait.
     assert [each >= 429 for each in sorted(each.status_code for each in answers)] == [False] * 5 + [True] * 2
-    assert (most, main_thread().ident in threads) == (1, False)
+    assert (max_values, main_thread().ident in threads) == (1, False)
 
 
 @pytest.mark.parametrize(

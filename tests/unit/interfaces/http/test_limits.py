@@ -101,23 +101,23 @@ async def started(server: Server, starts: RunQuota, run: str) -> bool:
 
 
 async def test_concurrent_starts_stay_within_the_limit() -> None:
-    server, starts = Server(), RunQuota("ann", most=3)
+    server, starts = Server(), RunQuota("ann", limit=3)
     found = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
     assert sum(found) == len(server.open) == 3
     assert not await started(server, starts, "one more")
 
 
 @pytest.mark.parametrize(("most", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
-async def test_refusal_names_the_limit_of_runs(most: int, words: str) -> None:
-    server, starts = Server(), RunQuota("ann", most=most)
-    assert [await started(server, starts, f"run-{number}") for number in range(most)] == [True] * most
+async def test_refusal_names_the_limit_of_runs(limit: int, words: str) -> None:
+    server, starts = Server(), RunQuota("ann", limit=limit)
+    assert [await started(server, starts, f"run-{number}") for number in range(limit)] == [True] * limit
     with pytest.raises(ApiError, match=words):
         async with starts.reserve("one more", cast(Runs, server)):
             pass
 
 
 async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
-    server, starts = Server(), RunQuota("ann", most=2)
+    server, starts = Server(), RunQuota("ann", limit=2)
     assert await started(server, starts, "known")
     server.is_used_up = True
     assert await started(server, starts, "known")
@@ -130,7 +130,7 @@ async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
 
 @pytest.mark.parametrize("is_seen", [True, False])
 async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*, is_seen: bool) -> None:
-    server, starts = Server(), RunQuota("ann", most=2)
+    server, starts = Server(), RunQuota("ann", limit=2)
     assert [await started(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
     if is_seen:
         server.catch_up()
@@ -142,7 +142,7 @@ async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*
 
 
 async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
-    server, starts = Server(), RunQuota("ann", most=1)
+    server, starts = Server(), RunQuota("ann", limit=1)
     with pytest.raises(OSError, match="no answer"):
         async with starts.reserve("failed", cast(Runs, server)):
             raise OSError("no answer")
@@ -152,7 +152,7 @@ async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
 
 async def test_run_counts_once_after_some_seconds() -> None:
     now = [0.0]
-    server, starts = Server(), RunQuota("ann", most=3, clock=lambda: now[0])
+    server, starts = Server(), RunQuota("ann", limit=3, clock=lambda: now[0])
     assert [await started(server, starts, run) for run in "ab"] == [True, True]
     server.catch_up()
     now[0] = 60.0
@@ -162,7 +162,7 @@ async def test_run_counts_once_after_some_seconds() -> None:
 
 async def test_count_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
     now = [0.0]
-    server, starts = Server(), RunQuota("ann", most=1, clock=lambda: now[0])
+    server, starts = Server(), RunQuota("ann", limit=1, clock=lambda: now[0])
     late = asyncio.Event()
 
     class Late(Server):
@@ -192,7 +192,7 @@ async def test_starts_do_not_queue_for_a_silent_server() -> None:
             await asyncio.Event().wait()
             return 0
 
-    starts = RunQuota("ann", most=3)
+    starts = RunQuota("ann", limit=3)
     starting = [asyncio.create_task(started(Silent(), starts, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
     assert asked == ["ann"] * 5
