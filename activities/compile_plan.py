@@ -19,10 +19,10 @@ from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE
 from dagwright.core.compiler.node_columns import plan_to_columns
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import cut_bytes
-from dagwright.dialects import TEXT_DIALECTS
 from dagwright.dialects.reading import read_text
 from dagwright.planner.goal_start import goal_from_document, is_goal
 from dagwright.planner.rounds_start import is_rounds, rounds_from_document

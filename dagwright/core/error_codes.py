@@ -4,11 +4,12 @@ The reference is generated from these tables, and a test compares them with the 
 calls have codes of their own: `planning.model_calls.model_requests.ModelError`.
 """
 
-from enum import StrEnum
-from typing import Any, Self
+from typing import Self
+
+from dagwright.core.described import DescribedEnum
 
 
-class DescribedCode(StrEnum):
+class DescribedCode(DescribedEnum):
     """A code whose members have a `meaning` and a `remedy` in Markdown."""
 
     meaning: str
@@ -17,15 +18,6 @@ class DescribedCode(StrEnum):
     def __new__(cls, code: str, meaning: str, remedy: str) -> Self:
         """Create a member from its row."""
         return cls.create_member(code, meaning=meaning, remedy=remedy)
-
-    @classmethod
-    def create_member(cls, code: str, **facts: Any) -> Self:
-        """Return a member with a code and facts; for the `__new__` of codes that have more facts."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        for name, value in facts.items():
-            setattr(member, name, value)
-        return member
 
 
 class ProblemCode(DescribedCode):

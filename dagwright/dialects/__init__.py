@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.model.dialect import Dialect
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.tools import ToolDeclaration
@@ -30,38 +31,6 @@ from dagwright.dialects.steps import read_steps
 from dagwright.dialects.subgoals import read_subgoals
 from dagwright.dialects.taskbench import read_taskbench
 from dagwright.dialects.tasks import read_tasks
-
-TEXT_DIALECTS: Final = ("llmcompiler", "rewoo")
-"""Names of the dialects whose documents are texts."""
-
-DIALECTS: Final = (
-    "plan",
-    "tasks",
-    "steps",
-    "agents",
-    "intents",
-    "subgoals",
-    "hugginggpt",
-    "taskbench",
-    "nestful",
-    *TEXT_DIALECTS,
-)
-"""Names of the dialects, as in `--dialect` and in the `check` document; `plan` is Dagwright's own."""
-
-SHAPES: Final[Mapping[str, str]] = {
-    "plan": '{"plan": 1, "nodes": [{"id", "tool" | "agent" | "human" | "plan", …}]}',
-    "tasks": '{"dag": [{"id", "tool", "query", "dependencies"}]}',
-    "steps": '[{"id", "intent", "tool", "arguments"}]',
-    "agents": '{"nodes": [{"id", "agent", "objective", "depends_on"}]}',
-    "intents": '{"intents": [{"verb", "params", "refs", "lookups"}]}',
-    "subgoals": '{"sub_goals": [{"id", "worker", "inputs", "params", "outputs"}]}',
-    "hugginggpt": '[{"task", "id", "dep", "args"}]',
-    "taskbench": '{"task_nodes": [{"task", "arguments"}], "task_links"}',
-    "nestful": '[{"name", "arguments", "label"}]',
-    "llmcompiler": 'a text with lines 1. tool("text")',
-    "rewoo": "a text with lines #E1 = Tool[input]",
-}
-"""Shape of a document in each dialect."""
 
 _MAX_SUB_PLANS_DEEP = 50
 """Maximum translated depth of sub-plans; validation rejects far smaller depths, and a greater depth would overflow the
@@ -92,7 +61,7 @@ def to_document(
 
     Args:
         raw: any JSON value.
-        dialect: one of `DIALECTS`; `None` detects it from the shape.
+        dialect: a `Dialect`; `None` detects it from the shape.
         context: names of the session -> their values, such as `order` for `@order`: an ID, or `{"id", "name", "kind"}`.
         tools: name -> declaration; used to name positional arguments, and for hints.
 
@@ -133,7 +102,7 @@ def _read(
     }
     name = dialect if dialect is not None else detect_dialect(raw)
     if name not in readers:
-        raise PlanInvalid([Problem("invalid_field", f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")])
+        raise PlanInvalid([Problem("invalid_field", f"there is no dialect {name!r}; there are {', '.join(Dialect)}")])
     return readers[name]()
 
 
@@ -197,5 +166,5 @@ def _unwrapped(message: str, form: str) -> PlanInvalid:
 
 
 def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:
-    shapes = "; ".join(f"{shape} ({name})" for name, shape in SHAPES.items())
+    shapes = "; ".join(f"{each.shape} ({each})" for each in Dialect)
     return PlanInvalid([Problem("invalid_field", f"{message}; a plan looks like one of: {shapes}", "", None, hint)])

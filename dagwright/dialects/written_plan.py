@@ -11,9 +11,10 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.dialects import TEXT_DIALECTS, text_dialect, to_document
+from dagwright.dialects import text_dialect, to_document
 from dagwright.dialects.draft import PLACEHOLDER_TOOL
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.errors import CYCLE, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import Index, Item, Placeholder, Secret
+from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.plan import PlanDocument
 from dagwright.core.model.times import Duration
 from dagwright.core.model.tools import FeedbackPolicy, ToolDeclaration
@@ -20,7 +21,7 @@ from dagwright.core.model.value_schemas import INTEGER, ValueSchema
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
-from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
+from dagwright.dialects import detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
 from dagwright.plans.call_checks import problem_of_option, problems_of_input
 from dagwright.plans.checking import Tools, builtin_declarations, problems_of_plan, values_of_document

@@ -9,6 +9,7 @@ from scripts.format_markdown import format_markdown
 from scripts.reference import (
     cli,
     decisions,
+    dialects,
     errors,
     failures,
     http_api,
@@ -25,6 +26,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "commands": cli.command_index,
     "command options": cli.command_sections,
     "decisions": decisions.decisions_index,
+    "dialects": dialects.dialects_table,
     "exceptions": errors.exceptions_table,
     "exit codes": errors.exit_codes_table,
     "failures": failures.failures_table,
@@ -35,6 +37,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "http types": http_api.schemas,
     "limits": limits.limits_tables,
     "model failures": failures.model_failures_table,
+    "node ids": dialects.node_ids_table,
     "node states": states.node_states,
     "plan": plan.plan_fields,
     "problems": errors.problems_table,

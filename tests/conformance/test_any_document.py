@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.errors import PlanInvalid
+from dagwright.core.model.dialect import Dialect
 from dagwright.core.model.document import Document
-from dagwright.dialects import DIALECTS as NAMES
 from dagwright.dialects import to_document
 from tests.conformance.kit import DIALECTS, problems_of, value_at
 from tests.support.example_counts import examples
@@ -29,7 +29,7 @@ values = st.recursive(
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(raw=values, dialect=st.sampled_from((None, *NAMES)))
+@given(raw=values, dialect=st.sampled_from((None, *Dialect)))
 def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str | None) -> None:
     with suppress(PlanInvalid):
         assert isinstance(to_document(raw, dialect=dialect), Document)

@@ -1,12 +1,14 @@
 """Rules that apply to every dialect; `kit` writes a graph in each dialect."""
 
 import copy
+import re
 
 import pytest
 
 from dagwright.core.errors import PlanInvalid, pointer
+from dagwright.core.model.dialect import TEXT_DIALECTS
+from dagwright.core.model.dialect import Dialect as DialectName
 from dagwright.core.validation.validation import check_document
-from dagwright.dialects import DIALECTS as NAMES
 from dagwright.dialects import detect_dialect, to_document
 from tests.conformance.kit import DIALECTS, Dialect, check, problems_of
 
@@ -19,10 +21,19 @@ def entry_at(dialect: Dialect, index: int, *keys: str | int) -> str:
     return "" if dialect.is_text else pointer(*dialect.list_payloads, index, *keys)
 
 
+def test_documented_shape_has_the_keys_of_the_dialect(dialect: Dialect) -> None:
+    assert [known.name for known in DIALECTS] == list(DialectName)
+    assert dialect.is_text == (dialect.name in TEXT_DIALECTS)
+    shape = DialectName[dialect.name.upper()].shape
+    entry = re.search(r"\[\{(.*?)\}\]", shape)
+    keys = {*re.findall(r'"(\w+)"', entry[1] if entry else "")}
+    assert {*dialect.required} <= keys <= {*dialect.keys}
+    assert all(f'"{name}": [' in shape for name in dialect.list_payloads)
+
+
 def test_diamond_is_detected_and_has_its_levels_edges_and_critical_path(dialect: Dialect) -> None:
     raw = dialect.write(DIAMOND)
     before = copy.deepcopy(raw)
-    assert [known.name for known in DIALECTS] == list(NAMES)
     assert (detect_dialect(raw), check(raw, dialect=dialect.name).dialect) == (dialect.name, dialect.name)
     checked, names = check(raw), [dialect.id_of(number) for number in DIAMOND]
     assert [node.id for node in checked.nodes] == names

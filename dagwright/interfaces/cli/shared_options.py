@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dagwright.core.model.dialect import Dialect as KnownDialect
 from dagwright.tools.tool_references import queue_reference
 
 _TYPE = re.compile(r" <(?:str|list\[str\])>")
@@ -72,8 +73,7 @@ Dialect = Annotated[
     typer.Option(
         "--dialect",
         metavar="DIALECT",
-        help="Dialect: plan, tasks, steps, agents, intents, subgoals, hugginggpt, taskbench, nestful, llmcompiler or "
-        "rewoo; detected by default.",
+        help=f"Dialect: {', '.join(KnownDialect)}; detected by default.",
     ),
 ]
 Repair = Annotated[

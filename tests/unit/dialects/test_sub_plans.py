@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.dialects import DIALECTS, detect_dialect, to_document
+from dagwright.core.model.dialect import Dialect
+from dagwright.dialects import detect_dialect, to_document
 from tests.conformance.kit import check, codes_of, problems_of
 
 TASKS = {"dag": [{"id": "t", "tool": "t", "query": "{{u.result}}", "dependencies": []}]}
@@ -54,13 +55,13 @@ def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
 def test_value_of_an_unknown_shape_is_refused_with_the_known_shapes(raw: Any) -> None:
     (problem,) = problems_of(raw)
     assert (problem.code, problem.pointer) == ("invalid_field", "")
-    assert all(f"({name})" in problem.message for name in DIALECTS)
+    assert all(f"({name})" in problem.message for name in Dialect)
     assert problem.hint == ("did you mean 'sub_goals'?" if raw == {"sub_goal": []} else None)
 
 
 def test_dialect_is_unknown_or_dagwrights_own() -> None:
     (problem,) = problems_of([], dialect="yaml")
-    assert problem.message == f"there is no dialect 'yaml'; there are {', '.join(DIALECTS)}"
+    assert problem.message == f"there is no dialect 'yaml'; there are {', '.join(Dialect)}"
     assert detect_dialect({"plan": 1, "dag": []}) == "plan"
     with pytest.raises(PlanInvalid):
         check({"plan": 1, "dag": [], "nodes": [{"id": "a", "tool": "t"}]})
