@@ -189,7 +189,7 @@ def not_a_constant(
     """
     names = [each if isinstance(each, str) else json.dumps(each) for each in constants]
     near = suggestion(value, names, hints=hints) if isinstance(value, str) else None
-    known = format_names(names, near=value if near else "", most=10, hints=hints)
+    known = format_names(names, near=value if near else "", limit=10, hints=hints)
     return f"{shown} is never {value!r:.80}: it is one of {known}", near
 
 
