@@ -128,12 +128,15 @@ class Runs:
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
                 priority=fair_priority(encoded.fairness),
             )
-        except WorkflowAlreadyStartedError:
-            existing = await self.find_same(chosen, encoded)
-            if existing is None:
-                raise
-            return existing
-        return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+        except WorkflowAlreadyStartedError as error:
+            refused = error
+        else:
+            return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+        # Outside of the handler: the error of the server adds nothing to `RunIdInUse` but tracebacks.
+        existing = await self.find_same(chosen, encoded)
+        if existing is None:
+            raise refused
+        return existing
 
     async def find(self, request: StartRequest) -> Started | None:
         """Return the run that `start` would attach to; `None` if there is no such run. Start nothing.

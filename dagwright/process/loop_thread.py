@@ -56,8 +56,9 @@ class LoopThread:
         try:
             return future.result()
         except DagwrightError as error:
-            # Its message says what to do; the frames of the loop would hide the line of the caller.
-            raise error.with_traceback(None)  # noqa: B904 - its cause stays
+            # Its message says what to do; the frames of the loop and the errors that were handled on the way would hide
+            # the line of the caller. An explicit cause stays.
+            raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt:
             future.cancel()
             ended.wait()

@@ -85,8 +85,10 @@ async def test_one_id_is_one_run(shop: Client) -> None:
         first = await shop.start(LAMPS, run_id=name)
         assert (await first.result()).output == 4
         assert (await (await shop.start(LAMPS, run_id=name)).result()).output == 4
-        with pytest.raises(RunIdInUse, match="belongs to a run with another plan"):
+        with pytest.raises(RunIdInUse, match="belongs to a run with another plan") as caught:
             await shop.start({**LAMPS, "title": "Other"}, run_id=name)
+        # The error of the server would print two more tracebacks.
+        assert caught.value.__context__ is None
     assert [run.run_id for run in await shop.list_runs(title=name)] == [name]
 
 

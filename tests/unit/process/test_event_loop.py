@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import threading
+import traceback
 
 import pytest
 import structlog
@@ -87,12 +88,16 @@ def test_errors_and_use_after_the_end_are_raised() -> None:
         with pytest.raises(DagwrightError) as caught:
             loop.run(_refused())
         assert [frame.name for frame in caught.traceback][1:] == ["run"]
+        assert "handled" not in "".join(traceback.format_exception(caught.value))
     with pytest.raises(ClientClosed, match="the client is closed"):
         loop.run(_thread_name())
 
 
 async def _refused() -> None:
-    raise DagwrightError("refused")
+    try:
+        raise LookupError("handled")
+    except LookupError:
+        raise DagwrightError("refused")  # noqa: B904 - the context is what is tested
 
 
 def test_interrupt_waits_for_the_end_of_the_coroutine() -> None:
