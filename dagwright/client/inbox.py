@@ -31,12 +31,14 @@ class InboxFilter:
     """Filter for the inbox; `None` in a field matches all requests.
 
     Args:
+        run_id: ID of the run, or of the top-level run of a child run.
         owner: owner of the API key that started the run, or assignee of the request.
         assignee: person who should answer; `ANYONE` for requests without an assignee.
         type: type of the request, such as `APPROVAL`.
         opened_before: latest time at which the request was opened, in seconds since the epoch.
     """
 
+    run_id: str | None = None
     owner: str | None = None
     assignee: str | None = None
     type: str | None = None
@@ -45,6 +47,9 @@ class InboxFilter:
     def query(self) -> str:
         """Return the visibility query for the runs that may have such requests."""
         parts = [wire.IS_RUN, "ExecutionStatus = 'Running'", f"{wire.SEARCH_AWAITING} IS NOT NULL"]
+        if self.run_id is not None:
+            root = quoted(keyword(self.run_id))
+            parts.append(f"(WorkflowId = {quoted(self.run_id)} OR {wire.SEARCH_ROOT} = {root})")
         if self.assignee is not None:
             parts.append(f"({_awaits(self.assignee)})")
         if self.owner is not None:
@@ -61,7 +66,8 @@ class InboxFilter:
         """
         document = request.document
         return (
-            self.owner in (None, owner, request.assignee)
+            self.run_id in (None, document["run_id"])
+            and self.owner in (None, owner, request.assignee)
             and self.assignee in (None, request.assignee or ANYONE)
             and self.type in (None, document["type"])
             and (self.opened_before is None or seconds_of(document["opened_at"]) <= self.opened_before)

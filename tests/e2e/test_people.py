@@ -22,16 +22,16 @@ def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
 
 async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
     """Return the open requests of one run; other tests have runs on the same server."""
-    listed = await command_line("inbox", "--json", *options)
-    listed.succeeded()
-    return [request for request in listed.succeeded().document["requests"] if request["run_id"] == workflow_id]
+    listed = await command_line("inbox", "--run", workflow_id, "--json", *options)
+    requests: list[dict[str, Any]] = listed.succeeded().document["requests"]
+    return requests
 
 
 async def _has_asked(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     async def asked() -> bool:
-        found[:] = await _inbox_of(command_line, workflow_id)
+        found[:] = await _inbox_of(command_line, workflow_id, "--wait", "2m")
         return len(found) == count
 
     await eventually(asked)
@@ -51,6 +51,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     status = await command_line("status", "asks", "--json")
     inbox = await command_line("inbox", "--assignee", "ann", "--type", "approval")
     recent = await _inbox_of(command_line, "asks", "--older-than", "1d")
+    late = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
     wrong = await command_line("feedback", "asks", "check", "--select", "x", "--json")
     given = await command_line("feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json")
     end = await ended(run)
@@ -64,6 +65,8 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     assert "check waits for ann: Total 5. Publish? (until " in waiting.stdout
     assert "  dagwright feedback asks check --approve  (or --reject)\n" in waiting.stdout
     assert ("asks  check  APPROVAL for ann, open for " in inbox.stdout, recent) == (True, [])
+    assert (late.code, late.document["status"]) == (1, "no_request")
+    assert late.document["message"].startswith("no request has arrived within 1s; `dagwright explain asks` shows")
     assert (wrong.code, wrong.document["ok"]) == (2, False)
     assert "unknown key 'selected'" in wrong.document["message"]
     assert (given.code, given.document["ok"]) == (0, True)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.client.requests import PreparedRequest, TextRequest, TurnRequest, prepare_request
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
-from dagwright.interfaces.cli.command_arguments import AskRequest
+from dagwright.interfaces.cli.command_arguments import AskRequest, seconds_of_option
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.model_choice import model_config, refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
 from dagwright.interfaces.cli.plan_input import read_budget, read_context, read_fairness, read_policy, read_tags
-from dagwright.interfaces.cli.prepare_run import deadline_s_of, seconds_of_option
+from dagwright.interfaces.cli.prepare_run import deadline_s_of
 from dagwright.interfaces.cli.run_and_watch import Showing, run_prepared
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal
 
+from dagwright.core.model.times import parse_duration
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.output import one_line
 from dagwright.planning.plan_and_execute.goal_spec import Profile
@@ -313,13 +314,15 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class InboxRequest:
-    """Arguments of `inbox`; `older_than` is a duration as written, `after` a cursor."""
+    """Arguments of `inbox`; `older_than` and `wait` are durations as written, `after` a cursor."""
 
     limit: int
+    run_id: str | None = None
     assignee: str | None = None
     type: str | None = None
     older_than: str | None = None
     after: str | None = None
+    wait: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,3 +364,17 @@ def account_name() -> str | None:
 def author_name(by: str | None) -> str | None:
     """Return the name that `--by` gives, else the name of the account."""
     return by if by is not None else account_name()
+
+
+def seconds_of_option(name: str, option_text: str | None) -> float | None:
+    """Return the seconds of a duration option; `None` if it was not given.
+
+    Raises:
+        CommandRefused: it is not a duration.
+    """
+    if option_text is None:
+        return None
+    try:
+        return parse_duration(option_text).total_seconds()
+    except ValueError as error:
+        raise CommandRefused(f"{name}: {error}") from None

@@ -15,8 +15,8 @@ class ExitCode(IntEnum):
     COMPLETED = 0
     """The run completed or is still open, or the command has done its work."""
     FAILED = 1
-    """The run failed or completed with failures, rows of a file were refused, the payload store, the database or the
-    disk cannot be used, or a defect of Dagwright ended the command."""
+    """The run failed or completed with failures, no request arrived in time, rows of a file were refused, the payload
+    store, the database or the disk cannot be used, or a defect of Dagwright ended the command."""
     REFUSED = 2
     """The command, its plan or its settings are invalid, the run does not exist, or the run refuses the command."""
     CANCELLED = 3
@@ -133,6 +133,13 @@ class Refusal(DescribedCode):
         "Set `OPENAI_API_KEY`, or `OPENAI_BASE_URL` for a service without keys.",
     )
     NO_MODEL = ("no_model", ExitCode.REFUSED, "No model is configured.", "Use `--model`, or set `DAGWRIGHT_MODEL`.")
+    NO_REQUEST = (
+        "no_request",
+        ExitCode.FAILED,
+        "No request has arrived within `--wait`.",
+        "`dagwright explain ID` shows what a run waits for; repeat the command.",
+        _LATER,
+    )
     NO_SERVER = (
         "no_server",
         ExitCode.NO_SERVER,

@@ -1,17 +1,18 @@
 """`inbox`: the open requests of all runs."""
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
 from dagwright.core.boundary import wire
-from dagwright.core.model.times import parse_duration
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.command_arguments import InboxRequest
+from dagwright.interfaces.cli.command_arguments import InboxRequest, seconds_of_option
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_text import (
     Request,
@@ -25,39 +26,74 @@ from dagwright.server import Connection
 from dagwright.server.pollers import has_pollers
 from dagwright.settings import Settings
 
+_PAUSE_S: Final = 1.0
+"""Pause between two reads of `--wait`; the visibility store of the server lags by about as much."""
+
 
 def inbox(request: InboxRequest, output: Output) -> int:
     """List the open requests of all runs, oldest first; the exit code is 0.
 
     Raises:
-        CommandRefused: `--older-than` is not a duration, or `--after` not a cursor.
+        CommandRefused: `--older-than` or `--wait` is not a duration, `--after` is not a cursor, or no request has
+            arrived within `--wait`.
     """
     settings = command_settings()
-    inbox_filter = InboxFilter(
-        assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than)
-    )
+    age_s = seconds_of_option("--older-than", request.older_than)
+    wait_s = seconds_of_option("--wait", request.wait)
     after = read_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
-            page = await read_requests(connection, limit=request.limit, inbox_filter=inbox_filter, after=after)
+
+            async def read() -> InboxPage:
+                return await read_requests(
+                    connection, limit=request.limit, inbox_filter=_filter(request, age_s), after=after
+                )
+
+            page = await read() if wait_s is None else await first_requests(read, timeout_s=wait_s)
             note = await worker_note(connection, settings)
-        requests = [request.document for request in page.requests]
-        if output.is_json:
-            omitted = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
-            output.document({"requests": requests, "omitted": omitted, **next_page(page.cursor)})
-        elif requests:
-            for line in inbox_lines(requests, now=time.time()):
-                output.print(line)
-        else:
-            output.print("there are no open requests" if inbox_filter == EVERY_REQUEST else "no open request matches")
-        for line in () if output.is_json else _lines_beyond(page):
-            output.log(line)
+        has_waited_in_vain = wait_s is not None and not page.requests
+        if not has_waited_in_vain:
+            _print_page(page, output, is_filtered=_filter(request, age_s) != EVERY_REQUEST)
         if note is not None:
             output.log(f"note: {note}")
+        if has_waited_in_vain:
+            raise CommandRefused(_no_request_message(request), status=Refusal.NO_REQUEST)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
+
+
+def _filter(request: InboxRequest, age_s: float | None) -> InboxFilter:
+    opened_before = None if age_s is None else time.time() - age_s
+    return InboxFilter(run_id=request.run_id, assignee=request.assignee, type=request.type, opened_before=opened_before)
+
+
+async def first_requests(read: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
+    """Return the first page that has requests, or the last page before the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while not (page := await read()).requests and (left_s := deadline - time.monotonic()) > 0:
+        await asyncio.sleep(min(_PAUSE_S, left_s))
+    return page
+
+
+def _no_request_message(request: InboxRequest) -> str:
+    run = "ID" if request.run_id is None else one_line(request.run_id)
+    return f"no request has arrived within {request.wait}; `dagwright explain {run}` shows what a run waits for"
+
+
+def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
+    requests = [request.document for request in page.requests]
+    if output.is_json:
+        omitted = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
+        output.document({"requests": requests, "omitted": omitted, **next_page(page.cursor)})
+        return
+    for line in inbox_lines(requests, now=time.time()):
+        output.print(line)
+    if not requests:
+        output.print("no open request matches" if is_filtered else "there are no open requests")
+    for line in _lines_beyond(page):
+        output.log(line)
 
 
 def _lines_beyond(page: InboxPage) -> list[str]:
@@ -102,10 +138,3 @@ def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
         lines += [f"  {line}" for line in question_lines(request)]
         lines.append(f"  {answer_command(request)}")
     return lines
-
-
-def _opened_before(older_than: str | None) -> float | None:
-    try:
-        return None if older_than is None else time.time() - parse_duration(older_than).total_seconds()
-    except ValueError as error:
-        raise CommandRefused(f"--older-than: {error}") from None

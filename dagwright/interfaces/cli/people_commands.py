@@ -16,6 +16,7 @@ def inbox(
         int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of requests, about.")
     ] = 100,
     after: After = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only requests of this run.")] = None,
     assignee: Annotated[
         str | None,
         typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned ones."),
@@ -30,11 +31,15 @@ def inbox(
         str | None,
         typer.Option("--older-than", metavar="DURATION", help="Only requests open for longer than this, such as 2h."),
     ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="DURATION", help="Wait this long until a request matches, such as 5m."),
+    ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """List the open requests of all runs."""
-    request = InboxRequest(limit, assignee, type, older_than, after)
+    request = InboxRequest(limit, run, assignee, type, older_than, after, wait)
     return call("inbox_command", "inbox", request, Output(is_json=json, has_color=not no_color))
 
 

@@ -11,12 +11,11 @@ from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
-from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_summary
-from dagwright.interfaces.cli.command_arguments import RunRequest, account_name
+from dagwright.interfaces.cli.command_arguments import RunRequest, account_name, seconds_of_option
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
 from dagwright.interfaces.cli.output import Output, one_line
@@ -180,17 +179,3 @@ def deadline_s_of(deadline: str | None) -> float | None:
         CommandRefused: it is not a duration.
     """
     return seconds_of_option("--deadline", deadline)
-
-
-def seconds_of_option(name: str, option_text: str | None) -> float | None:
-    """Return the seconds of a duration option; `None` if it was not given.
-
-    Raises:
-        CommandRefused: it is not a duration.
-    """
-    if option_text is None:
-        return None
-    try:
-        return parse_duration(option_text).total_seconds()
-    except ValueError as error:
-        raise CommandRefused(f"{name}: {error}") from None

@@ -352,6 +352,7 @@ _WAITS = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting I
             InboxFilter(owner="ann"),
             " AND (DagwrightOwner = 'ann' OR DagwrightAwaiting = 'ann' OR DagwrightAwaiting = '…')",
         ),
+        (InboxFilter(run_id="r1"), " AND (WorkflowId = 'r1' OR DagwrightRoot = 'r1')"),
         (InboxFilter(opened_before=0.0, type="APPROVAL"), " AND StartTime <= '1970-01-01T00:00:00.000Z'"),
     ],
 )
@@ -395,6 +396,8 @@ async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
         (EVERY_REQUEST, ["old", "check", "choose"]),
         (InboxFilter(assignee="ann"), ["old", "check"]),
         (InboxFilter(assignee="anyone"), ["choose"]),
+        (InboxFilter(run_id="run-1"), ["old", "check", "choose"]),
+        (InboxFilter(run_id="run-2"), []),
         (InboxFilter(type="SELECTION"), ["choose"]),
         (InboxFilter(opened_before=STARTED.timestamp() - 3_600), ["old"]),
         # Requests of runs of others are shown to their assignee only.

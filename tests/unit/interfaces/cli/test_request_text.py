@@ -8,6 +8,8 @@ from typing import Any, cast
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
+from dagwright.client.inbox import InboxPage
+from dagwright.client.open_requests import OpenRequest
 from dagwright.interfaces.cli import inbox_command
 from dagwright.interfaces.cli.inbox_command import inbox_lines
 from dagwright.interfaces.cli.request_text import (
@@ -160,3 +162,18 @@ async def test_note_names_a_missing_or_starting_worker(
     monkeypatch.setattr(inbox_command, "is_worker_starting", lambda _: is_starting)
     connection = cast("Connection", SimpleNamespace(client=_Client(pollers, running)))
     assert re.split("[:;] ", await inbox_command.worker_note(connection, Settings()) or "")[0] == words
+
+
+@pytest.mark.parametrize(("timeout_s", "reads", "has_requests"), [(60.0, 3, True), (0.0, 1, False)])
+async def test_waiting_ends_with_the_first_request_or_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, timeout_s: float, reads: int, has_requests: bool
+) -> None:
+    pages = [InboxPage((), None, {}), InboxPage((), None, {}), InboxPage([cast("OpenRequest", object())], None, {})]
+    unread = [*pages]
+
+    async def read() -> InboxPage:
+        return unread.pop(0)
+
+    monkeypatch.setattr(inbox_command, "_PAUSE_S", 0)
+    page = await inbox_command.first_requests(read, timeout_s=timeout_s)
+    assert (len(pages) - len(unread), bool(page.requests)) == (reads, has_requests)
