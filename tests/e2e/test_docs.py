@@ -57,7 +57,7 @@ MAX_WORDS_OF_DECISION = 750
 """A page and a half in print."""
 ONLY = frozenset({"only-light", "only-dark"})
 """Anchors of a picture that the site shows in one colour scheme."""
-MAX_WORDS_OF_GUIDE = 1_200
+MAX_WORDS_OF_PAGE = 1_200
 """A page that is read in five minutes; code does not count."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
@@ -323,10 +323,10 @@ def test_no_code_in_a_table_has_an_escaped_pipe() -> None:
     assert [(name, span) for name, span in code if r"\|" in span] == []
 
 
-def test_a_guide_is_short() -> None:
-    guides = {name: page for name, page in PAGES.items() if name.startswith("docs/guides/")}
-    words = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in guides.items()}
-    assert {name: count for name, count in words.items() if count > MAX_WORDS_OF_GUIDE} == {}
+def test_guides_and_pages_on_deployment_are_short() -> None:
+    short = {name: page for name, page in PAGES.items() if name.startswith(("docs/guides/", "docs/deploy/"))}
+    words = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in short.items()}
+    assert {name: count for name, count in words.items() if count > MAX_WORDS_OF_PAGE} == {}
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
