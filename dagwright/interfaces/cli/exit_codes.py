@@ -137,7 +137,7 @@ class Refusal(DescribedCode):
         "no_request",
         ExitCode.FAILED,
         "No request has arrived within `--wait`.",
-        "`dagwright explain ID` shows what a run waits for; repeat the command.",
+        "`dagwright explain ID` shows why a run waits; repeat the command.",
         _LATER,
     )
     NO_SERVER = (

@@ -79,7 +79,7 @@ async def first_requests(read: Callable[[], Awaitable[InboxPage]], *, timeout_s:
 
 def _no_request_message(request: InboxRequest) -> str:
     run = "ID" if request.run_id is None else one_line(request.run_id)
-    return f"no request has arrived within {request.wait}; `dagwright explain {run}` shows what a run waits for"
+    return f"no request has arrived within {request.wait}; `dagwright explain {run}` shows why a run waits"
 
 
 def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
