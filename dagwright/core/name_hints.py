@@ -55,6 +55,12 @@ def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = N
     return f"did you mean {near[0]!r}?" if near else None
 
 
+def not_one_of(name: str, known: Collection[str]) -> str:
+    """Return `'runing' is not one of running, waiting; did you mean 'running'?`."""
+    near = suggestion(name, known)
+    return f"{name!r:.60} is not one of {', '.join(known)}" + (f"; {near}" if near else "")
+
+
 def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints | None = None) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from typer import Abort, TyperException
 
+from dagwright.core.name_hints import not_one_of
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.store.private_files import make_private_folder, private_opener
@@ -57,6 +58,9 @@ _LIBRARY_MESSAGES: Final = (
     (re.compile(r"it must be a valid integer(, unable to parse string as an integer)?"), "it must be a whole number"),
 )
 """Message of a library -> our message, applied in this order."""
+
+_NOT_A_CHOICE: Final = re.compile(r"'([^']*)' is not one of (.+)$")
+_CHOICE: Final = re.compile("'([^']*)'")
 
 
 def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
@@ -140,6 +144,8 @@ def _usage_sentence(error: TyperException) -> str:
     message = one_line(error.format_message()).rstrip(".")
     for pattern, replacement in _LIBRARY_MESSAGES:
         message = pattern.sub(replacement, message)
+    if (choice := _NOT_A_CHOICE.search(message)) is not None:
+        message = f"{message[: choice.start()]}{not_one_of(choice[1], _CHOICE.findall(choice[2]))}"
     context = getattr(error, "ctx", None)
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 

@@ -3,10 +3,11 @@
 A field that accepts several types has one pydantic error per type; they are reported as one problem.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.name_hints import cut_name, format_names, suggestion
+from dagwright.core.name_hints import cut_name, format_names, not_one_of, suggestion
 
 _TYPES: Mapping[str, str] = {
     "string_type": "a string",
@@ -17,6 +18,9 @@ _TYPES: Mapping[str, str] = {
     "float_type": "a number",
 }
 """Pydantic error type -> description of accepted values."""
+
+_CHOICE = re.compile("'([^']*)'")
+"""One of the accepted values in pydantic's text, `'running', 'waiting' or 'failed'`."""
 
 Problem = Mapping[str, Any]
 
@@ -39,6 +43,9 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
         return name, _unknown(name, known if len(longest) == 1 else ())
     accepted = list(dict.fromkeys(_TYPES[problem["type"]] for problem in deepest if problem["type"] in _TYPES))
     message = str(deepest[0]["msg"]).removeprefix("Value error, ")
+    value = deepest[0].get("input")
+    if deepest[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
+        message = not_one_of(value, _CHOICE.findall(deepest[0]["ctx"]["expected"]))
     if accepted:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted[:-1]), accepted[-1])))}"
     return name, f"{name}: {message}" if name else message

@@ -143,7 +143,10 @@ class ToolHandlers:
         """Run a call, and convert its errors to results."""
         if deep := json_problems(dict(call.arguments)):
             return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {deep[0].message}")
-        problems = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
+        problems = [
+            message + (f" ({hint})" if hint else "")
+            for _, message, hint in self._schemas[call.tool.name].problems_of(call.arguments, ())
+        ]
         if problems:
             return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
         try:

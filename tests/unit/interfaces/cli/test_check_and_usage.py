@@ -267,7 +267,9 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         (["cancel", "run-1", "--branch"], "--branch needs --node"),
         (["retry", "run-1", "--node", "a", "--arguments", "5"], "--arguments must be a JSON object"),
         (["set-result", "run-1", "five", "--node", "a"], "set-result must be JSON, not 'five': "),
-        (["graph", "x", "--format", "png"], "Invalid value for '--format': 'png' is not one of 'mermaid'"),
+        (["graph", "x", "--format", "png"], "Invalid value for '--format': 'png' is not one of mermaid, svg, json; "),
+        (["list", "--status", "canceled"], "completed_with_failures, failed, cancelled; did you mean 'cancelled'?; "),
+        (["worker", "--serve", "tool"], "'tool' is not one of all, workflows, tools; did you mean 'tools'?; see"),
     ],
 )
 def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, command: Command) -> None:

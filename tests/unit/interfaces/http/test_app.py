@@ -116,7 +116,9 @@ async def test_unknown_status_form_data_and_invalid_metadata_are_refused(untouch
         assert refused.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
     refused = await untouched.get("/v1/runs?status=runing")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "status")
-    assert "'running', 'waiting'" in refused.json()["error"]["message"]
+    message = "status: 'runing' is not one of running, waiting, "
+    assert refused.json()["error"]["message"].startswith(message), refused.text
+    assert refused.json()["error"]["message"].endswith("; did you mean 'running'?")
     assert error_of(await untouched.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
         refused = await untouched.get("/v1/runs", params={"metadata": metadata})

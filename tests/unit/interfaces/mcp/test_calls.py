@@ -103,7 +103,8 @@ async def test_runs_are_listed(tmp_path: Path) -> None:
     for message, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         result = await _called(tmp_path, LIST_RUNS, **message)
         assert (result["status"], [each["run_id"] for each in result["runs"]]) == ("listed", [asked])
-    assert (await _called(tmp_path, LIST_RUNS, status="runing"))["status"] == "bad_usage"
+    refused = await _called(tmp_path, LIST_RUNS, status="runing")
+    assert (refused["status"], "(did you mean 'running'?)" in refused["message"]) == ("bad_usage", True)
 
 
 @pytest.mark.parametrize("name", [CHECK_PLAN, RUN_PLAN])
