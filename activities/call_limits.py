@@ -26,7 +26,7 @@ from dagwright.activities.service_waits import RequestedWait
 from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
 from dagwright.core.model.call_limits import CallLimit, Subject
 from dagwright.core.model.states import Usage
-from dagwright.features.call_limits.hold import LONGEST_HOLD_S, RECENT_S, WAS_ASKED
+from dagwright.features.call_limits.hold import MAX_HOLD_S, RECENT_S, WAS_ASKED
 from dagwright.features.call_limits.limit_state import LATE_S, LimitAnswer, RequestKind
 from dagwright.protocol.call_limit_messages import CallRequest, LimitSettings
 from dagwright.server.call_limits import LimitUnreachable, declare_limit, hold_calls, list_limits
@@ -39,12 +39,12 @@ SHORT_WAIT_S = 1.0
 """Time after which a call that waits in its slot says so; the server keeps a deferred call for at least this time."""
 _LINE_WAIT_S = 10.0
 """Longest wait for a lease in a slot."""
-_LONGEST_WAIT_IN_PLACE_S = 60.0
+_MAX_WAIT_IN_SLOT_S = 60.0
 """Longest wait of a model call of a tool in the slot of the tool."""
 _LINE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
 """Shares of the timeout of an attempt that it may wait in a slot for a lease, and for its start."""
 MAX_HELD_SUBJECTS = 100
-"""Most subjects that one worker holds at a time: each is a workflow, and a plan may call any number of hosts."""
+"""Maximum number of subjects that one worker holds at a time: each is a workflow, and a plan may call many hosts."""
 _SAME_HOLD_S = 0.5
 """Difference of two ends that belong to the same hold: calls in flight get the same answer."""
 _WAITED = "waited"
@@ -146,7 +146,7 @@ class CallLimits:
     async def hold(self, subject: Subject, wait: RequestedWait) -> None:
         """Hold the other calls of a subject on all workers; do nothing if the server does not respond."""
         self._forget_ended_holds()
-        hold_s, now = min(wait.delay.total_seconds(), LONGEST_HOLD_S), time.monotonic()
+        hold_s, now = min(wait.delay.total_seconds(), MAX_HOLD_S), time.monotonic()
         if hold_s <= 0 or self._held.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
             return
         if subject not in self._held and len(self._held) >= MAX_HELD_SUBJECTS:
@@ -356,7 +356,7 @@ async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *,
             lead_s += late_s
             continue
         heartbeats.report_limit(_reason(limiter, answer))
-        if answer.decision == "later" and answer.delay_s > _LONGEST_WAIT_IN_PLACE_S:
+        if answer.decision == "later" and answer.delay_s > _MAX_WAIT_IN_SLOT_S:
             raise CallDeferred(_reason(limiter, answer), timedelta(seconds=answer.delay_s), code=ERROR_RATE_LIMITED)
         has_waited = has_waited or answer.decision == "later"
         await limiter.wait_in_line(min(answer.delay_s, _LINE_WAIT_S))

@@ -38,10 +38,10 @@ from dagwright.core.boundary.wire import (
 from dagwright.planning.model_calls.partial_text import TextSoFar
 from dagwright.tools.context import Progress
 
-LONGEST_INTERVAL_S = 5.0
+MAX_INTERVAL_S = 5.0
 """A cancellation reaches an activity only in the response to a heartbeat, so this bounds its delay."""
 
-SHORTEST_INTERVAL_S = 2.0
+MIN_INTERVAL_S = 2.0
 """Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
 
 LATE_S = 1.0
@@ -88,7 +88,7 @@ class Heartbeats:
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         self._text: TextSoFar | None = None
-        self._sent_at = -SHORTEST_INTERVAL_S
+        self._sent_at = -MIN_INTERVAL_S
         self._soon_timer: asyncio.TimerHandle | None = None
         """The timer that sends the details reported since the last heartbeat."""
 
@@ -274,7 +274,7 @@ class Heartbeats:
             )
 
     def _send_soon(self) -> None:
-        wait_s = self._sent_at + SHORTEST_INTERVAL_S - self._loop.time()
+        wait_s = self._sent_at + MIN_INTERVAL_S - self._loop.time()
         if wait_s <= 0:
             self._send()
         elif self._soon_timer is None and not self._is_over:
@@ -324,5 +324,5 @@ def heartbeating() -> Iterator[None]:
 def _interval_s(timeout: timedelta | None) -> float:
     """Return a third of the timeout: two heartbeats may be lost before the attempt times out."""
     if timeout is None:
-        return LONGEST_INTERVAL_S
-    return min(timeout.total_seconds() / 3, LONGEST_INTERVAL_S)
+        return MAX_INTERVAL_S
+    return min(timeout.total_seconds() / 3, MAX_INTERVAL_S)

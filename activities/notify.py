@@ -30,7 +30,7 @@ ERROR_NOT_SENT = "not_sent"
 """`ApplicationError.type`: the webhook has not accepted every notification."""
 RESPONSE_TIMEOUT_S = 10.0
 """Response timeout of the webhook for one notification."""
-_LONGEST_DELAY = timedelta(minutes=10)
+_MAX_DELAY = timedelta(minutes=10)
 
 Notice = Mapping[str, Any]
 
@@ -118,7 +118,7 @@ class _Delivery:
             undelivered.reason = f"responds {response.status_code}"
             delay = requested_delay(response.headers)
             if delay is not None:
-                undelivered.delay = min(max(delay, undelivered.delay or delay), _LONGEST_DELAY)
+                undelivered.delay = min(max(delay, undelivered.delay or delay), _MAX_DELAY)
 
 
 def _kind(error: Exception) -> str:

@@ -20,7 +20,7 @@ from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CacheAdmissi
 from dagwright.activities.cached_results import CachedResult, from_stored_form, to_stored_form
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
-from dagwright.core.model.times import LONGEST
+from dagwright.core.model.times import MAX_DURATION
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.code_fingerprint import CodeFingerprinter
 
@@ -196,7 +196,7 @@ class ResultCache:
         # Hashing 100 MB takes a while.
         is_large = len(result.content) > INLINE_VALUE_BYTES
         content = await asyncio.to_thread(to_stored_form, result) if is_large else to_stored_form(result)
-        lasts_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, LONGEST.total_seconds())
+        lasts_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lasts_s)
         await self._query_store(
             lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at), timeout_s=_LARGE_TIMEOUT_S

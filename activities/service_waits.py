@@ -1,6 +1,6 @@
 """Requests of services to wait, with status 429 or 503 and `Retry-After`.
 
-The attempt ends without being counted (`dagwright.activities.deferral`), for at most `LONGEST_WAIT_S` in total. Later
+The attempt ends without being counted (`dagwright.activities.deferral`), for at most `MAX_WAIT_S` in total. Later
 requests to wait are ordinary failures. A status without a time to wait is an ordinary failure, too.
 """
 
@@ -19,9 +19,9 @@ from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.tools.errors import RetryLater
 from dagwright.tools.retry_after import asking_service, capped, requested_delay
 
-LONGEST_WAIT_S = MAX_DELAY_S
+MAX_WAIT_S = MAX_DELAY_S
 """Maximum time since the first request to wait; further requests then count as failed attempts."""
-_LONGEST_BACKOFF_S = 60.0
+_MAX_BACKOFF_S = 60.0
 """Maximum of the growing delay for a service that repeats requests with short delays."""
 _SPREAD = 0.1
 """Maximum random extension, as a share of the delay: calls then do not return at the same moment."""
@@ -68,10 +68,10 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
     """
     previous = wait_state(earlier_state).get(_STATE, {})
     since, times = previous.get("since", now_s), previous.get("times", 0)
-    if now_s - since >= LONGEST_WAIT_S:
+    if now_s - since >= MAX_WAIT_S:
         return None
-    min_delay_s = min(2.0 ** min(times, 10), _LONGEST_BACKOFF_S)
-    delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + LONGEST_WAIT_S - now_s)
+    min_delay_s = min(2.0 ** min(times, 10), _MAX_BACKOFF_S)
+    delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + MAX_WAIT_S - now_s)
     reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.by})"
     state = {_STATE: {"since": since, "times": times + 1}}
     return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _SPREAD * _RANDOM.random())), state=state)

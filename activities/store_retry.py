@@ -66,7 +66,7 @@ async def _put_and_delete(store: PayloadStore, size_bytes: int) -> None:
 
 T = TypeVar("T")
 
-LONGEST_PAUSE_S = 15.0
+MAX_PAUSE_S = 15.0
 """Maximum pause between requests to the store; the first is half a second, and each doubles the previous one."""
 STORE_MARGIN_S = 10.0
 """How long before the end of an attempt its result stops waiting for the store; the last request may take 8 s."""
@@ -120,7 +120,7 @@ class StoreRetry:
                     self._heartbeats.report_wait(str(error))
                     self._is_reported = True
                     await self._pause(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S, max(0.1, give_up_at - time.monotonic()))
+                    pause_s = min(2 * pause_s, MAX_PAUSE_S, max(0.1, give_up_at - time.monotonic()))
         finally:
             if self._is_reported:
                 self._heartbeats.report_wait(None)

@@ -13,7 +13,7 @@ from dagwright.llm.client import ModelStream
 from dagwright.llm.visible_text import VisibleText
 from dagwright.planning.model_calls.partial_text import end_of
 
-SHORTEST_PAUSE_S = 0.1
+MIN_PAUSE_S = 0.1
 """Minimum interval of heartbeats for one response: text that arrives ten times a second looks continuous."""
 HEARTBEATS_PER_S = 100.0
 """Limit for all responses of a process: each heartbeat is a disk write on the server; these take half a core."""
@@ -29,7 +29,7 @@ class HeartbeatPace:
     @property
     def pause_s(self) -> float:
         """Return the seconds between two heartbeats of one response."""
-        return max(SHORTEST_PAUSE_S, self.open_responses / HEARTBEATS_PER_S)
+        return max(MIN_PAUSE_S, self.open_responses / HEARTBEATS_PER_S)
 
 
 class TextHeartbeats:

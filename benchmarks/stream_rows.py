@@ -36,7 +36,7 @@ RUNS = 200
 LONG_S = 40
 """Duration of the measured runs."""
 DIRECT_RUNS = 10
-"""Maximum runs that are also read without a gateway."""
+"""Maximum number of runs that are also read without a gateway."""
 ANSWERS = 20
 """Requests that are answered while all streams are open."""
 _SETTLED_S = 12.0

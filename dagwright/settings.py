@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.call_limits import CallLimitInvalid, parse_limits
-from dagwright.core.model.times import LONGEST
+from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.plugins import installed_plugins
 from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds_spec import (
@@ -65,7 +65,7 @@ SHOWN_VALUE = "shown_value"
 """Error type of a validator whose message shows the value."""
 WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 _LISTENING_ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
-_LONGEST_S = LONGEST.total_seconds()
+_MAX_DURATION_S = MAX_DURATION.total_seconds()
 _BRACKETED = re.compile(r"\[.*\]")
 """An IPv6 address, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -127,7 +127,7 @@ class Settings(BaseModel):
     """Limits of calls across all runs, separated by semicolons: `tool:http_request 20/s; owner:ann concurrency=5`."""
     health_address: str | None = None
     """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
-    drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)
+    drain_s: float | None = Field(default=None, ge=0, le=_MAX_DURATION_S)
     """Seconds that calls of `write` tools may continue after a worker stops; by default their own timeout."""
     serve: WorkerRole = "all"
     """What `worker.py` serves: `workflows` executes runs, `tools` calls tools and models, `all` does both."""
@@ -155,9 +155,9 @@ class Settings(BaseModel):
     """Default model of planners and agents, unless a command names another model."""
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
     """Default maximum of rounds for a question in rounds."""
-    worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_LONGEST_S)
+    worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
     """Default timeout of one worker tool call in such a question, in seconds, if the worker tool has no timeout."""
-    question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_LONGEST_S)
+    question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
     """Default timeout of the whole question, in seconds."""
     synthesis: Synthesis = SYNTHESIS
     """Default synthesis of the answer to such a question: assembled from slots, or written by a model."""

@@ -16,7 +16,7 @@ from dagwright.protocol.messages import plan_of_pages
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
 from dagwright.workflows.retries import PLAN_PAGE
 
-PAGES_AT_ONCE = 4
+MAX_CONCURRENT_PAGES = 4
 """Pages that are decoded in one workflow task, some 20 ms per page."""
 
 
@@ -34,8 +34,8 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
     """
     (head,) = await _load(pages[:1], time_left)
     nodes: list[CompiledNode] = []
-    for start in range(1, len(pages), PAGES_AT_ONCE):
-        for page in await _load(pages[start : start + PAGES_AT_ONCE], time_left):
+    for start in range(1, len(pages), MAX_CONCURRENT_PAGES):
+        for page in await _load(pages[start : start + MAX_CONCURRENT_PAGES], time_left):
             nodes += nodes_from_columns(page)
         if len(nodes) > PLAN_STEPS:
             break

@@ -21,7 +21,7 @@ from dagwright.tools.tool_references import agents_reference
 PASSED_CARDS = "agents"
 """Source of agents that a Python program passes as cards; the program names their task queue."""
 _NOT_STARTED_ATTEMPTS = 3
-"""Maximum attempts of a service with effects `write`; a call is retried only if the service certainly did not start."""
+"""Maximum number of attempts of a service with effects `write`, which are retried only if they did not start."""
 
 
 FindsCard = Callable[[str, str], Awaitable[AgentCard | None]]

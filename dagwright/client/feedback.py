@@ -44,7 +44,7 @@ from dagwright.server import Connection
 
 UPDATE_TIMEOUT_S = 3.0
 """Timeout of the answer's update, in seconds, before it is sent as a signal."""
-_HISTORIES_AT_ONCE = 8
+_MAX_CONCURRENT_HISTORIES = 8
 """Histories of sub-plans that are read concurrently: a thousand readers would slow the runs."""
 _POLL_INTERVAL_S = 0.2
 """Interval, in seconds, between two checks of how a call handles its answer."""
@@ -93,7 +93,7 @@ class NamespaceRequests:
             prefix = queryable_prefix(top)
             # The runs are compared again by their memos.
             query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quoted(prefix)}"
-        slots = asyncio.Semaphore(_HISTORIES_AT_ONCE)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT_HISTORIES)
 
         async def requests_in_run(run: WorkflowExecution) -> list[OpenRequest]:
             memo = await run.memo()

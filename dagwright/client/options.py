@@ -10,7 +10,7 @@ from dagwright.client.errors import OptionInvalid
 from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.model.times import LONGEST, Duration, parse_duration
+from dagwright.core.model.times import MAX_DURATION, Duration, parse_duration
 from dagwright.dialects.reading import read_plan_file
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
@@ -176,8 +176,8 @@ def duration_s(option: str, duration: Duration) -> float:
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     except (TypeError, ValueError) as error:
         raise OptionInvalid(f"{option}: {error}") from None
-    if not 0 < seconds <= LONGEST.total_seconds():
-        raise OptionInvalid(f"{option} must be over 0 s and at most {LONGEST.days} days, not {duration!r:.60}")
+    if not 0 < seconds <= MAX_DURATION.total_seconds():
+        raise OptionInvalid(f"{option} must be over 0 s and at most {MAX_DURATION.days} days, not {duration!r:.60}")
     return seconds
 
 

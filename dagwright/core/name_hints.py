@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from dagwright.core.text import cut_characters, join_first
 
-_SHORTEST_PREFIX = 3
+_MIN_PREFIX_CHARACTERS = 3
 """Shortest name that counts as the prefix of another one."""
 HINT_BUDGET = 2_000_000
 """Budget of one `NameHints`: at most half a second of CPU."""
@@ -77,7 +77,7 @@ def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints |
     if similar is None:
         return []
     names += [known_name for _, known_name in heapq.nlargest(limit, similar)]
-    if len(name) >= _SHORTEST_PREFIX:
+    if len(name) >= _MIN_PREFIX_CHARACTERS:
         longer = (candidate for candidate in candidates if candidate.casefold().startswith(folded))
         names += sorted(longer, key=lambda known_name: (len(known_name), known_name))
     return list(dict.fromkeys(names))[:limit]

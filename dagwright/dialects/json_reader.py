@@ -20,7 +20,7 @@ MAX_DEPTH = 100
 """Maximum nesting of lists and objects. Python's JSON writer and pydantic fail between 250 and 1,000."""
 
 MAX_DIGITS = 308
-"""Maximum digits of an integer: the range of a double, the type of numbers in other languages."""
+"""Maximum number of digits of an integer: the range of a double, the type of numbers in other languages."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")

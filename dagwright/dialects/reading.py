@@ -20,7 +20,7 @@ MAX_FILE_BYTES = 200_000_000
 """A plan of 1,000,000 nodes has about 150 MB; a larger file is not a plan."""
 
 MAX_INLINED_FILES = 1_000
-"""Maximum files inlined in one document: a few files that name each other twice can expand to millions."""
+"""Maximum number of files inlined in one document: a few files that name each other twice can expand to millions."""
 
 FileStamp = tuple[int, int, int] | None
 """Modification time, size and inode of a file, which identify its version; `None` if there is no such file."""

@@ -35,8 +35,8 @@ _CLEAR: Final = 8.0
 
 _CANDIDATE: Final = 60.0
 _MAX_NAMES: Final = 500
-"""Maximum unknown tool names of one plan that are compared with known names; a plan with more was not written for these
-tools.
+"""Maximum number of unknown tool names of one plan that are compared with known names; a plan with more was not written
+for these tools.
 """
 
 

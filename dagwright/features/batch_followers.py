@@ -26,7 +26,7 @@ MAX_PARALLEL = 100
 """Calls of one batch that run at once: the default number of concurrent activities of a worker."""
 ATTEMPTS = 3
 """Attempts of a batch. An attempt ends if its worker dies, and each attempt may start the same call."""
-_SHORTEST_TIMEOUT_S = 1.0
+_MIN_TIMEOUT_S = 1.0
 """Shortest timeout of a call in a batch: a batch only detects calls that take over 200 ms."""
 
 
@@ -43,7 +43,7 @@ def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
         and node.max_parallel is None
         and node.heartbeat_s is None
         and node.compensates is None
-        and node.activity_timeout_s >= _SHORTEST_TIMEOUT_S
+        and node.activity_timeout_s >= _MIN_TIMEOUT_S
         and node.retry.max_attempts >= ATTEMPTS
     )
 

@@ -28,11 +28,11 @@ from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreE
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
-_LOADED_AT_ONCE = 8
+_MAX_CONCURRENT_LOADS = 8
 MAX_INNER_NODES = 2_000
-"""Most nodes of offloaded regions that a document includes in full."""
+"""Maximum number of nodes of offloaded regions that a document includes in full."""
 MAX_INNER_FAILURES = 100
-"""Most failed nodes of offloaded regions in a document; further ones are only counted."""
+"""Maximum number of failed nodes of offloaded regions in a document; further ones are only counted."""
 
 NOT_LOADED = frozenset({"value_lost", "store_unavailable", "missing_data"})
 """Codes of the notes on values that could not be loaded."""
@@ -290,7 +290,7 @@ class _Hydrator:
 
     async def _loaded_value(self, value: Any) -> Any:
         bindings = [binding for binding in bindings_of(value) if not _contains_secret(binding[1])]
-        slots = asyncio.Semaphore(_LOADED_AT_ONCE)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT_LOADS)
 
         async def load(ref: str) -> None:
             async with slots:

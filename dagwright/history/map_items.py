@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_FAILED_BATCHES = 10
-"""Most batches with failed items that are listed for one node."""
-_READ_AT_ONCE = 8
+"""Maximum number of batches with failed items that are listed for one node."""
+_MAX_CONCURRENT_READS = 8
 _START_OF_ITEMS = Cursor(1, 60)
 """Position at which the run of a batch knows its items, whatever it had to load before."""
 
@@ -94,8 +94,8 @@ async def _first_with(
 ) -> str | None:
     """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
     not_started: list[str] = []
-    for first in range(0, len(candidates), _READ_AT_ONCE):
-        names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _READ_AT_ONCE]]
+    for first in range(0, len(candidates), _MAX_CONCURRENT_READS):
+        names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _MAX_CONCURRENT_READS]]
         ids = [child_workflow_id(view.workflow_id, name) for name in names]
         have_item = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in ids))
         if True in have_item:

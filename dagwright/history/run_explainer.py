@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 RUNS_LOOKED_AT = 30
-"""Most sub-plans and runs of map batches that one explanation reads; each costs its history."""
+"""Maximum number of sub-plans and runs of map batches that one explanation reads; each costs its history."""
 _SENTENCES = 3
 _KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",

@@ -178,7 +178,7 @@ class HistoryReader:
 
 DESCRIBE_PAUSE_S = 1.0
 MAX_CHECKED_SUB_PLANS = 30
-"""Most sub-plans of one run that are checked for waiting calls, once a second."""
+"""Maximum number of sub-plans of one run that are checked for waiting calls, once a second."""
 
 
 class RunReader:

@@ -25,7 +25,7 @@ from dagwright.tools.retry_after import asking_service, requested_delay
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
 
 _HIDDEN = "***"
-_SHORTEST_HIDDEN = 6
+_MIN_REDACTED_CHARACTERS = 6
 """Minimum length of a key to redact: a shorter key is not secret, and may be part of ordinary words."""
 _SERVER_WORDS_BYTES = 2_000
 
@@ -218,7 +218,9 @@ def _message(trouble: ServiceError, error: ModelError, target: CallTarget) -> st
 
 
 def _without_key(description: str, target: CallTarget) -> str:
-    return description.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _SHORTEST_HIDDEN else description
+    return (
+        description.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _MIN_REDACTED_CHARACTERS else description
+    )
 
 
 def error_body(content: Any, text: str) -> ErrorContent:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LISTED_FOR_S = 60.0
 """How long the list of tools is valid: a server that is redeployed at the same address sends no notification."""
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 """Maximum delay before a server that dies repeatedly is restarted."""
 HEALTHY_S = 60.0
 """A server that has lived this long is restarted without delay."""
@@ -135,7 +135,7 @@ class McpConnection:
 
         try:
             if self._deaths > 1:
-                await asyncio.sleep(min(2.0 ** (self._deaths - 2), LONGEST_PAUSE_S))
+                await asyncio.sleep(min(2.0 ** (self._deaths - 2), MAX_PAUSE_S))
             self._session = await McpSession.opened(self.server)
             self._opened_at = time.monotonic()
             self._listed_at = float("-inf")

@@ -23,7 +23,7 @@ DESCRIPTION_CHARACTERS = 4_000
 """Limit for descriptions of a server; they are untrusted text that is shown to people and models."""
 
 _NOT_STARTED_ATTEMPTS = 3
-"""Maximum attempts of a `write`: a call is retried only if it is known not to have started."""
+"""Maximum number of attempts of a `write`: a call is retried only if it is known not to have started."""
 
 # Not structlog, which writes to stdout in commands that do not configure logging.
 _LOG = logging.getLogger(__name__)

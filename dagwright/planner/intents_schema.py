@@ -11,7 +11,7 @@ from dagwright.planner.schema import MAX_PLANNED_NODES, RESPONSE_FILE
 
 INTENTS_FILE: Path = RESPONSE_FILE.with_name("intents.schema.json")
 MAX_INTENTS = MAX_PLANNED_NODES
-"""Maximum intents per request: the number of nodes that a run accepts at once."""
+"""Maximum number of intents per request: the number of nodes that a run accepts at once."""
 
 
 def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from dagwright.planner.schema import RESPONSE_FILE
 
 ROUNDS_FILE: Path = RESPONSE_FILE.with_name("rounds.schema.json")
 MAX_SUB_GOALS = 50
-"""Maximum sub-goals that one answer starts."""
+"""Maximum number of sub-goals that one answer starts."""
 MAX_OF_RUN = 100
-"""Maximum sub-goals of all rounds of one question."""
+"""Maximum number of sub-goals of all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
 MAX_REFS = 50
-"""Maximum slots that one sub-goal receives."""
+"""Maximum number of slots that one sub-goal receives."""
 
 
 def rounds_schema() -> dict[str, Any]:

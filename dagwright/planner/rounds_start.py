@@ -25,7 +25,7 @@ ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in `ask` and in requests of clients."""
 _FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 TURNS = 1_000
-"""Maximum turns of a request; only the newest go into the prompt."""
+"""Maximum number of turns of a request; only the newest go into the prompt."""
 TURN_SHOWN_CHARACTERS = 500
 """Limit for each side of a turn, in documents."""
 

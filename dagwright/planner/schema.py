@@ -13,7 +13,7 @@ from dagwright.plans.schema import plan_schema
 
 RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "reference" / "schemas" / "planner" / "plan.schema.json"
 MAX_PLANNED_NODES = 200
-"""Maximum nodes of a plan that a model writes: the number of nodes that a run accepts at once."""
+"""Maximum number of nodes of a plan that a model writes: the number of nodes that a run accepts at once."""
 
 _FIELDS = (
     "id", "title", "tool", "agent", "human", "arguments", "objective", "depends_on", "for_each", "key", "when", "join",

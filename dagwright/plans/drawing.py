@@ -18,7 +18,7 @@ from dagwright.plans.drawing_svg import draw_svg
 from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
 
 MAX_NODES = 1_000
-"""Maximum nodes that are drawn; a larger graph is unreadable, and its layout would take seconds."""
+"""Maximum number of nodes that are drawn; a larger graph is unreadable, and its layout would take seconds."""
 _STATES = frozenset(map(str, NodeStatus))
 _TABLE_COLUMNS = ("Node", "Tool", "State", "Duration", "Attempts")
 

@@ -29,7 +29,7 @@ _ADDED: JsonTypes = frozenset({"number", "string", "array"})
 _ORDERED: JsonTypes = frozenset({"number", "string", "boolean"})
 _SIZED: JsonTypes = frozenset({"string", "array", "object"})
 _CONTAINERS: JsonTypes = frozenset({"array", "object"})
-_LARGEST_INTEGER = 2**63
+_INTEGER_LIMIT = 2**63
 _RESERVED_NAMES = frozenset(
     ("as", "break", "const", "continue", "else", "false", "for", "function", "has", "if", "import", "in", "index",
      "inputs", "item", "let", "loop", "namespace", "nodes", "null", "package", "return", "size", "true", "var", "void",
@@ -350,7 +350,7 @@ def cel_of(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, int) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+    if isinstance(value, int) and -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
         return str(int(value))
     if isinstance(value, float) and math.isfinite(value):
         return repr(float(value))

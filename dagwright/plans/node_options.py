@@ -39,11 +39,11 @@ class NodeOptions(TypedDict, total=False):
     key: Handle[Any] | Text | str | None
     """Unique name of an item."""
     max_parallel: int | None
-    """Maximum concurrent items."""
+    """Maximum number of concurrent items."""
     join: Join | None
     """How many dependencies the node waits for; a number means `at_least`."""
     retry: Retry | None
-    """Maximum attempts, or `max_attempts`, `first_delay`, `factor` and `max_delay`."""
+    """Maximum number of attempts, or `max_attempts`, `first_delay`, `factor` and `max_delay`."""
     timeout: Duration | None
     """Timeout of one attempt."""
     heartbeat: Duration | None

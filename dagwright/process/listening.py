@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 PORT = 8484
 """Default port of the gateway."""
 BACKLOG = 2048
-"""Maximum pending connections: a thousand clients may reconnect at once."""
+"""Maximum number of pending connections: a thousand clients may reconnect at once."""
 LEAVING_S = 5.0
 """How long running responses may continue after the gateway is stopped; streams end at once, and their runs continue.
 """

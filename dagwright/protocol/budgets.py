@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
 _MAX_CALLS = 10_000
-"""Most calls in one message: a child run requests 250 at a time, and reports the ends of those in flight."""
+"""Maximum number of calls in one message: a child run requests 250 at a time, and reports ends of those in flight."""
 _CALL_BYTES = 20_000
 """Longest id of a call, with its path."""
 _REASON = 300

@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject, parse_limit, parse_subject
 from dagwright.core.model.states import NO_USAGE, Usage, usage_from_json
-from dagwright.features.call_limits.hold import LONGEST_HOLD_S
+from dagwright.features.call_limits.hold import MAX_HOLD_S
 from dagwright.features.call_limits.limit_state import LimitAnswer, RequestKind
 
 
@@ -69,7 +69,7 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
     )
 
 
-LONGEST_LEAD_S = 5.0
+MAX_LEAD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +129,14 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
     try:
         return LimitMessage(
             {
-                str(call): CallRequest(bool(has_waited), _kind(kind), min(float(*lead_s), LONGEST_LEAD_S))
+                str(call): CallRequest(bool(has_waited), _kind(kind), min(float(*lead_s), MAX_LEAD_S))
                 for call, (has_waited, kind, *lead_s) in encoded.get("requests", {}).items()
             },
             [str(call) for call in encoded.get("releases", ())],
             [str(call) for call in encoded.get("renewals", ())],
             [int(count) for count in encoded.get("tokens", ())],
             usage_from_json(encoded.get("usage", {})),
-            min(float(encoded.get("hold_s", 0.0)), LONGEST_HOLD_S),
+            min(float(encoded.get("hold_s", 0.0)), MAX_HOLD_S),
             str(encoded.get("held_by", "")),
         )
     except (AttributeError, TypeError, ValueError) as error:

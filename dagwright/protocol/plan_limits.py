@@ -18,14 +18,14 @@ from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, node_to_json, plan_to_json
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.plan import RESERVED_IDS
-from dagwright.core.model.times import LONGEST
+from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.model.tools import ToolDeclaration
 
 NAME_BYTES = 1_000
 """Longest activity type and task queue."""
-_LONGEST_S = LONGEST.total_seconds()
+_MAX_DURATION_S = MAX_DURATION.total_seconds()
 _MAX_ATTEMPTS = 1_000_000
-_LARGEST_FACTOR = 1_000
+_MAX_FACTOR = 1_000
 _DEFAULT_RULE = CompiledNode("").retry
 """Retry rule of all nodes without one. It is valid, and most calls of a run have this object."""
 
@@ -53,7 +53,7 @@ def _checks_of_rule(rule: RetryRule) -> list[tuple[str, Any, bool]]:
     return [
         ("max_attempts", rule.max_attempts, _is_within(rule.max_attempts, 1, _MAX_ATTEMPTS)),
         ("first_delay_s", rule.first_delay_s, _is_duration(rule.first_delay_s)),
-        ("factor", rule.factor, _is_number(rule.factor) and 1 <= rule.factor <= _LARGEST_FACTOR),
+        ("factor", rule.factor, _is_number(rule.factor) and 1 <= rule.factor <= _MAX_FACTOR),
         ("max_delay_s", rule.max_delay_s, rule.max_delay_s is None or _is_duration(rule.max_delay_s)),
     ]
 
@@ -72,7 +72,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_duration(value: Any) -> bool:
-    return _is_number(value) and 0 < value <= _LONGEST_S
+    return _is_number(value) and 0 < value <= _MAX_DURATION_S
 
 
 def _is_within(value: Any, lowest: int, highest: int) -> bool:

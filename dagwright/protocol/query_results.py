@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 GRAPH_PARTS = 10_000
-"""Most nodes and edges for which a graph is built: to build a larger one only to measure it takes too long."""
+"""Maximum number of nodes and edges for which a graph is built: building a larger one to measure it takes too long."""
 _LIST_BYTES = 400_000
 """JSON size to which a list is cut if the whole result is too large."""
 

@@ -37,11 +37,11 @@ REQUEST_BYTES = 1_000
 EXPLANATION_BYTES = 400
 OUTCOME_BYTES = 400
 NAMES = 100
-"""Most names in a session, the newest first: a planner accepts no more."""
+"""Maximum number of names in a session, the newest first: a planner accepts no more."""
 LOOKUP_BYTES = 2_000
 """Largest encoded lookup that a session stores; a larger one is looked up again."""
 MAX_LOOKUPS = 100
-"""Most lookups of one run that a session stores."""
+"""Maximum number of lookups of one run that a session stores."""
 
 _FAILURES_SHOWN = 3
 _LOOKUP_CODE_PREFIX = "lookup_"

@@ -15,7 +15,7 @@ from dagwright.store.clean_up import ListedRun, NamespaceRetention, RetentionUnk
 _RPC_TIMEOUT = timedelta(seconds=10)
 _PAGE = 1_000
 """Maximum page size of the server."""
-_DESCRIBED_AT_ONCE = 20
+_MAX_CONCURRENT_DESCRIPTIONS = 20
 
 
 async def claim_store(store: PayloadStore, client: Client) -> None:
@@ -69,7 +69,7 @@ async def _runs(client: Client) -> AsyncIterator[ListedRun]:
 
 
 async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> list[ListedRun]:
-    turns = asyncio.Semaphore(_DESCRIBED_AT_ONCE)
+    turns = asyncio.Semaphore(_MAX_CONCURRENT_DESCRIPTIONS)
 
     async def retained(execution: WorkflowExecution) -> ListedRun | None:
         async with turns:

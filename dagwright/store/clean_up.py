@@ -17,7 +17,7 @@ from dagwright.store.payloads import OWNERS, CacheEntry, PayloadStore, StoredPay
 
 MARGIN = timedelta(days=1)
 """Added to both limits: the clocks of store, server and worker may differ, and the list of runs may lag."""
-_REMOVED_AT_ONCE = 64
+_MAX_CONCURRENT_REMOVALS = 64
 
 
 class RetentionUnknown(DagwrightError):
@@ -223,7 +223,7 @@ async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
     async for payload in store.list_payloads():
         if payload.renewed_at < bound.renewed_before:
             payloads.append(payload)
-        if len(payloads) == _REMOVED_AT_ONCE:
+        if len(payloads) == _MAX_CONCURRENT_REMOVALS:
             removed = await _remove(store, payloads, bound, so_far=removed)
             payloads = []
     return await _remove(store, payloads, bound, so_far=removed)

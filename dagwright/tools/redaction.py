@@ -15,10 +15,10 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-SHORTEST_HIDDEN_ANYWHERE = 6
+MIN_REDACTED_INSIDE_WORDS = 6
 """Characters: in results, a shorter secret is redacted only as a separate word, not inside other words."""
 
-_LONGEST_LEADING_RUN = 32
+_MAX_LEADING_RUN = 32
 """Limit of a leading run of whitespace or backslashes; a secret that is quoted three times has 8 for each."""
 
 HIDDEN = "***"
@@ -32,8 +32,8 @@ class Redaction:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
         self._hidden = [_Secret(secret) for secret in self._secrets]
-        self._long = [each for each in self._hidden if each.length >= SHORTEST_HIDDEN_ANYWHERE]
-        short = "|".join(each.quoted_forms() for each in self._hidden if each.length < SHORTEST_HIDDEN_ANYWHERE)
+        self._long = [each for each in self._hidden if each.length >= MIN_REDACTED_INSIDE_WORDS]
+        short = "|".join(each.quoted_forms() for each in self._hidden if each.length < MIN_REDACTED_INSIDE_WORDS)
         self._short = re.compile(rf"(?<!\w)(?:{short})(?!\w)") if short else None
 
     def text(self, text: str) -> str:
@@ -98,7 +98,7 @@ class _Secret:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
         # A longer run before a secret need not be redacted: a search from each of its characters would be quadratic.
-        leading = _forms_of_part(parts[0], max_length=max(_LONGEST_LEADING_RUN, 8 * len(parts[0])))
+        leading = _forms_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
         return leading + "".join(map(_forms_of_part, parts[1:]))
 
     def hide_in(self, text: str) -> str:
@@ -162,7 +162,7 @@ def _base64_forms(secret: str) -> list[str]:
         is_shared = (before + len(content)) % 3 != 0
         shared = (0, 2, 3)[before]
         forms.add(text[shared : len(text.rstrip("=")) - is_shared])
-    long = {form for form in forms if len(form) >= SHORTEST_HIDDEN_ANYWHERE}
+    long = {form for form in forms if len(form) >= MIN_REDACTED_INSIDE_WORDS}
     return sorted(
         long | {form.replace("+", "-").replace("/", "_") for form in long}, key=lambda form: (-len(form), form)
     )

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 from dagwright.core.boundary.limits import MAX_DELAY_S
 
-_LONGEST_DELAY = timedelta(seconds=MAX_DELAY_S)
+_MAX_DELAY = timedelta(seconds=MAX_DELAY_S)
 _BUSY = (429, 503)
 """Statuses whose delay is a request to wait (RFC 6585, 4, and RFC 9110, 15.6.4)."""
 
@@ -32,7 +32,7 @@ def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) 
 
 def capped(delay: timedelta | None) -> timedelta | None:
     """Limit a delay to between zero and a day: a service must not stop a run for a year."""
-    return None if delay is None else min(max(delay, timedelta(0)), _LONGEST_DELAY)
+    return None if delay is None else min(max(delay, timedelta(0)), _MAX_DELAY)
 
 
 def asking_service(status: int | None, host: str) -> str | None:

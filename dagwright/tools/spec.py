@@ -15,7 +15,7 @@ from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, parse_limit
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
-from dagwright.core.model.times import LONGEST, Duration, parse_duration
+from dagwright.core.model.times import MAX_DURATION, Duration, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, problem_of_effects_rule
 from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
@@ -317,7 +317,7 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
         returns=returns,
         description=description,
     )
-    return ToolSpec(validate_declaration(declaration, effects, timeout=LONGEST if timeout is None else timeout))
+    return ToolSpec(validate_declaration(declaration, effects, timeout=MAX_DURATION if timeout is None else timeout))
 
 
 def _foreign_queue(name: str, task_queue: str) -> str:
@@ -438,8 +438,8 @@ def _timeout_s(name: str, timeout: Duration) -> float:
     except ValueError as error:
         raise ValueError(f"Tool {name!r}: timeout: {error}") from error
     seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
-    if not 0 < seconds <= LONGEST.total_seconds():
-        raise ValueError(f"Tool {name!r}: timeout is {timeout!r}, expected over 0 and at most {LONGEST.days}d")
+    if not 0 < seconds <= MAX_DURATION.total_seconds():
+        raise ValueError(f"Tool {name!r}: timeout is {timeout!r}, expected over 0 and at most {MAX_DURATION.days}d")
     return seconds
 
 

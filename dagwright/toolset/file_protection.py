@@ -29,7 +29,7 @@ from dagwright.tools.tool_references import (
 
 RECORD = "protected-paths.json"
 MAX_RECORDED = 1_000
-"""Maximum recorded paths, newest first; older paths belong to commands of long ago."""
+"""Maximum number of recorded paths, newest first; older paths belong to commands of long ago."""
 _SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
 _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 

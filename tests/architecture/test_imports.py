@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import grimp
 
-_LONGEST_CHAIN = 24
+_MAX_CHAIN_IMPORTS = 24
 """Modules in the longest chain of imports; a package with code in its `__init__` is one of them."""
 _SCHEDULER_MODULES = 32
 """Modules that importing the scheduler loads, with the packages that contain them."""
@@ -34,7 +34,7 @@ def test_longest_chain_of_imports_does_not_grow() -> None:
         return name, *max(map(chain_from, sorted(imports[name])), key=len, default=())
 
     longest = max(map(chain_from, imports), key=len)
-    assert len(longest) <= _LONGEST_CHAIN, "\n".join(longest)
+    assert len(longest) <= _MAX_CHAIN_IMPORTS, "\n".join(longest)
 
 
 def test_scheduler_loads_few_modules() -> None:

@@ -19,7 +19,7 @@ from tests.architecture.source_files import (
     text_files,
 )
 
-_LONGEST_FILE = 600
+_MAX_FILE_LINES = 600
 
 _PURE_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
 _PURE_PACKAGES = ("core", "features", "planning")
@@ -125,7 +125,7 @@ def test_no_file_is_too_long() -> None:
     lengths = {
         place(path): count
         for path in [*python_files(*folders), *code_files()]
-        if (count := len(path.read_text(encoding="utf-8").splitlines())) > _LONGEST_FILE
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > _MAX_FILE_LINES
     }
     assert lengths == {}
 

@@ -20,7 +20,7 @@ from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegis
 from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Function
 
 EFFECTS = ("pure", "read", "idempotent", "write")
-LONGEST_MS = 400
+MAX_MS = 400
 """Longest time that a tool takes, for any input."""
 
 
@@ -193,18 +193,18 @@ def _any_tools() -> list[Function]:
 
     @tool(name="slow", effects="read")
     async def slow(ms: int) -> int:
-        await asyncio.sleep(min(abs(ms), LONGEST_MS) / 1000)
+        await asyncio.sleep(min(abs(ms), MAX_MS) / 1000)
         return ms
 
     @tool(name="slow_in_thread", effects="write")
     def slow_in_thread(ms: int) -> int:
-        time.sleep(min(abs(ms), LONGEST_MS) / 1000)
+        time.sleep(min(abs(ms), MAX_MS) / 1000)
         return ms
 
     @tool(name="deaf", effects="idempotent")
     async def deaf(ms: int) -> str:
         """Ignore cancellation and continue."""
-        end = time.monotonic() + min(abs(ms), LONGEST_MS) / 1000
+        end = time.monotonic() + min(abs(ms), MAX_MS) / 1000
         while (left := end - time.monotonic()) > 0:
             try:
                 await asyncio.sleep(left)

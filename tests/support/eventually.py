@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 _FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.15
+_MAX_PAUSE_S = 0.15
 """A query of a server takes some ms of CPU time on both sides: slow conditions are checked less often."""
 
 
@@ -20,4 +20,4 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout
         if time.monotonic() > deadline:
             raise AssertionError(f"{getattr(condition, '__name__', condition)} did not hold in {timeout_s:g} s")
         await asyncio.sleep(pause_s)
-        pause_s = min(1.2 * pause_s, _LONGEST_PAUSE_S)
+        pause_s = min(1.2 * pause_s, _MAX_PAUSE_S)

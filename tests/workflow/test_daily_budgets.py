@@ -35,7 +35,7 @@ async def test_runs_of_an_owner_share_a_daily_budget(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A waiting call sees a raised budget at once.
-    monkeypatch.setattr(limit_state, "LONGEST_ESTIMATE_S", 1.0)
+    monkeypatch.setattr(limit_state, "MAX_ESTIMATE_S", 1.0)
     owner = f"ann-{uuid4().hex[:8]}"
     subject = Subject("owner", owner)
     async with ModelServer(*["short"] * 3) as server:

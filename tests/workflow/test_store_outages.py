@@ -36,7 +36,7 @@ async def own_runs(
     client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs with a payload store of their own, which is asked often while it does not answer."""
-    monkeypatch.setattr(store_retry, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(store_retry, "MAX_PAUSE_S", 0.5)
     monkeypatch.setattr(parts, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs

@@ -20,7 +20,7 @@ from dagwright_maritime.search.results import Gap, SearchResult
 from dagwright_maritime.slots import EsQuery, EsResults, MissingValues
 
 DEFAULT_PAGE = 20
-LARGEST_PAGE = 500
+MAX_PAGE_SIZE = 500
 _MAX_KEYS = 100
 
 
@@ -77,7 +77,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
 async def page_query(
     es_query: EsQuery,
     offset: int | list[Any] | None = None,
-    page_size: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE,
+    page_size: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE,
 ) -> WorkerResult:
     """Return one page of the documents of a search query, and the offset of the next page, if there is one.
 

@@ -20,7 +20,7 @@ KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """Kind of a name -> the fields with such names; the first is the default."""
 
-_LARGEST = 1e15
+_MAX_NUMBER = 1e15
 """Larger numbers are invalid, as are infinity and NaN."""
 _NO_VALUES = ("exists", "missing")
 _OF_NUMBERS = ("sum", "avg", "min", "max", "percentiles")
@@ -167,7 +167,7 @@ def _number(text: str) -> int | float | None:
         number = float(text.replace(",", "").strip())
     except ValueError:
         return None
-    if not abs(number) <= _LARGEST:
+    if not abs(number) <= _MAX_NUMBER:
         return None
     return int(number) if number == int(number) else number
 

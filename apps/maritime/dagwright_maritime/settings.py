@@ -21,7 +21,7 @@ class MaritimeSettings(Settings):
     opensearch_max_rows: int = Field(default=1_000, ge=1, le=10_000)
     """Maximum number of documents of one query."""
     opensearch_timeout_s: float = Field(default=20.0, gt=0, le=60)
-    """Maximum seconds of one query on the search server."""
+    """Maximum number of seconds of one query on the search server."""
 
     @field_validator("opensearch_url")
     @classmethod

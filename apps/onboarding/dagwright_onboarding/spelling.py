@@ -17,7 +17,7 @@ _WORD_SIMILARITY = 60.0
 """Minimum rapidfuzz ratio for one word to stand for another; `cohen` and `chan` have 67."""
 _WORDS_COMBINED = 6
 """Number of longest words of a text that are combined; six words have 57 combinations."""
-_SHORTEST_PART = 2
+_MIN_PART_CHARACTERS = 2
 
 
 def one_edit_away(word: str) -> set[str]:
@@ -56,7 +56,7 @@ def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
     split = [
         (*words[:at], word[:cut], word[cut:], *words[at + 1 :])
         for at, word in enumerate(words)
-        for cut in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1)
+        for cut in range(_MIN_PART_CHARACTERS, len(word) - _MIN_PART_CHARACTERS + 1)
     ]
     return [*joined, *split]
 

@@ -45,7 +45,7 @@ PACKED = "packed"
 _COMPRESSION_LEVEL = 1
 """The fastest level: workflow code compresses too, and its JSON is so repetitive that the best level saves little."""
 UNPACKED_LIMIT_BYTES = 16_000_000
-"""Maximum bytes in a packed text: reading or writing more bytes would block a workflow activation for too long."""
+"""Maximum unpacked size of a text: reading or writing more bytes would block a workflow activation for too long."""
 
 
 def packed_text(encoded: bytes) -> str:

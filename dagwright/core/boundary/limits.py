@@ -9,11 +9,11 @@ from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_
 from dagwright.core.text import cut_bytes, cut_characters, first_bytes, one_line
 
 RESULT_LIMIT_BYTES = 256 * 1024
-"""Maximum bytes that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
+"""Maximum size that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Largest encoded result in the payload store; a worker holds several copies of it in memory."""
 BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
-"""Maximum bytes that a built-in tool reads or writes; a worker holds a few copies of them for each concurrent call."""
+"""Maximum size that a built-in tool reads or writes; a worker holds a few copies of them for each concurrent call."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
 REGION_BATCH_INPUT_BYTES = 256 * 1024

@@ -21,7 +21,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 REGION_PREFIX = "region:"
 """Prefix of the id of a region; the id of its first node follows."""
 
-_LARGEST_WAIT_SET = 256
+_MAX_WAIT_SET_NODES = 256
 """Maximum number of nodes in a wait set; a larger wait set starts a new region, because unbounded sets would cost O(V x
 E)."""
 
@@ -79,7 +79,7 @@ class _WaitSets:
         if len(numbers) == 1 and not outside:
             return next(iter(numbers))
         union = frozenset(outside).union(*(self._sets[number] for number in numbers))
-        if numbers and len(union) > _LARGEST_WAIT_SET:
+        if numbers and len(union) > _MAX_WAIT_SET_NODES:
             return None
         return self.number_of(union)
 

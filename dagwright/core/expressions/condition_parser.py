@@ -174,7 +174,7 @@ _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"
 _UNORDERED_MACROS = frozenset({"map", "filter"})
 _OPERAND_BOUNDS = frozenset("()[]{},&|?:")
 """Signs next to a comparison that is a whole operand."""
-_LONGEST_PATTERN = 200
+_MAX_PATTERN_CHARACTERS = 200
 """Longest pattern in `matches()`; the library compiles it again for every evaluation."""
 
 
@@ -311,9 +311,9 @@ class _TextReader:
         pattern = self.tokens[closing - 1]
         if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
             raise ValueError("the pattern of matches() must be a text in quotes")
-        if "{" in pattern.text or len(pattern.text) > _LONGEST_PATTERN:
+        if "{" in pattern.text or len(pattern.text) > _MAX_PATTERN_CHARACTERS:
             # A repeat count multiplies the size of a compiled pattern: (\w{100}){2} takes 90 ms.
-            message = f"the pattern of matches() can have {_LONGEST_PATTERN} characters and no counts in braces"
+            message = f"the pattern of matches() can have {_MAX_PATTERN_CHARACTERS} characters and no counts in braces"
             raise ValueError(message)
         return pattern.text
 

@@ -34,7 +34,7 @@ from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 if TYPE_CHECKING:
     import cel
 
-_LONGEST = 4_000
+_MAX_CONDITION_CHARACTERS = 4_000
 """Longest condition; people write far shorter ones."""
 
 WORK_OF_EVALUATION = 10
@@ -83,8 +83,8 @@ def parse_condition(text: str, is_node: Callable[[str], bool]) -> ParsedConditio
     Raises:
         ValueError: the text is not a CEL expression, reads an unknown value, or uses syntax that is not allowed.
     """
-    if len(text) > _LONGEST:
-        raise ValueError(f"the condition has {len(text)} characters; at most {_LONGEST} are allowed")
+    if len(text) > _MAX_CONDITION_CHARACTERS:
+        raise ValueError(f"the condition has {len(text)} characters; at most {_MAX_CONDITION_CHARACTERS} are allowed")
     program = _compiled(text)
     condition = read_condition(text, is_node)
     for name in program.variables():

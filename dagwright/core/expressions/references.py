@@ -143,7 +143,7 @@ _NOT_BEFORE = ("\\", "{")
 """Texts before a simple reference that make it ambiguous: it may be plain text, or its id may start earlier."""
 _SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
-"""Maximum characters after `{{` for an id, the spaces around it, and its field."""
+"""Maximum number of characters after `{{` for an id, the spaces around it, and its field."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")

@@ -23,7 +23,7 @@ PARTS_BYTES = 32 * 1024
 FOREIGN_BYTES = 2 * 1024 * 1024
 """Largest result of a foreign activity: Dagwright's worker does not store it, and the server accepts this much."""
 TOGETHER_BYTES = 256 * 1024
-"""Maximum bytes that a sub-plan or a region batch returns at once."""
+"""Maximum size that a sub-plan or a region batch returns at once."""
 
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
-from dagwright.core.model.times import LONGEST, parse_duration
+from dagwright.core.model.times import MAX_DURATION, parse_duration
 from dagwright.core.name_hints import suggestion
 
 Kind = Literal["tokens", "money", "calls", "nodes", "time"]
@@ -14,7 +14,7 @@ Limits = Mapping[Kind, Limit]
 OnLimit = Literal["ask", "finish"]
 
 _MAX = 10**15
-_MAX_S = Decimal(int(LONGEST.total_seconds()))
+_MAX_S = Decimal(int(MAX_DURATION.total_seconds()))
 
 
 def max_limit(kind: Kind) -> Limit:

@@ -470,7 +470,7 @@ EARLY_BYTES = 64 * 1024
 
 
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Maximum bytes of answers, results, arguments and nodes that people send to a run: half of the size limit of a
+"""Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
 snapshot, because they are part of the state of the run."""
 
 

@@ -60,7 +60,7 @@ _PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 Duration = timedelta | float | str
 """A timedelta, seconds, or a text such as `30s` or `2h`."""
 
-LONGEST = timedelta(days=3650)
+MAX_DURATION = timedelta(days=3650)
 """Ten years: a longer duration is a mistake, and Temporal's timers end not far beyond."""
 
 
@@ -68,14 +68,14 @@ def parse_duration(text: str) -> timedelta:
     """Parse a duration.
 
     Raises:
-        ValueError: the text is not a number with a unit, is not over zero, or is longer than `LONGEST`.
+        ValueError: the text is not a number with a unit, is not over zero, or is longer than `MAX_DURATION`.
     """
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r:.80} is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d")
     duration = timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
-    if not timedelta() < duration <= LONGEST:
-        raise ValueError(f"{text!r} is out of range; a duration is over 0 and at most {LONGEST.days}d")
+    if not timedelta() < duration <= MAX_DURATION:
+        raise ValueError(f"{text!r} is out of range; a duration is over 0 and at most {MAX_DURATION.days}d")
     return duration
 
 

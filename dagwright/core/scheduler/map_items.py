@@ -25,7 +25,7 @@ from dagwright.core.model.tools import ToolDeclaration
 
 MAP_BATCH_ITEMS = 500
 """Largest map without batches, and largest batch; a child run of 500 items has a history of about 2,000 events."""
-MAP_BATCHES_AT_ONCE = 4
+MAX_CONCURRENT_MAP_BATCHES = 4
 """Batches of a node that run at once; they share the limit of concurrent items."""
 JOINED_INLINE_BYTES = 8 * 1024
 """Largest JSON size of all results of a map that are joined without the payload store."""
@@ -67,7 +67,7 @@ def width_of(node: CompiledNode, tool: ToolDeclaration | None, *, count: int, ma
     """Return the concurrency of a map over `count` items, within the limits of the node, its tool and the run."""
     limits = [max_in_flight, node.max_parallel, tool.max_parallel if tool else None]
     max_items = min(limit for limit in limits if limit is not None)
-    batches = min(MAP_BATCHES_AT_ONCE, max_items) if count > MAP_BATCH_ITEMS else 1
+    batches = min(MAX_CONCURRENT_MAP_BATCHES, max_items) if count > MAP_BATCH_ITEMS else 1
     return Width(batches, max_items // batches)
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from dagwright.core.model.times import format_time
 
-LONGEST_HOLD_S = 300.0
+MAX_HOLD_S = 300.0
 """Longest hold of other calls because of one response; the call that got the response waits as long as requested."""
 RECENT_S = 30.0
 """Time after the starts of a hold in which another hold makes the next starts slower."""
 WAS_ASKED = "was asked to wait until"
 FIRST_INTERVAL_S = 0.1
-_LONGEST_INTERVAL_S = 5.0
+_MAX_INTERVAL_S = 5.0
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Hold:
             return
         if now >= self.until:
             is_repeated = now < self.ends_at
-            self.interval_s = min(self.interval_s * 2, _LONGEST_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
+            self.interval_s = min(self.interval_s * 2, _MAX_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
         # Calls with an earlier start request again before the end of the hold, and get a later start.
         self.until, self.requested_by, self.next_at = until, requested_by, until
 

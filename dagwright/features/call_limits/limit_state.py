@@ -25,9 +25,9 @@ IDLE_S = 0.2
 """If a start is closer than this, calls with an estimate leave the limit unused, so a new call may overtake them."""
 _EARLY_S = 0.5
 """Calls with an estimate request again this time before it: the schedule then has calls although some are late."""
-_LONGEST_EXACT_S = 20.0
+_MAX_EXACT_S = 20.0
 """Longest wait whose estimate is used as it is: calls ahead may end meanwhile without starting."""
-_SHORTEST_WAIT_S = 1.0
+_MIN_WAIT_S = 1.0
 """The server keeps a deferred call for at least this time."""
 DAY_SPREAD_S = 60.0
 """Period after midnight in which the calls start that wait for the budget of the day."""
@@ -35,7 +35,7 @@ LEASE_S = 30.0
 """Time after which the lease of a dead worker expires."""
 LINE_S = 15.0
 """Time for which a call keeps its place in the line without requesting again."""
-LONGEST_ESTIMATE_S = 300.0
+MAX_ESTIMATE_S = 300.0
 _MIN_POLL_S, _MAX_POLL_S = 0.1, 2.0
 _FIRST_HOLD_S = 1.0
 _FIRST_TOKENS = 500.0
@@ -251,9 +251,9 @@ class LimitState:
             self.returned_tail_at = at + interval_s
         else:
             self.tail_at = at + interval_s
-        wait_s = max(_SHORTEST_WAIT_S, at - now - _EARLY_S)
+        wait_s = max(_MIN_WAIT_S, at - now - _EARLY_S)
         # Half of a long wait: calls ahead may end meanwhile without starting, as when their run is cancelled.
-        delay_s = wait_s if wait_s <= _LONGEST_EXACT_S else min(wait_s / 2, LONGEST_ESTIMATE_S)
+        delay_s = wait_s if wait_s <= _MAX_EXACT_S else min(wait_s / 2, MAX_ESTIMATE_S)
         return LimitAnswer("later", delay_s, reason, ahead)
 
 
@@ -284,7 +284,7 @@ def _wait_for_day(call: str, now: float) -> float:
     """
     share = zlib.crc32(call.encode()) / 2**32
     wait_s = next_day(now) + share * DAY_SPREAD_S - now
-    return wait_s if wait_s <= LONGEST_ESTIMATE_S + DAY_SPREAD_S else LONGEST_ESTIMATE_S
+    return wait_s if wait_s <= MAX_ESTIMATE_S + DAY_SPREAD_S else MAX_ESTIMATE_S
 
 
 def _average(before: float, newest: float) -> float:

@@ -32,7 +32,7 @@ COMPENSATING_REFUSAL = "the run is compensating its calls, and does nothing else
 _NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
 _SKIPPED_READ = 200
-"""Maximum skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
+"""Maximum number of skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
 _MISSING_NOTES = 20
 _MISSING_VALUES = 3
 

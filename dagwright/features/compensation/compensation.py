@@ -44,7 +44,7 @@ ERROR_COMPENSATED = "compensated"
 NOTHING_TO_COMPENSATE: Mapping[str, Any] = {}
 """State of a child run that changed nothing."""
 _MAX_NAMED, _MAX_NOTES = 5, 50
-"""Maximum uncompensated calls named in the message, and in notes."""
+"""Maximum number of uncompensated calls named in the message, and in notes."""
 _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _CODES_BEFORE_CALL = frozenset(
     {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "refused"}

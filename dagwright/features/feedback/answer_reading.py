@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 _NAMES_COMPARED = 100
-_LONGEST_COMPARED = 200
+_MAX_COMPARED_CHARACTERS = 200
 """Longest name that is compared, in characters: the length of the longest id."""
 
 
@@ -243,7 +243,7 @@ class AnswerReader:
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
             known = [*islice(chain(registry.open, self._state.numbers), _NAMES_COMPARED)]
-            can_compare = registry.hints.remaining > 0 and len(name) <= _LONGEST_COMPARED
+            can_compare = registry.hints.remaining > 0 and len(name) <= _MAX_COMPARED_CHARACTERS
             near = suggestion(name, known) if can_compare else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
         record = self._state.record(ref)

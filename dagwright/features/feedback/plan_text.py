@@ -22,7 +22,7 @@ _ARGUMENTS_CHARACTERS = 160
 _NAME_CHARACTERS = 80
 """Longest title, id or name of a tool."""
 _CHARACTERS = 6_000
-"""Maximum characters of all lines, so that the text fits into a request."""
+"""Maximum number of characters of all lines, so that the text fits into a request."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _INDENT = "  "
 

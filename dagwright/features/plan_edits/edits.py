@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 MAX_NODES = 200
-"""Maximum nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
+"""Maximum number of nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
 """Largest run for which every node gets a stub; in a larger run, only nodes whose ids occur in the new nodes."""
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
-"""Maximum words of an id that is searched in the new nodes; nodes with longer ids always get a stub."""
+"""Maximum number of words of an id that is searched in the new nodes; nodes with longer ids always get a stub."""
 _REPORTED_PROBLEMS = 5
 
 

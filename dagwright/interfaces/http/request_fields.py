@@ -58,7 +58,7 @@ _HEADERS: Mapping[str, str] = {
 GATEWAY_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
 """Body fields that no model service knows."""
 _MAX_DIGITS = 10
-"""Maximum digits of a number sent as a string: Python refuses to parse numbers of thousands of digits."""
+"""Maximum number of digits of a number sent as a string: Python refuses to parse numbers of thousands of digits."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]

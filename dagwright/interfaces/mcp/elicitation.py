@@ -19,7 +19,7 @@ from dagwright.interfaces.mcp.request_forms import Request, form_of, prompt_of
 CallContext = ServerRequestContext[Any, Any]
 
 _MAX_ROUNDS: Final = 8
-"""Maximum interim results of one call: clients stop at ten."""
+"""Maximum number of interim results of one call: clients stop at ten."""
 _UNREADABLE: Final = "`requestState` is not the state of the interim result: repeat the call from the start"
 _LISTS_SINCE: Final = "2025-11-25"
 """First protocol version whose forms can have a multiple choice."""

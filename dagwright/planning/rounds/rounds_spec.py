@@ -28,9 +28,9 @@ WORKER_TIMEOUT_S = 60.0
 QUESTION_TIMEOUT_S = 3_600.0
 """Defaults for one call of a worker tool without a timeout of its own, and for a whole question."""
 MAX_REPAIRS = 3
-"""Maximum repairs of the planner's answer per round."""
+"""Maximum number of repairs of the planner's answer per round."""
 MAX_ATTEMPTS = 3
-"""Maximum attempts of the same failing sub-goal; a further attempt is rejected as a repetition."""
+"""Maximum number of attempts of the same failing sub-goal; a further attempt is rejected as a repetition."""
 
 MAX_ROUNDS_REACHED = "max_rounds"
 PLANNER_REPEATS = "planner_repeats"

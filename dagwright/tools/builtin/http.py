@@ -26,7 +26,7 @@ Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
 Address = Annotated[str, WithJsonSchema({"type": "string", text_formats.KEYWORD: "http_url"})]
 
-LONGEST_S = 300.0
+MAX_TIMEOUT_S = 300.0
 REDIRECTS_LIMIT = 5
 ATTEMPTS = 3
 """Attempts of one request; a request that changes something is retried only if it was not sent."""
@@ -71,7 +71,7 @@ class HttpCall:
 def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) -> list[Callable[..., Any]]:
     """Return `http_request`, restricted to public addresses unless the environment allows others."""
 
-    @tool(effects="write", effects_by=_EFFECTS, max_attempts=ATTEMPTS, timeout=LONGEST_S + 30, sends_to_hosts=True)
+    @tool(effects="write", effects_by=_EFFECTS, max_attempts=ATTEMPTS, timeout=MAX_TIMEOUT_S + 30, sends_to_hosts=True)
     async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
         url: Address,
         method: Method = "GET",
@@ -97,8 +97,8 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
             expected_statuses: statuses that count as success, such as 404
             timeout_s: seconds for the whole request, at most 300
         """
-        if not 0 < timeout_s <= LONGEST_S:
-            raise ValueError(f"timeout_s is {timeout_s:g}, expected over 0 and at most {LONGEST_S:g}")
+        if not 0 < timeout_s <= MAX_TIMEOUT_S:
+            raise ValueError(f"timeout_s is {timeout_s:g}, expected over 0 and at most {MAX_TIMEOUT_S:g}")
         call = HttpCall(
             method,
             _address(url, query),
@@ -141,7 +141,7 @@ def _refuse_host(url: httpx.URL) -> None:
 
 
 async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str, Any]:
-    timeout = httpx.Timeout(LONGEST_S)
+    timeout = httpx.Timeout(MAX_TIMEOUT_S)
     async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
         request = client.build_request(call.method, call.url, headers=dict(call.headers), content=call.body)
         for _ in range(REDIRECTS_LIMIT + 1):

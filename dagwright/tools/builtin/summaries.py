@@ -15,7 +15,7 @@ TEXT_LIMIT = 2_000_000
 """Characters; longer texts need a plan with several steps."""
 PART_CHARACTERS = 24_000
 """About 6,000 tokens: small enough for every suitable model."""
-AT_ONCE = 4
+MAX_CONCURRENT_PARTS = 4
 """Parts that are summarized concurrently; providers limit the calls per minute."""
 
 _TASK = """\
@@ -78,7 +78,7 @@ class _PartSummaries:
 
 
 async def _each(texts: list[str], task: str, *, done: _PartSummaries, level: int) -> list[str]:
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(MAX_CONCURRENT_PARTS)
     count = len(texts)
 
     async def one(index: int) -> str:

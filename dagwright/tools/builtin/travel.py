@@ -19,7 +19,7 @@ from dagwright.tools.retry_after import requested_delay
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
-RESULTS_AT_MOST = 50
+MAX_RESULTS = 50
 
 Offers = list[dict[str, Any]]
 Count = Annotated[int, Field(ge=1, le=20)]
@@ -139,4 +139,4 @@ def _results(response: httpx.Response) -> Offers:
         raise RetryLater(f"Invalid response of the travel service: {type(error).__name__} {error}") from None
     if not isinstance(results, list) or not all(isinstance(offer, dict) for offer in results):
         raise RetryLater("Invalid response of the travel service: results is not a list of objects")
-    return results[:RESULTS_AT_MOST]
+    return results[:MAX_RESULTS]

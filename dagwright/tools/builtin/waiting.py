@@ -11,7 +11,7 @@ from dagwright.core.model.times import parse_duration
 from dagwright.tools.context import context
 from dagwright.tools.spec import tool
 
-LONGEST = timedelta(days=30)
+MAX_WAIT = timedelta(days=30)
 
 Length = Annotated[
     str | float,
@@ -20,14 +20,14 @@ Length = Annotated[
             "type": ["string", "number"],
             text_formats.KEYWORD: "duration",
             "minimum": 0,
-            "maximum": LONGEST.total_seconds(),
+            "maximum": MAX_WAIT.total_seconds(),
         }
     ),
 ]
 """A duration as plans write it, or seconds."""
 
 
-@tool(effects="read", secrets=[], timeout=LONGEST + timedelta(hours=1), max_attempts=1_000)
+@tool(effects="read", secrets=[], timeout=MAX_WAIT + timedelta(hours=1), max_attempts=1_000)
 async def wait(duration: Length) -> dict[str, str]:
     """Wait for a duration and return the start and end time.
 
@@ -35,8 +35,8 @@ async def wait(duration: Length) -> dict[str, str]:
         duration: such as `500ms`, `30s`, `5m`, `2h`, `7d`, or a number of seconds; at most 30 days
     """
     length = parse_duration(duration) if isinstance(duration, str) else _of_seconds(duration)
-    if length > LONGEST:
-        raise ValueError(f"{duration!r} is longer than {LONGEST.days}d, the longest wait")
+    if length > MAX_WAIT:
+        raise ValueError(f"{duration!r} is longer than {MAX_WAIT.days}d, the longest wait")
     call = context()
     start = datetime.now(UTC)
     if isinstance(call.last_heartbeat, str):
@@ -50,8 +50,8 @@ async def wait(duration: Length) -> dict[str, str]:
 
 
 def _of_seconds(seconds: float) -> timedelta:
-    if not 0 <= seconds <= LONGEST.total_seconds():
-        raise ValueError(f"{seconds!r} is not a number of seconds from 0 to {LONGEST.days}d")
+    if not 0 <= seconds <= MAX_WAIT.total_seconds():
+        raise ValueError(f"{seconds!r} is not a number of seconds from 0 to {MAX_WAIT.days}d")
     return timedelta(seconds=seconds)
 
 

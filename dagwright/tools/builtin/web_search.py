@@ -13,7 +13,7 @@ from dagwright.tools.retry_after import asking_service, requested_delay
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
-RESULTS_AT_MOST = 100
+MAX_RESULTS = 100
 """The maximum of the service for one query."""
 
 _KEY_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
@@ -34,7 +34,7 @@ def web_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         return await _search(environment, query, "serper_web_search")
 
     @tool(effects="read", secrets=[])
-    async def web_search(query: str, limit: Annotated[int, Field(ge=1, le=RESULTS_AT_MOST)] = 10) -> Results:
+    async def web_search(query: str, limit: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 10) -> Results:
         """Search the web and return the results as title, link and snippet, a direct answer first.
 
         Args:

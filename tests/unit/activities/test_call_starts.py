@@ -17,7 +17,7 @@ from dagwright.activities.call_tool import CallGuards, activities_of_tools, call
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import ResultCache
-from dagwright.activities.text_heartbeats import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, HeartbeatPace
+from dagwright.activities.text_heartbeats import HEARTBEATS_PER_S, MIN_PAUSE_S, HeartbeatPace
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.usage_reports import Usage, started_attempt, usage_of_heartbeat
 from dagwright.core.boundary.wire import HEADER_ATTEMPTS
@@ -287,7 +287,7 @@ async def test_text_is_sent_each_time_with_the_other_details() -> None:
     assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
 
 
-@pytest.mark.parametrize(("writing", "pause_s"), [(0, SHORTEST_PAUSE_S), (10, SHORTEST_PAUSE_S), (50, 0.5), (400, 4.0)])
+@pytest.mark.parametrize(("writing", "pause_s"), [(0, MIN_PAUSE_S), (10, MIN_PAUSE_S), (50, 0.5), (400, 4.0)])
 def test_answers_of_a_process_share_so_many_heartbeats(writing: int, pause_s: float) -> None:
     pace = HeartbeatPace()
     pace.open_responses = writing

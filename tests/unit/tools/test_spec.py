@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.times import LONGEST
+from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan
 from dagwright.tools import ToolSpec, declare_activity, declare_workflow, spec_of, tool
@@ -327,7 +327,7 @@ def test_declared_workflow_is_a_foreign_tool_that_may_take_any_time() -> None:
     ship = declare_workflow("ship", "shop", workflow="ShipOrder", effects="idempotent", timeout="2d").declaration
     assert (ship.workflow, ship.is_foreign, ship.task_queue, ship.timeout_s) == ("ShipOrder", True, "shop", 172_800.0)
     assert declare_workflow("ship", "shop").declaration.workflow == "ship"
-    assert declare_workflow("ship", "shop").declaration.timeout_s == LONGEST.total_seconds()
+    assert declare_workflow("ship", "shop").declaration.timeout_s == MAX_DURATION.total_seconds()
     with pytest.raises(ValueError, match="'RunPlan' runs plans"):
         declare_workflow("ship", "shop", workflow="RunPlan")
     with pytest.raises(ValueError, match="workflow is ''"):

@@ -8,7 +8,7 @@ from dagwright.core.model.call_limits import CallLimitInvalid, DailyBudget, pars
 from dagwright.core.model.states import Usage
 from dagwright.features.call_limits.limit_state import (
     DAY_SPREAD_S,
-    LONGEST_ESTIMATE_S,
+    MAX_ESTIMATE_S,
     LimitState,
     limit_state_from_json,
 )
@@ -37,7 +37,7 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
     assert all(0 <= delay_s < DAY_SPREAD_S for delay_s in returns)
     assert max(sum(start <= other < start + 1 for other in returns) for start in returns) < 30
     # No earlier request brings them together again.
-    assert kept.request(limit, "b", MIDNIGHT - LONGEST_ESTIMATE_S - 1, kind="model_call").delay_s >= LONGEST_ESTIMATE_S
+    assert kept.request(limit, "b", MIDNIGHT - MAX_ESTIMATE_S - 1, kind="model_call").delay_s >= MAX_ESTIMATE_S
     kinds = {
         kind: kept.request(limit, kind, evening, kind=kind).decision for kind in ("call", "call_with_models", "tokens")
     }
