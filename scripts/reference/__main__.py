@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from scripts.format_markdown import format_markdown
 from scripts.reference import (
+    api_keys,
     cli,
     decisions,
     dialects,
@@ -23,6 +24,7 @@ from scripts.reference import (
 from scripts.reference.markdown import ROOT
 
 _PARTS: Mapping[str, Callable[[], str]] = {
+    "body limits": api_keys.body_limits_table,
     "commands": cli.command_index,
     "command options": cli.command_sections,
     "decisions": decisions.decisions_index,
@@ -30,11 +32,13 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "exceptions": errors.exceptions_table,
     "exit codes": errors.exit_codes_table,
     "failures": failures.failures_table,
+    "field limits": api_keys.field_limits_table,
     "http codes": errors.http_codes_table,
     "http errors": http_api.common_errors,
     "http events": http_api.events,
     "http operations": http_api.operations,
     "http types": http_api.schemas,
+    "key limits": api_keys.key_limits_table,
     "limits": limits.limits_tables,
     "model failures": failures.model_failures_table,
     "node ids": dialects.node_ids_table,
@@ -44,6 +48,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "refusals": errors.refusals_table,
     "run messages": workflows.run_messages,
     "run states": states.run_states,
+    "scopes": api_keys.scopes_table,
     "session messages": workflows.session_messages,
     "settings": settings.settings_table,
     "start options": workflows.start_options,

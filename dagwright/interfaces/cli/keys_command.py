@@ -14,8 +14,8 @@ from dagwright.interfaces.http.callers import Permission
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
-_LOOK = "look"
-"""Value of `--scope` for a key that can only read."""
+LOOK = "look"
+"""Value of `--scope` for a key without permissions, which can only read."""
 
 
 def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int:
@@ -53,7 +53,7 @@ def list_keys(_: None, output: Output) -> int:
         for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):
             table.add_column(name)
         for key in entries:
-            scopes = ", ".join(key.scopes) or _LOOK
+            scopes = ", ".join(key.scopes) or LOOK
             table.add_row(*(Text(text) for text in (key.id, key.owner, scopes, f"{key.weight:g}", key.created_at)))
         output.show(table)
     return ExitCode.COMPLETED
@@ -92,12 +92,12 @@ def _keys() -> KeyFile:
 
 
 def _scopes(names: Sequence[str]) -> list[Permission]:
-    if list(names) == [_LOOK]:
+    if list(names) == [LOOK]:
         return []
     try:
         return [Permission(name) for name in names] or list(Permission)
     except ValueError:
-        raise CommandRefused(f"--scope must be one of {', '.join(Permission)}, or only {_LOOK}") from None
+        raise CommandRefused(f"--scope must be one of {', '.join(Permission)}, or only {LOOK}") from None
 
 
 @contextmanager

@@ -19,14 +19,15 @@ _STEPS = (".", "..")
 
 
 class Permission(StrEnum):
-    """Permissions of a key in addition to reading."""
+    """Permissions of a key in addition to reading; the reference is generated from them."""
 
     RUN = "run"
-    """Start runs."""
+    """Start runs and call models."""
     ANSWER = "answer"
-    """Answer requests for feedback."""
+    """Answer requests of runs."""
     OPERATE = "operate"
-    """Cancel, pause, change and fork runs."""
+    """Cancel, pause, change and fork runs, change their limits and policies, answer with nodes, and see the URL of the
+    Temporal UI in `ui_url`."""
 
 
 @dataclass(frozen=True, slots=True)

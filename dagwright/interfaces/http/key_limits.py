@@ -39,7 +39,7 @@ OTHER_BODIES = BodyLimit(64 * _KIB, 10_000)
 _PATTERNS = [(re.compile(f"{path}/?", re.DOTALL), limit) for path, limit in BODY_LIMITS]
 _MINUTE_S = 60.0
 INVALID_KEYS_A_MINUTE = 20
-"""Requests with an invalid key that one address may send per minute, at each gateway."""
+"""Requests per minute with an invalid key from one address, or one /64 network of IPv6, at each gateway."""
 _MAX_ADDRESSES = 10_000
 """Number of addresses that are tracked, about 2 MB; the least recently seen address is dropped first."""
 _IPV6_NETWORK_BITS = 64

@@ -23,8 +23,8 @@ IN_PROCESS_BYTES = 16 * 1024
 """Maximum size of a body whose plan is checked in this process."""
 CHECK_TIMEOUT_S = 60.0
 """A plan of 8 MiB takes up to 30 s on a busy machine."""
-_WAITING = 4
-"""Requests of one key that may wait for its large body or check; further requests get status 429."""
+MAX_WAITING = 4
+"""Requests of one key that may wait, since its large bodies and plans are processed one at a time."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class PlanChecks:
             ApiError: it is large, and too many requests of the key wait.
         """
         turn = self._turns.setdefault(key, _Turn())
-        if is_large and turn.lock.locked() and turn.waiting >= _WAITING:
+        if is_large and turn.lock.locked() and turn.waiting >= MAX_WAITING:
             raise limit_exceeded(
                 "a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S
             )

@@ -1,0 +1,83 @@
+"""The tables of scopes of API keys, and of the limits of requests."""
+
+from collections.abc import Iterator
+
+from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES
+from dagwright.core.model.questions import ANSWER_BYTES
+from dagwright.dialects.json_reader import MAX_DEPTH
+from dagwright.features.commands.steering import MESSAGE_BYTES
+from dagwright.interfaces.cli.keys_command import LOOK
+from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.context import key_limits
+from dagwright.interfaces.http.json_route import MAX_FIELDS
+from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, OTHER_BODIES, BodyLimit
+from dagwright.interfaces.http.plan_checks import MAX_WAITING
+from dagwright.protocol.command_messages import NAME_CHARACTERS, WORDS_CHARACTERS
+from dagwright.settings import Settings
+from scripts.reference.http_api import openapi_document
+from scripts.reference.limits import with_unit
+from scripts.reference.markdown import code, constants, fields, sentence, table
+
+_HTTP = "dagwright/interfaces/http"
+_SETTINGS = ("api_requests", "api_streams", "api_runs")
+_SIZE_SETTINGS = ("api_body_bytes", "api_plan_bytes")
+_DEFAULTS = Settings.model_construct()
+
+
+def scopes_table() -> str:
+    """Return a row for each scope: name and permissions."""
+    described = fields(f"{_HTTP}/callers.py", "Permission")
+    rows = [(code(each), sentence(described[each.name])) for each in Permission]
+    return table(("Scope", "Permits"), [(code(LOOK), "Reading only."), *rows])
+
+
+def key_limits_table() -> str:
+    """Return a row for each limit of a key: meaning, default and setting."""
+    described = fields("dagwright/settings.py", "Settings")
+    rows = [(sentence(described[each]), f"{getattr(_DEFAULTS, each):,}", code(_variable(each))) for each in _SETTINGS]
+    invalid = constants(f"{_HTTP}/key_limits.py")["INVALID_KEYS_A_MINUTE"]
+    waiting = constants(f"{_HTTP}/plan_checks.py")["MAX_WAITING"]
+    rows += [(sentence(invalid), f"{INVALID_KEYS_A_MINUTE}", ""), (sentence(waiting), f"{MAX_WAITING}", "")]
+    return table(("Limit", "Value", "Setting"), rows)
+
+
+def body_limits_table() -> str:
+    """Return a row for each limit of bodies: operations, bytes and JSON values."""
+    paths: dict[BodyLimit, list[str]] = {}
+    for path, limit in _operations():
+        paths.setdefault(limit, []).append(code(path))
+    del paths[OTHER_BODIES]
+    rows = [(", ".join(listed), *_size(limit)) for limit, listed in paths.items()]
+    return table(("Request", "Bytes", "JSON values"), [*rows, ("all others", *_size(OTHER_BODIES))])
+
+
+def field_limits_table() -> str:
+    """Return a row for each limit of fields of a body."""
+    rows = (
+        ("an answer", f"{with_unit('_BYTES', ANSWER_BYTES)} as JSON"),
+        ("a result, arguments, nodes, a policy", f"{with_unit('_BYTES', MESSAGE_BYTES)} as JSON"),
+        ("the inputs of a plan", f"{with_unit('_BYTES', INPUTS_LIMIT_BYTES)} as JSON"),
+        ("`reason`, `note`", f"{WORDS_CHARACTERS:,} characters"),
+        ("`by`", f"{NAME_CHARACTERS} characters"),
+        ("a body", f"{MAX_FIELDS} fields, nested {MAX_DEPTH} deep"),
+    )
+    return table(("Field", "Limit"), rows)
+
+
+def _operations() -> Iterator[tuple[str, BodyLimit]]:
+    """Yield the operations with a body, each with its limit."""
+    limits = key_limits(_DEFAULTS)
+    for path, methods in openapi_document()["paths"].items():
+        for method, operation in methods.items():
+            if "requestBody" in operation:
+                yield f"{method.upper()} {path}", limits.body_limit(method.upper(), path)
+
+
+def _size(limit: BodyLimit) -> tuple[str, str]:
+    settings = [each for each in _SIZE_SETTINGS if getattr(_DEFAULTS, each) == limit.max_bytes]
+    named = "".join(f" ({code(_variable(each))})" for each in settings)
+    return f"{with_unit('_BYTES', limit.max_bytes)}{named}", f"{limit.max_values:,}"
+
+
+def _variable(setting: str) -> str:
+    return f"DAGWRIGHT_{setting.upper()}"
