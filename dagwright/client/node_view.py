@@ -14,8 +14,8 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.history.executions import NodeNotFound
 from dagwright.history.map_items import ItemNotStarted, failed_map_batches
 from dagwright.history.node_paths import SubPlanNotStarted, resolve_path
-from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
-from dagwright.history.queues import NOTES_OF_WAITING
+from dagwright.history.offloaded_regions import REGION_UNREADABLE
+from dagwright.history.queues import WAITING_NOTE_CODES
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
@@ -75,7 +75,7 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
 
 def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
     """Return whether a note of a run is about the given node."""
-    return note["node_id"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
+    return note["node_id"] == name or (note["code"] in WAITING_NOTE_CODES and node["status"] == "waiting")
 
 
 def _failed_items(view: "RunView", node_id: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _failed_items(view: "RunView", node_id: str) -> dict[str, Any]:
 def _no_node(document: Mapping[str, Any], name: str, workflow_id: str) -> str:
     """Return the message for a node or item that has no document, with a hint where to look instead."""
     for note in document["notes"]:
-        if note["code"] == INSIDE_UNREADABLE:
+        if note["code"] == REGION_UNREADABLE:
             # It is unknown whether the node exists.
             return f"{name!r} is not shown: {note['message']}"
     near = get_close_matches(name, list(document["nodes"]), 1)

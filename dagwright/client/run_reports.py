@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.errors import Note, Problem, note_of, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
-from dagwright.history.queues import NOTES_OF_WAITING
+from dagwright.history.queues import WAITING_NOTE_CODES
 
 if TYPE_CHECKING:
     from dagwright.client.forks import ForkDraft
@@ -57,7 +57,7 @@ def explanation_of(explanation: "RunExplanation") -> Explanation:
 
 def _waits(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
     """Return the notes on queues without workers and on paused calls, without reasons that the message has."""
-    texts = [str(note["message"]) for note in notes if note["code"] in NOTES_OF_WAITING]
+    texts = [str(note["message"]) for note in notes if note["code"] in WAITING_NOTE_CODES]
     return [_without_known(text, message) for text in texts if text not in message]
 
 

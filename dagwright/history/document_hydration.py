@@ -87,7 +87,7 @@ async def _add_inner_nodes(
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _count_off(document, [node for node in added if node.id not in offloaded.held])
+        _subtract_included(document, [node for node in added if node.id not in offloaded.held])
     document["nodes"] |= {node.id: node.document for node in added}
 
 
@@ -111,7 +111,7 @@ async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *
     return await offloaded.failed(limit=MAX_INNER_FAILURES) if has_failed else []
 
 
-def _count_off(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
+def _subtract_included(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
     """Remove nodes that are included from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
     counts.subtract(node.document["status"] for node in included)
@@ -133,14 +133,14 @@ async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[t
     offloaded = hydrator.offloaded_nodes(view)
     document["error"] = await error_with_inner_nodes(document, view, store)
     nodes_ref = document.pop("nodes_ref", None)
-    listing = _Listing(document, offloaded, hydrator, counts=nodes_ref["counts"] if nodes_ref else {})
-    is_of_ends = any(note["code"] == OUTPUT_OMITTED for note in document["notes"])
+    listing = _NodeListing(document, offloaded, hydrator, counts=nodes_ref["counts"] if nodes_ref else {})
+    is_output_omitted = any(note["code"] == OUTPUT_OMITTED for note in document["notes"])
     for name, value in document.items():
         if name == "nodes" and offloaded:
             yield name, listing.nodes()
         elif name == "nodes":
             yield name, listing.run_nodes()
-        elif name == "output" and is_of_ends:
+        elif name == "output" and is_output_omitted:
             yield name, listing.output()
         elif name == "output":
             yield name, await hydrator.hydrated(value, ref="output", node=None)
@@ -173,7 +173,7 @@ async def stored_text(store: PayloadStore, answer_ref: Mapping[str, Any]) -> str
     return text if isinstance(text, str) else None
 
 
-class _Listing:
+class _NodeListing:
     """All nodes of a run, one after the other.
 
     Args:
@@ -228,7 +228,7 @@ class _Listing:
             async for inner in self._offloaded.nodes():
                 is_completed = inner.document["status"] == NodeStatus.COMPLETED
                 if inner.is_end and is_completed and inner.id not in output:
-                    self._hydrator.forget()
+                    self._hydrator.drop_loaded()
                     yield inner.id, await self._hydrator.hydrated(inner.document["result"], ref="output", node=None)
         except StoreError as error:
             self._stop_reading(error)
@@ -243,7 +243,7 @@ class _Listing:
         self.is_complete = False
 
     async def _hydrated(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
-        self._hydrator.forget()
+        self._hydrator.drop_loaded()
         result = await self._hydrator.hydrated(node["result"], ref=f"node:{name}", node=name)
         return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node=name)}
 
@@ -283,8 +283,8 @@ class _Hydrator:
         try:
             included = pydantic_core.from_json(await self._store.get(error["ref"]))
         except StoreError as lost:
-            is_passing = isinstance(lost, StoreUnavailable)
-            self._note("store_unavailable" if is_passing else "value_lost", f"the full error: {lost}", node)
+            is_temporary = isinstance(lost, StoreUnavailable)
+            self._note("store_unavailable" if is_temporary else "value_lost", f"the full error: {lost}", node)
             return error
         return {**error, "message": included["message"], "traceback": included["traceback"]}
 
@@ -310,7 +310,7 @@ class _Hydrator:
         """Return the nodes of the offloaded regions of a run."""
         return OffloadedNodes(view.scheduler, self._store)
 
-    def forget(self) -> None:
+    def drop_loaded(self) -> None:
         """Drop the loaded values."""
         self._loaded.clear()
 

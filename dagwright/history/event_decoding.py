@@ -199,8 +199,8 @@ async def _error_of(name: str, attributes: Any, converter: DataConverter) -> Bas
 COMPILE_PLAN, LOAD_PLAN = (
     f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
-PREPARING = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
-"""Activity type before the first node -> an id that no node can have."""
+PREPARATION_IDS = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
+"""Type of an activity before the first node -> the id by which it is recorded, which no node can have."""
 
 
 class ExecutionStart:
@@ -265,7 +265,7 @@ class ExecutionStart:
         """Handle the result of an activity; return whether it is an activity before the first node.
 
         Args:
-            name: id of the activity, or one of `PREPARING`.
+            name: id of the activity, or one of `PREPARATION_IDS`.
             event_id: id of the event that scheduled it.
         """
         if name == COMPILE_PLAN:
@@ -276,13 +276,12 @@ class ExecutionStart:
         elif name == wire.ID_LOAD_ITEMS:
             self._handle_items(read_message(payload))
         elif name.startswith(wire.ID_GET_STATE):
-            self._handle_piece(name, str(read_message(payload)["text"]))
+            self._add_piece(name, str(read_message(payload)["text"]))
         else:
             return False
         return True
 
     def _handle_compiled(self, compiled: Any) -> None:
-        """Handle the compiled plan."""
         self._pages.count = len(pages_of(compiled))
         if not self._pages.count:
             self.plan = plan_from_columns(compiled)
@@ -294,8 +293,8 @@ class ExecutionStart:
                 self.map_batch.node_ends, value_from_json(loaded["value"], loaded.get("stored"))
             )
 
-    def _handle_piece(self, name: str, piece: str) -> None:
-        """Handle a piece of the state that was too large for the input.
+    def _add_piece(self, name: str, piece: str) -> None:
+        """Add a piece of the state that was too large for the input.
 
         Args:
             name: id of the activity that loaded it.

@@ -33,8 +33,8 @@ class Cursor:
         Raises:
             ValueError: the text is not a cursor.
         """
-        run, sign, event = text.partition("-")
-        if not (sign and run.isdecimal() and event.isdecimal() and len(text) < 30 and int(run) > 0):
+        run, separator, event = text.partition("-")
+        if not (separator and run.isdecimal() and event.isdecimal() and len(text) < 30 and int(run) > 0):
             raise ValueError(f"{text!r:.40} is not a cursor; a cursor looks like 1-145")
         return cls(int(run), int(event))
 

@@ -102,7 +102,7 @@ async def _first_with(
             return ids[have_item.index(True)]
         not_started += [name for name, has_item in zip(names, have_item, strict=True) if has_item is None]
     if not_started:
-        more = f" and of {len(not_started) - 1} more" if len(not_started) > 1 else ""
+        more = f" and {len(not_started) - 1} more batches" if len(not_started) > 1 else ""
         raise ItemNotStarted(f"{task_id!r} is not known yet: the items of {not_started[0]!r}{more} have not started")
     return None
 

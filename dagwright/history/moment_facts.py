@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class TaskFacts(NamedTuple):
-    """Facts that events report about a node or item beside its state; times are seconds since the epoch.
+    """Facts of a node or item that events report in addition to its state; times are seconds since the epoch.
 
     Args:
-        number: of the node in the plan.
+        number: number of the node in the plan.
         item: number of the item; `None` for a node.
-        status: in the history, which does not know whether a worker serves the node.
+        status: status in the history, which does not show whether a worker serves the node.
     """
 
     number: int
@@ -36,7 +36,7 @@ class TaskFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MomentFacts:
-    """A run at one moment, beside the states of its nodes.
+    """Facts of a run at one moment, without the states of its nodes.
 
     Args:
         tasks: facts of nodes and items.
@@ -51,7 +51,7 @@ class MomentFacts:
 
 
 NO_FACTS = MomentFacts()
-NOTHING_HIDDEN: Mapping[str, NodeStatus] = {}
+NO_STATUSES: Mapping[str, NodeStatus] = {}
 
 
 def facts_of(
@@ -59,17 +59,17 @@ def facts_of(
     tasks: Iterable[str],
     *,
     before: MomentFacts = NO_FACTS,
-    hidden: Mapping[str, NodeStatus] = NOTHING_HIDDEN,
+    history_statuses: Mapping[str, NodeStatus] = NO_STATUSES,
 ) -> MomentFacts:
     """Copy the facts of some tasks.
 
     Args:
-        hidden: statuses of nodes and items that are shown to wait for a worker.
+        history_statuses: statuses of nodes and items that are shown to wait for a worker.
         before: facts of the run at an earlier moment; requests that have not changed since are shared with it.
     """
     if scheduler is None:
         return replace(before, tasks={})
-    facts = {task: _facts(scheduler, task, hidden.get(task)) for task in tasks}
+    facts = {task: _facts(scheduler, task, history_statuses.get(task)) for task in tasks}
     registry = scheduler.features.feedback.requests
     is_same = registry.open.keys() == before.open.keys() and len(registry.closed) == len(before.closed)
     requests, closings = (before.open, before.closed) if is_same else ({**registry.open}, {**registry.closed})
@@ -120,8 +120,12 @@ def has_started(state: TaskState, record: Record) -> bool:
     """
     if state.status is NodeStatus.RUNNING or state.attempts:
         return True
-    is_known = state.status is not NodeStatus.WAITING or record.status is NodeStatus.WAITING
-    return is_known and state.status not in (NodeStatus.PENDING, NodeStatus.READY) and record.started_at is not None
+    started_at_is_valid = state.status is not NodeStatus.WAITING or record.status is NodeStatus.WAITING
+    return (
+        started_at_is_valid
+        and state.status not in (NodeStatus.PENDING, NodeStatus.READY)
+        and record.started_at is not None
+    )
 
 
 def _state(record: Record) -> TaskState:

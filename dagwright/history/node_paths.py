@@ -24,10 +24,10 @@ class SubPlanNotStarted(DagwrightError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """Resolved path.
+    """The run to which a path leads.
 
     Args:
-        view: run of the last part of the path, which may not have such a node.
+        view: the run, which may not have a node of this name.
         name: last part of the path.
         path: the rest of the path, with a trailing slash; empty in the run itself.
     """

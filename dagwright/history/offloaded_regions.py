@@ -31,7 +31,7 @@ _CACHED_BATCHES = 4
 numbers, so a larger cache would have no effect.
 """
 
-INSIDE_UNREADABLE = "inside_unreadable"
+REGION_UNREADABLE = "region_unreadable"
 """Code of the note that the nodes of offloaded regions cannot be read."""
 
 
@@ -51,10 +51,10 @@ class InnerNode:
 
 def unreadable_note(error: StoreError) -> dict[str, Any]:
     """Return the note that the nodes of offloaded regions cannot be read."""
-    is_passing = isinstance(error, StoreUnavailable)
-    advice = "try again later" if is_passing else "the run itself only has their counts by state"
+    is_temporary = isinstance(error, StoreUnavailable)
+    advice = "try again later" if is_temporary else "the run itself only has their counts by state"
     message = f"the nodes inside of large regions of pure nodes cannot be read: {error}; {advice}"
-    return {"code": INSIDE_UNREADABLE, "node_id": None, "message": message}
+    return {"code": REGION_UNREADABLE, "node_id": None, "message": message}
 
 
 class OffloadedNodes:
@@ -115,7 +115,7 @@ class OffloadedNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _RegionHead:
     """Offloaded region without its nodes.
 
     Args:
@@ -144,15 +144,15 @@ class _OffloadedRegion:
             if scheduler.plan.nodes[needed].kind in HIDDEN_KINDS
         )
         """Numbers of the nodes outside that the compiler has added."""
-        self._head_read: _Head | None = None
+        self._head_read: _RegionHead | None = None
         self.count = self._region.inner_count
 
     async def find(self, node_id: str) -> InnerNode | None:
-        position = await self._position_of(node_id)
+        position = await self._find_node(node_id)
         if position is None:
             return None
         number, node = position
-        record = self._held(node_id)
+        record = self._record_in_run(node_id)
         if record is None:
             batch = await self._ends_of(lambda ended: ended[0] == number, limit=1)
             record = self._record_of(node, *batch[0]) if batch else self._unreported()
@@ -165,7 +165,7 @@ class _OffloadedRegion:
         failed_nodes = []
         for ended, versions in batch:
             node = await self._node(ended[0])
-            record = self._held(node.id) or self._record_of(node, ended, versions)
+            record = self._record_in_run(node.id) or self._record_of(node, ended, versions)
             failed_nodes.append(await self._inner_node(ended[0], node, record, needs=await self._needs_of(node)))
         return failed_nodes
 
@@ -178,7 +178,7 @@ class _OffloadedRegion:
             number += 1
             if number < len(self._outside):
                 continue
-            record, position = self._held(node.id), batches[number]
+            record, position = self._record_in_run(node.id), batches[number]
             if record is None and position >= 0:
                 if position not in read:
                     batch = await self._batch(refs[position])
@@ -201,8 +201,8 @@ class _OffloadedRegion:
 
     # Records of the nodes.
 
-    def _held(self, node_id: str) -> Record | None:
-        """Return the record of a node that the run also holds: it may have more data, such as why a node waits."""
+    def _record_in_run(self, node_id: str) -> Record | None:
+        """Return the record that the run itself has of a node: it may have more data, such as why the node waits."""
         number = self._scheduler.state.number_of(node_id)
         return None if number is None else self._scheduler.records[number]
 
@@ -212,9 +212,9 @@ class _OffloadedRegion:
         if not region.status.is_final:
             state: InnerState | None = region.result
             ended = self._region.inner_count - state["open"] if state else 0
-            is_going_on = region.status is not NodeStatus.PENDING
-            reason = f"its region is being run: {ended:,} of its {self._region.inner_count:,} nodes have ended"
-            return Record(reason=reason if is_going_on else None)
+            has_started = region.status is not NodeStatus.PENDING
+            reason = f"its region is running: {ended:,} of its {self._region.inner_count:,} nodes have ended"
+            return Record(reason=reason if has_started else None)
         return Record(region.status, error=region.error, ended_at=region.ended_at, reason=region.reason)
 
     def _record_of(self, node: CompiledNode, ended: Sequence[Any], versions: Mapping[str, str]) -> Record:
@@ -255,11 +255,11 @@ class _OffloadedRegion:
 
     # Nodes in the plan.
 
-    async def _head(self) -> _Head:
+    async def _head(self) -> _RegionHead:
         if self._head_read is None:
             assert self._region.inner is not None
             read = pydantic_core.from_json(await self._store.get(self._region.inner))
-            self._head_read = _Head(read["pages"], [0, *accumulate(read["counts"])], frozenset(read["ends"]))
+            self._head_read = _RegionHead(read["pages"], [0, *accumulate(read["counts"])], frozenset(read["ends"]))
         return self._head_read
 
     async def _pages_of_nodes(self) -> AsyncIterator[CompiledNode]:
@@ -268,7 +268,7 @@ class _OffloadedRegion:
             for node in _nodes_of(await self._store.get(page)):
                 yield node
 
-    async def _position_of(self, node_id: str) -> tuple[int, CompiledNode] | None:
+    async def _find_node(self, node_id: str) -> tuple[int, CompiledNode] | None:
         """Return number and node of a node of the region; a page is decoded only if it contains the id."""
         head = await self._head()
         encoded_id = pydantic_core.to_json(node_id)

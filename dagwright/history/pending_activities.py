@@ -49,7 +49,7 @@ STORE_UNAVAILABLE = ERROR_STORE_UNAVAILABLE
 """Code of a failure, and of a note, that the payload store does not respond."""
 LOOKUP_WAITS = "lookup_waits"
 """Code of the note that a lookup before the first node has failed and is retried."""
-_NOTES_OF_A_KIND = 10
+_MAX_NOTES_OF_A_KIND = 10
 
 
 async def decode_pending(raw: DescribeWorkflowExecutionResponse, client: Client) -> None:
@@ -115,7 +115,7 @@ def _seconds(timestamp: Any) -> float:
 def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[OpenCall]:
     """Return all work of the run that waits for a worker or is being done: the workflow task, then the calls."""
     own_queue = raw.execution_config.task_queue.name
-    calls = [_own_step(raw.pending_workflow_task, own_queue)] if raw.HasField("pending_workflow_task") else []
+    calls = [_workflow_task_call(raw.pending_workflow_task, own_queue)] if raw.HasField("pending_workflow_task") else []
     for call in raw.pending_activities:
         if call.activity_type.name == ACTIVITY_NOTIFY:
             # The run does not wait for it.
@@ -124,18 +124,18 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") 
         is_waiting = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # No worker has a call that is backing off, but no worker is needed for it either.
         since = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
-        held = _pause_reason(call)
+        pause_reason = _pause_reason(call)
         opened = OpenCall(
             queue,
-            is_started=not is_waiting and held is None,
+            is_started=not is_waiting and pause_reason is None,
             scheduled_at=since,
             tool=call.activity_type.name,
-            held=held,
-            deferred=_deferral_reason(call) if held is None else None,
+            pause_reason=pause_reason,
+            deferral_reason=_deferral_reason(call) if pause_reason is None else None,
         )
         tasks: list[str | None] = [*replay.tasks_of(call.activity_id)]
         for task_id in tasks or [None]:
-            calls += _for_the_plan(opened, task_id, replay.scheduler)
+            calls += _calls_of_plan(opened, task_id, replay.scheduler)
     return calls
 
 
@@ -165,13 +165,13 @@ def _details(call: PendingActivityInfo) -> list[Any]:
     return []
 
 
-def _own_step(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
+def _workflow_task_call(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
     is_waiting = task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
     since = _seconds(task.scheduled_time) if is_waiting else None
     return OpenCall(Queue(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW), is_started=not is_waiting, scheduled_at=since)
 
 
-def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: "RunScheduler | None") -> list[OpenCall]:
+def _calls_of_plan(call: OpenCall, task_id: str | None, scheduler: "RunScheduler | None") -> list[OpenCall]:
     """Return a call as the plan has it: the call of a region is replaced by the nodes that it would run now."""
     if task_id is None or scheduler is None:
         return [call]
@@ -215,7 +215,7 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
     notes: list[dict[str, Any]] = []
     for call in raw.pending_activities:
         reason = _store_problem(call)
-        if reason is not None and len(notes) < _NOTES_OF_A_KIND:
+        if reason is not None and len(notes) < _MAX_NOTES_OF_A_KIND:
             task_id = replay.task_of(call.activity_id)
             is_region = call.activity_type.name == ACTIVITY_RUN_REGION
             name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
@@ -239,7 +239,7 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay"
         if node.kind == "lookup":
             calls.setdefault(_message_of(call.last_failure), []).append((call.attempt, node.title or node.id))
     notes: list[dict[str, Any]] = []
-    for message_of_failure, calls_with_failure in [*calls.items()][:_NOTES_OF_A_KIND]:
+    for message_of_failure, calls_with_failure in [*calls.items()][:_MAX_NOTES_OF_A_KIND]:
         more = f" and {len(calls_with_failure) - 1:,} more" if len(calls_with_failure) > 1 else ""
         attempt = max(number for number, _ in calls_with_failure)
         message = (

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NO_WORKER_AFTER_S = 3.0
 """Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""
 
-NOTES_OF_WAITING = ("no_worker", "no_free_slot", "tool_missing", "tool_paused", "call_paused")
+WAITING_NOTE_CODES = ("no_worker", "no_free_slot", "tool_missing", "tool_paused", "call_paused")
 """Codes of the notes with advice about waiting calls."""
 
 NO_FREE_SLOT = "no worker has a free slot"
@@ -61,8 +61,8 @@ class OpenCall:
         task: id of the plan's task; `None` for a call of the run itself.
         tool: name of the activity.
         is_foreign: the tool is served by a foreign worker.
-        held: why the server has paused it: its tool is paused, or a user has paused the activity.
-        deferred: why it waits although it could be made, such as a rate limit.
+        pause_reason: why the server has paused it: its tool is paused, or a user has paused the activity.
+        deferral_reason: why it waits although it could be made, such as a rate limit.
     """
 
     queue: Queue
@@ -71,8 +71,8 @@ class OpenCall:
     task: str | None = None
     tool: str | None = None
     is_foreign: bool = False
-    held: str | None = None
-    deferred: str | None = None
+    pause_reason: str | None = None
+    deferral_reason: str | None = None
 
 
 async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
@@ -125,7 +125,7 @@ async def _last_poll(client: Client, queue: Queue) -> float:
 
 def reason_of(call: OpenCall) -> str:
     """Return why a node waits."""
-    return call.held or call.deferred or f"no worker for {call.tool}"
+    return call.pause_reason or call.deferral_reason or f"no worker for {call.tool}"
 
 
 def no_free_slot_note() -> dict[str, object]:
@@ -167,9 +167,11 @@ def no_worker_notes(
 def paused_call_notes(paused_calls: Sequence[OpenCall]) -> list[dict[str, object]]:
     """Return a note for each tool whose calls the server has paused, with advice."""
     notes: list[dict[str, object]] = []
-    for tool, reason in dict.fromkeys((call.tool or "", call.held) for call in paused_calls):
+    for tool, reason in dict.fromkeys((call.tool or "", call.pause_reason) for call in paused_calls):
         tasks = [
-            call.task for call in paused_calls if (call.tool, call.held) == (tool, reason) and call.task is not None
+            call.task
+            for call in paused_calls
+            if (call.tool, call.pause_reason) == (tool, reason) and call.task is not None
         ]
         how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
         code, advice = _advice_for(tool, reason or "", is_one=len(tasks) <= 1)
@@ -209,9 +211,9 @@ def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue
 
 
 class WaitMarks:
-    """Marks tasks in a scheduler as waiting for a worker.
+    """Marks of tasks in a scheduler that wait for a worker.
 
-    The scheduler itself only has running tasks, so the marks are removed before the next event is applied.
+    For the scheduler these tasks are running or ready, so the marks are removed before the next event is applied.
     """
 
     def __init__(self) -> None:
@@ -223,7 +225,7 @@ class WaitMarks:
         return not self._marked
 
     @property
-    def hidden(self) -> dict[str, NodeStatus]:
+    def history_statuses(self) -> dict[str, NodeStatus]:
         """Marked task -> its status without the mark."""
         return {task_id: status for task_id, (_, status) in self._marked.items()}
 

@@ -32,7 +32,7 @@ from dagwright.history.closing_event import (
 )
 from dagwright.history.event_decoding import (
     LOAD_PLAN,
-    PREPARING,
+    PREPARATION_IDS,
     ExecutionStart,
     FailedCall,
     error_of_call,
@@ -41,7 +41,7 @@ from dagwright.history.event_decoding import (
 )
 from dagwright.history.open_batches import OpenCallBatches
 from dagwright.history.open_timers import OpenTimers
-from dagwright.history.task_batches import Batch, Batches, read_argument
+from dagwright.history.task_batches import EventBatch, EventBatches, read_argument
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.command_handler import (
@@ -119,8 +119,8 @@ class HistoryReplay:
         self._reported_budget: set[int] = set()
         """Events that sent budget reports to the parent run."""
         self._commands = CommandHandler(self._notes)
-        self._batches = Batches()
-        self._held_batch: Batch | None = None
+        self._batches = EventBatches()
+        self._held_batch: EventBatch | None = None
         """The last batch, until it is certain that no further update belongs to it."""
         self._now = 0.0
         """Start of the workflow task whose commands come next, by the clock of the workflow."""
@@ -253,11 +253,11 @@ class HistoryReplay:
     def _apply_scheduled(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
         self._scheduled[event.event_id] = scheduled.activity_id
-        preparing = PREPARING.get(scheduled.activity_type.name)
-        if preparing is not None and self.scheduler is None:
+        preparation_id = PREPARATION_IDS.get(scheduled.activity_type.name)
+        if preparation_id is not None and self.scheduler is None:
             # No node has started yet; later a node may have any of these names.
-            self._scheduled[event.event_id] = preparing
-            if preparing == LOAD_PLAN:
+            self._scheduled[event.event_id] = preparation_id
+            if preparation_id == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)
         elif scheduled.activity_id.startswith(wire.ID_CALL_BATCH):
             for name in self._call_batches.add(scheduled):
@@ -310,7 +310,7 @@ class HistoryReplay:
             call = call_of_task(scheduler.state, task_id)
             self._children[limits.child_workflow_id(self._workflow_id, call)] = call
 
-    # Batches.
+    # Batches of events.
 
     async def apply_held(self) -> None:
         """Apply the last batch; later updates of it are applied as they come."""
@@ -318,20 +318,20 @@ class HistoryReplay:
         if batch is not None:
             await self._apply_batch(batch)
 
-    async def _apply_batch(self, batch: Batch) -> None:
+    async def _apply_batch(self, batch: EventBatch) -> None:
         """Apply the events that the workflow received in one workflow task, in its order."""
         self._settle()
         if self.scheduler is not None and self.scheduler.is_finished:
             self._commands.end()
         self._now = batch.at
-        self._history_use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
+        self._history_use = replace(batch.history_use, signals=batch.history_use.signals + len(batch.updates))
         has_started = self.scheduler is not None
-        messages, others = batch.in_order
+        messages, others = batch.messages_and_others
         if self.scheduler is not None and self._limits is not None and (messages or others):
             self.scheduler.advance(self._now)
         for event in messages:
             await self._apply_event(event, self._now)
-        dispatched = set(self._dispatched()) if batch.is_stopped and has_started else set()
+        dispatched = set(self._dispatched()) if batch.has_cancel_request and has_started else set()
         if messages:
             # The workflow reacts to the messages before it receives the other events.
             self._settle()
@@ -347,26 +347,26 @@ class HistoryReplay:
             for budget_message in self._early_budget_messages:
                 budgets.apply_budget_message(self.scheduler, budget_message, at=self._now)
             self._commands.apply_stored(self.scheduler, at=self._now)
-        if batch.is_stopped:
-            self._apply_cancel_request(self._now, has_started=has_started, known=dispatched)
+        if batch.has_cancel_request:
+            self._apply_cancel_request(self._now, has_started=has_started, dispatched_before=dispatched)
         self.changes += 1
 
     def _dispatched(self) -> list[str]:
         return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
 
-    def _apply_cancel_request(self, at: float, *, has_started: bool, known: Collection[str]) -> None:
+    def _apply_cancel_request(self, at: float, *, has_started: bool, dispatched_before: Collection[str]) -> None:
         """Apply Temporal's own cancel request, which the workflow handles after all other events.
 
         Args:
             has_started: the run started in an earlier workflow task; otherwise its first tasks were scheduled and
                 withdrawn.
-            known: tasks that were dispatched before this workflow task; calls of other tasks leave no event.
+            dispatched_before: tasks of earlier workflow tasks; calls of other tasks leave no event.
         """
         if self.scheduler is None:
             return
         if not has_started:
             self._settle()
-        new = [task_id for task_id in self._dispatched() if task_id not in known]
+        new = [task_id for task_id in self._dispatched() if task_id not in dispatched_before]
         for task_id in new:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
@@ -434,8 +434,8 @@ class HistoryReplay:
         """Apply the event that scheduled a task: the workflow has dispatched all tasks before it too.
 
         Args:
-            task_of: function that returns the dispatched task of an id on the wire.
-            name: id on the wire.
+            task_of: function that returns the dispatched task of an id.
+            name: id of the activity or child workflow.
         """
         if self.scheduler is None:
             return
@@ -458,11 +458,9 @@ class HistoryReplay:
                 done = event.activity_task_completed_event_attributes
                 self._apply_result(done.scheduled_event_id, done.result.payloads, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
-                failed = event.activity_task_failed_event_attributes
-                await self._apply_failure(failed, at)
+                await self._apply_failure(event.activity_task_failed_event_attributes, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-                timed_out = event.activity_task_timed_out_event_attributes
-                await self._apply_failure(timed_out, at)
+                await self._apply_failure(event.activity_task_timed_out_event_attributes, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 self._cancel_call(event.activity_task_canceled_event_attributes.scheduled_event_id, at)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
@@ -476,7 +474,7 @@ class HistoryReplay:
                 await self._apply_child_end(event, at)
 
     @property
-    def _started(self) -> "RunScheduler | None":
+    def _started_scheduler(self) -> "RunScheduler | None":
         """Scheduler of a run that has started; messages are stored until then."""
         return self.scheduler if self._limits is not None else None
 
@@ -491,16 +489,16 @@ class HistoryReplay:
         elif name != wire.SIGNAL_SUB_PLAN_ENDED:
             note_unknown_signal(name, self._notes)
         elif (end := read_sub_plan_report(partial(read_argument, payloads), self._notes)) is not None:
-            if self._started is None:
+            if self._started_scheduler is None:
                 self._early_ends.append(end)
             else:
-                self._handle_report(self._started, end, at)
+                self._handle_report(self._started_scheduler, end, at)
 
     def _handle_budget_message(self, budget_message: BudgetMessage | None, at: float) -> None:
-        if budget_message is not None and self._started is None:
+        if budget_message is not None and self._started_scheduler is None:
             self._early_budget_messages.append(budget_message)
-        elif budget_message is not None and self._started is not None:
-            budgets.apply_budget_message(self._started, budget_message, at=at)
+        elif budget_message is not None and self._started_scheduler is not None:
+            budgets.apply_budget_message(self._started_scheduler, budget_message, at=at)
 
     def _handle_report(self, scheduler: "RunScheduler", end: SubPlanEnd, at: float) -> None:
         if not is_expected_report(end, scheduler, self._notes):
@@ -513,7 +511,8 @@ class HistoryReplay:
 
     def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
         """Apply a command, or store it until the run has its plan."""
-        self._commands.handle(name, partial(read_argument, payloads), through=through, scheduler=self._started, at=at)
+        read, scheduler = partial(read_argument, payloads), self._started_scheduler
+        self._commands.handle(name, read, through=through, scheduler=scheduler, at=at)
 
     def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
@@ -584,7 +583,7 @@ class HistoryReplay:
     # End.
 
     async def _close(self, event: HistoryEvent, at: float) -> None:
-        # Only the effects without an event may show why nodes have failed.
+        # The cause of a failed node may be an effect that left no event.
         await self.settle()
         for pending in self._batches.pop_rest():
             await self._apply_event(pending, at)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
     from dagwright.history.run_view import RunView
 
-RUNS_LOOKED_AT = 30
+MAX_RUNS_READ = 30
 """Maximum number of sub-plans and runs of map batches that one explanation reads; each costs its history."""
 _SENTENCES = 3
 _KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
@@ -113,11 +113,11 @@ class RunExplanation:
             )
         scheduler = self.view.scheduler
         nodes = zip(scheduler.plan.nodes, scheduler.records, strict=True) if scheduler is not None else ()
-        looking = [
+        running_lookups = [
             str(node.title) for node, record in nodes if node.kind == "lookup" and record.status is NodeStatus.RUNNING
         ]
-        if looking:
-            return f"the run {self.view.workflow_id} is {'; '.join(looking[:_SENTENCES])}"
+        if running_lookups:
+            return f"the run {self.view.workflow_id} is {'; '.join(running_lookups[:_SENTENCES])}"
         return f"no step of the run {self.view.workflow_id} has started"
 
     def bound(self) -> Sequence[dict[str, Any]]:
@@ -154,7 +154,7 @@ class RunExplainer:
     def __init__(self, open_reader: OpenReader, store: PayloadStore) -> None:
         self._open_reader = open_reader
         self._store = store
-        self._runs_left = RUNS_LOOKED_AT
+        self._runs_left = MAX_RUNS_READ
 
     async def of_run(self, workflow_id: str) -> RunExplanation:
         """Return why a run is in its state, or why it ended.
@@ -190,8 +190,8 @@ class RunExplainer:
         """Return the run that has a node, its name there, and the path from the top run."""
         try:
             resolved = await resolve_path(view, node, open_reader=self._open_reader)
-        except SubPlanNotStarted as unknown:
-            raise NodeNotFound(str(unknown)) from None
+        except SubPlanNotStarted as error:
+            raise NodeNotFound(str(error)) from None
         view, node = resolved.view, resolved.name
         scheduler = view.scheduler
         if scheduler is None:
@@ -202,8 +202,8 @@ class RunExplainer:
             item_view = await view_of_item(view, node, open_reader=self._open_reader)
             if item_view is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
                 return item_view, node, resolved.path
-        except ItemNotStarted as unknown:
-            raise NodeNotFound(str(unknown)) from None
+        except ItemNotStarted as error:
+            raise NodeNotFound(str(error)) from None
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
         near = get_close_matches(node, [node_.id for node_, _ in scheduler.state.visible_nodes()][:1_000], 1)

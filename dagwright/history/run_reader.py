@@ -33,7 +33,7 @@ from dagwright.history.pending_activities import (
     task_notes,
 )
 from dagwright.history.queues import (
-    NOTES_OF_WAITING,
+    WAITING_NOTE_CODES,
     OpenCall,
     WaitMarks,
     calls_without_worker,
@@ -78,7 +78,7 @@ class Execution:
 
 
 class HistoryReader:
-    """Reader of one run.
+    """Replay of the history of one run, event by event.
 
     Code that uses the replay or `marks` while `follow` is running must hold `lock`.
 
@@ -329,8 +329,8 @@ class RunReader:
             await replay.settle()
             is_open = not replay.is_closed and description.run_id == reader.execution.run_id
             calls = open_calls(raw, replay) if is_open else []
-            held = [call for call in calls if call.held is not None]
-            deferred = [call for call in calls if call.deferred is not None]
+            paused = [call for call in calls if call.pause_reason is not None]
+            deferred = [call for call in calls if call.deferral_reason is not None]
             waiting = await calls_without_worker(self._client, calls)
             has_no_slot = waits_for_slot(calls, without_worker=waiting)
             children = await self._waiting_sub_plans(raw, replay) if is_open else {}
@@ -342,13 +342,15 @@ class RunReader:
                 notes += await self._no_worker_notes(waiting, description)
             if has_no_slot:
                 notes.append(no_free_slot_note())
-            notes += paused_call_notes(held)
+            notes += paused_call_notes(paused)
             for task_id, view in children.items():
-                notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
+                notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in WAITING_NOTE_CODES]
             if replay.scheduler is not None:
-                reasons = {call.task: reason_of(call) for call in [*waiting, *held, *deferred] if call.task is not None}
+                reasons = {
+                    call.task: reason_of(call) for call in [*waiting, *paused, *deferred] if call.task is not None
+                }
                 reader.marks.put(replay.scheduler, reasons | {task: view.reason for task, view in children.items()})
-            idle = len(waiting) + len(held) + len(deferred) + has_no_slot
+            idle = len(waiting) + len(paused) + len(deferred) + has_no_slot
             is_waiting = idle == len(calls) and len(children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
@@ -368,7 +370,7 @@ class RunReader:
                 first_run_id=_first_run_id(description),
                 pending_commands=replay.pending_commands,
                 has_marks=not reader.marks.is_empty,
-                hidden=reader.marks.hidden,
+                history_statuses=reader.marks.history_statuses,
                 opened=replay.opened,
                 has_no_slot=has_no_slot,
             )

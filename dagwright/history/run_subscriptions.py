@@ -230,7 +230,7 @@ class _Topic:
             self._changed_at.pop(task, None)
             self._changed_at[task] = self._moment
         # The reader may advance the scheduler before a subscriber reads it.
-        self._facts = facts_of(view.scheduler, changed, before=self._facts, hidden=view.hidden)
+        self._facts = facts_of(view.scheduler, changed, before=self._facts, history_statuses=view.history_statuses)
         self._task_facts |= self._facts.tasks
         self._wake()
 

@@ -21,7 +21,7 @@ from dagwright.protocol.notes import ReadMessage
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_OF_EVENTS = ("nodes", "nodes_ref")
+_FIELDS_FROM_EVENTS = ("nodes", "nodes_ref")
 """Fields of a document that readers take from the events of the run."""
 
 
@@ -42,7 +42,7 @@ class RunView:
             reads the message.
         has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
         opened: requests that were opened in the newest execution by ID, including closed ones.
-        hidden: node or item that is marked as waiting for a worker -> its status in the history.
+        history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
         has_no_slot: whether the next step of the run waits for a free slot of a worker.
     """
 
@@ -63,7 +63,7 @@ class RunView:
     first_run_id: str = ""
     pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
     has_marks: bool = False
-    hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
+    history_statuses: Mapping[str, NodeStatus] = field(default_factory=dict)
     opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
     has_no_slot: bool = False
 
@@ -86,11 +86,20 @@ class RunView:
     def _recorded_document(self) -> dict[str, Any]:
         facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
-        return document if self.closing_document is None else self._as_written(document, self.closing_document)
+        return (
+            document
+            if self.closing_document is None
+            else self._merged_with_closing_document(document, self.closing_document)
+        )
 
-    def _as_written(self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the document that the run wrote, with its nodes and the output that it may contain by reference."""
-        written = [name for name in replayed if name in closing_document and name not in _OF_EVENTS]
+    def _merged_with_closing_document(
+        self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the result document of the closing event, with the nodes and the output of the replayed document.
+
+        The closing event may contain its nodes and its output by reference.
+        """
+        written = [name for name in replayed if name in closing_document and name not in _FIELDS_FROM_EVENTS]
         document = {**replayed, **{name: closing_document[name] for name in written}}
         document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]

@@ -19,29 +19,29 @@ from dagwright.protocol.history_limits import HistoryUse
 from dagwright.protocol.messages import read_message
 
 _SIGNALLED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-_STOPPED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+_CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 
 
 @dataclass(slots=True)
-class Batch:
+class EventBatch:
     """Events of one workflow task.
 
     Args:
         at: start of the workflow task, by the clock of the workflow.
-        use: use of the history at that time.
+        history_use: use of the history at that time.
         events: signals, then the other events, each in order.
         updates: updates that it handled.
-        is_stopped: Temporal's own cancel request is one of the events.
+        has_cancel_request: Temporal's own cancel request is one of the events.
     """
 
     at: float
-    use: HistoryUse
+    history_use: HistoryUse
     events: Sequence[HistoryEvent]
-    is_stopped: bool = False
+    has_cancel_request: bool = False
     updates: list[HistoryEvent] = field(default_factory=list)
 
     @property
-    def in_order(self) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
+    def messages_and_others(self) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
         """Messages and other events, each in the order of the workflow.
 
         The SDK applies all messages of an activation, runs the workflow, and then applies the other events.
@@ -50,7 +50,7 @@ class Batch:
         return [*self.events[:signals], *self.updates], [*self.events[signals:]]
 
 
-class Batches:
+class EventBatches:
     """Grouping of the events of one history."""
 
     def __init__(self) -> None:
@@ -79,16 +79,16 @@ class Batches:
         size = event.workflow_task_started_event_attributes.history_size_bytes
         self._started[event.event_id] = at, HistoryUse(event.event_id, size, self._messages)
 
-    def complete(self, event: HistoryEvent, at: float) -> Batch:
+    def complete(self, event: HistoryEvent, at: float) -> EventBatch:
         """Return the events of a completed workflow task."""
-        before = event.workflow_task_completed_event_attributes.started_event_id
-        started_at, self._use = self._started.pop(before, (at, self._use))
-        batch = [waiting for waiting in self._waiting if waiting.event_id < before]
-        self._waiting = [waiting for waiting in self._waiting if waiting.event_id >= before]
-        signals = [event_of_batch for event_of_batch in batch if event_of_batch.event_type == _SIGNALLED]
-        others = [event_of_batch for event_of_batch in batch if event_of_batch.event_type not in (_SIGNALLED, _STOPPED)]
-        is_stopped = len(signals) + len(others) < len(batch)
-        return Batch(started_at, self._use, [*signals, *others], is_stopped)
+        started_event_id = event.workflow_task_completed_event_attributes.started_event_id
+        started_at, self._use = self._started.pop(started_event_id, (at, self._use))
+        batch = [waiting for waiting in self._waiting if waiting.event_id < started_event_id]
+        self._waiting = [waiting for waiting in self._waiting if waiting.event_id >= started_event_id]
+        signals = [received for received in batch if received.event_type == _SIGNALLED]
+        others = [received for received in batch if received.event_type not in (_SIGNALLED, _CANCEL_REQUESTED)]
+        has_cancel_request = len(signals) + len(others) < len(batch)
+        return EventBatch(started_at, self._use, [*signals, *others], has_cancel_request)
 
     def pop_rest(self) -> list[HistoryEvent]:
         """Return the events that no workflow task will receive, because the run has ended."""

@@ -50,10 +50,10 @@ SHORT_PAUSES_FOR_S = 5.0
 """Time for which an answer is polled with the shortest pause; for slower models a tenth of a second makes no
 difference.
 """
-POLLS_PER_S = 200.0
+MAX_POLLS_PER_S = 200.0
 """Limit of polls for all runs of one process; each takes the server about 2 ms. With more runs all pauses are longer.
 """
-PARTS_PER_S = 2_000.0
+MAX_PARTS_PER_S = 2_000.0
 """Limit of parts delivered to all readers of one process, which may have a thousand readers and other work."""
 LOST_PAUSE_S = 1.0
 
@@ -133,10 +133,10 @@ class TokenStreams:
     @contextmanager
     def pausing(self, interval_s: float) -> Iterator[float]:
         """Yield the pause in seconds between two polls of a run, within the limits of the process."""
-        interval_s = max(interval_s, self._readers / PARTS_PER_S)
+        interval_s = max(interval_s, self._readers / MAX_PARTS_PER_S)
         self._requested_polls_per_s += 1 / interval_s
         try:
-            yield interval_s * max(1.0, self._requested_polls_per_s / POLLS_PER_S)
+            yield interval_s * max(1.0, self._requested_polls_per_s / MAX_POLLS_PER_S)
         finally:
             self._requested_polls_per_s -= 1 / interval_s
 

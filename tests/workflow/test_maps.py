@@ -254,7 +254,7 @@ async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, b
     by_key, by_place = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_place"))
     handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_place]})
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
-    message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and of 3 more have not started"
+    message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
         await _found(runs, handle.id, "by_key[k80]")
     message = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not started"

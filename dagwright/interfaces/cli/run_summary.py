@@ -9,7 +9,7 @@ from dagwright.core.model.times import format_elapsed
 from dagwright.core.text import join_first
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
 from dagwright.history.document_hydration import lost_output
-from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
+from dagwright.history.offloaded_regions import REGION_UNREADABLE
 from dagwright.interfaces.cli.node_text import displayed_counts, is_excused, node_text, usage_lines
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plan_input import value_as_text
@@ -45,7 +45,7 @@ _INTENT = "@result_"
 
 _DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
 """States of the nodes of a run that was cancelled after its last node had ended."""
-_NOT_WHOLE = frozenset({OUTPUT_OMITTED, INSIDE_UNREADABLE})
+_NOT_WHOLE = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
 

@@ -34,7 +34,7 @@ def description(event: RunEvent) -> str:
 def moment_of(view: RunView, *, hidden: Mapping[str, NodeStatus] | None = None) -> EventMoment:
     assert view.scheduler is not None
     states = states_of(view.scheduler)
-    facts = facts_of(view.scheduler, states, hidden=hidden or {})
+    facts = facts_of(view.scheduler, states, history_statuses=hidden or {})
     status = view.scheduler.status().value
     return EventMoment(replace(view, status=status, ended_at=START + 99), states, facts)
 
@@ -160,7 +160,7 @@ def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
     live, marks = mapper(), WaitMarks()
     durable_of(live, view)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
-    found = live.events(moment_of(view, hidden=marks.hidden), is_closed=False)
+    found = live.events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
     assert [description(each) for each in found.after] == ["node.waiting a"]
     assert (found.before, found.durable) == ([], [])
     marks.clear()
@@ -175,7 +175,7 @@ def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
     assert view.scheduler is not None
     start_ready(view.scheduler)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
-    found = mapper().events(moment_of(view, hidden=marks.hidden), is_closed=False)
+    found = mapper().events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
     events = [*stream._with_cursors(found, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
     assert [description(each) for each in events] == ["run.started", "node.started a", "node.waiting a"]

@@ -95,9 +95,9 @@ def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
 
 def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     words = f"{PAUSED_FOR_TOOL} by ann at noon"
-    parked = [replace(_call(task), held=words) for task in ("a", "b")]
+    parked = [replace(_call(task), pause_reason=words) for task in ("a", "b")]
     missing = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
-    manual = replace(_call("c"), held="paused by eve")
+    manual = replace(_call("c"), pause_reason="paused by eve")
     assert [reason_of(call) for call in (*parked, manual)] == [words, words, "paused by eve"]
     resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
@@ -105,14 +105,14 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
         {"code": "tool_paused", "node_id": None, "message": resumed},
         {"code": "call_paused", "node_id": "c", "message": paused},
     ]
-    [note] = paused_call_notes([replace(_call("d"), held=missing)])
+    [note] = paused_call_notes([replace(_call("d"), pause_reason=missing)])
     assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
         f"mark: {missing}; its call waits; start a worker of this queue that has the tool, or one that "
         "replaces it (`aliases=['mark']`): the call continues by itself"
     )
     why = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
-    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", held=why)])
+    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", pause_reason=why)])
     assert "its call waits; start a worker of this queue that has the agent: the call" in str(note["message"])
 
 

@@ -24,7 +24,7 @@ from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.history.document_hydration import _Hydrator, _Listing
+from dagwright.history.document_hydration import _Hydrator, _NodeListing
 from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.history.pending_activities import PendingCall, lookup_notes, pending_calls
 from dagwright.history.replay import HistoryReplay
@@ -324,6 +324,6 @@ class SilentInsides(AsyncIterator[Any]):
 async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_away() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
     restorer = _Hydrator(MemoryStore(), most_bytes=None)
-    listing = _Listing(document, cast("OffloadedNodes", SilentInsides()), restorer, counts=Counter())
+    listing = _NodeListing(document, cast("OffloadedNodes", SilentInsides()), restorer, counts=Counter())
     entries = [name async for name, _ in listing.nodes()]
     assert entries == [*NAMES[1::2], *NAMES[::2]]

@@ -27,9 +27,9 @@ from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart, text_checksum
 from dagwright.history.token_streams import (
+    MAX_PARTS_PER_S,
+    MAX_POLLS_PER_S,
     NEXT_PAUSE_S,
-    PARTS_PER_S,
-    POLLS_PER_S,
     TokenStreams,
     answering_node,
     is_superseded,
@@ -188,7 +188,7 @@ def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
     held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
     pauses_s = [each.__enter__() for each in held]
     assert pauses_s[-1] == pytest.approx(pause_s)
-    assert runs / pauses_s[-1] <= POLLS_PER_S + 1e-6
+    assert runs / pauses_s[-1] <= MAX_POLLS_PER_S + 1e-6
     for each in held:
         each.__exit__(None, None, None)
     with texts.pausing(NEXT_PAUSE_S) as pause:
@@ -197,7 +197,7 @@ def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
 
 async def test_many_readers_of_one_run_get_larger_pieces() -> None:
     server = _Server()
-    texts, count = server.texts(), int(PARTS_PER_S * NEXT_PAUSE_S * 2)
+    texts, count = server.texts(), int(MAX_PARTS_PER_S * NEXT_PAUSE_S * 2)
     reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
     await eventually(lambda: server.looks > 0)
     with texts.pausing(NEXT_PAUSE_S) as pause_s:
