@@ -11,7 +11,6 @@ entities = typer.Typer(
     cls=PlainGroup,
     help="Manage the parties that onboarding plans look up.",
     rich_markup_mode=None,
-    add_completion=False,
 )
 
 
@@ -45,8 +44,3 @@ def find_entities(
 def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
     """Migrate the database and the search index to this version."""
     return call(_ACTIONS, "migrate", None, Output(is_json=json, has_color=not no_color))
-
-
-@entities.callback()
-def _entities() -> None:
-    """Manage the parties that onboarding plans look up."""

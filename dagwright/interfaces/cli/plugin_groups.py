@@ -41,7 +41,7 @@ class PluginGroup(PlainGroup):
         if registered is not None or (owner := _groups().get(cmd_name)) is None:
             return registered
         group = owner.load(owner.plugin.commands[cmd_name])
-        command = typer.main.get_command(group)
+        command = typer.main.get_group(group)
         command.name = cmd_name
         return command
 

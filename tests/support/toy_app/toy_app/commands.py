@@ -12,8 +12,3 @@ def shelves() -> int:
     """List the shelves."""
     typer.echo("\n".join(SHELVES))
     return 0
-
-
-@toy.callback()
-def _toy() -> None:
-    """The shelves of the toy warehouse."""
