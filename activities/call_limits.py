@@ -358,8 +358,12 @@ async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *,
         heartbeats.report_limit(_reason(limiter, answer))
         if answer.decision == "later" and answer.delay_s > _MAX_WAIT_IN_SLOT_S:
             raise CallDeferred(_reason(limiter, answer), timedelta(seconds=answer.delay_s), code=ERROR_RATE_LIMITED)
-        has_waited = has_waited or answer.decision == "later"
-        await limiter.wait_in_line(min(answer.delay_s, _LINE_WAIT_S))
+        if answer.decision == "later":
+            # Each earlier request would book another start.
+            has_waited = True
+            await asyncio.sleep(answer.delay_s)
+        else:
+            await limiter.wait_in_line(min(answer.delay_s, _LINE_WAIT_S))
 
 
 def call_id(info: activity.Info) -> str:

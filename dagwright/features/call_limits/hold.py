@@ -1,7 +1,7 @@
 """Hold of the calls of a subject whose service asked to wait, and their gradual start afterwards.
 
 During the hold each call gets a start of its own after the hold. If the service asks again, the starts are twice as far
-apart.
+apart. Calls may come back late and together, as when no worker ran meanwhile, so their starts keep the distance too.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ RECENT_S = 30.0
 WAS_ASKED = "was asked to wait until"
 FIRST_INTERVAL_S = 0.1
 _MAX_INTERVAL_S = 5.0
+_MAX_PACED_S = 1.0
+"""Maximum wait in a slot of a call that comes back after the hold; the server keeps calls that wait for longer."""
 
 
 @dataclass(slots=True)
@@ -26,12 +28,14 @@ class Hold:
         requested_by: service that requested the hold, such as `429 from api.example.org`.
         next_at: earliest start of another call after the hold.
         interval_s: seconds between two starts after the hold.
+        paced_at: earliest start of another call that comes back after the hold.
     """
 
     until: float = 0.0
     requested_by: str = ""
     next_at: float = 0.0
     interval_s: float = FIRST_INTERVAL_S
+    paced_at: float = 0.0
 
     @property
     def ends_at(self) -> float:
@@ -54,15 +58,30 @@ class Hold:
         self.until, self.requested_by, self.next_at = until, requested_by, until
 
     def start_of(self, now: float, *, has_waited: bool) -> float | None:
-        """Book the start of a call; `None` if the call may start now.
+        """Book the start of a call; `None` if the call may start now or within a second.
 
         Args:
-            has_waited: whether the call had booked a start, which is now.
+            has_waited: whether the call had booked a start, which is now or in the past.
         """
-        if now >= self.until and (has_waited or now >= self.next_at):
+        earliest = self.paced_at - _MAX_PACED_S if has_waited else self.next_at
+        if now >= max(self.until, earliest):
             return None
-        start_at = self.next_at
-        self.next_at += self.interval_s
+        start_at = max(self.next_at, self.paced_at)
+        self.next_at = start_at + self.interval_s
+        return start_at
+
+    def is_recent(self, now: float) -> bool:
+        """Return whether calls that were held may still come back."""
+        return now < self.ends_at
+
+    def paced(self, at: float) -> float:
+        """Return the start of a call that comes back after the hold.
+
+        Args:
+            at: earliest start that other limits allow.
+        """
+        start_at = max(at, self.paced_at)
+        self.paced_at = start_at + self.interval_s
         return start_at
 
     def waiting(self, now: float) -> int:

@@ -146,6 +146,8 @@ class LimitState:
                 return self._wait_for_lease(limit, call, place, now, is_turn=is_turn, has_waited=has_waited)
         wait_s = at - now - lead_s
         if wait_s <= (HORIZON_S if is_turn else IDLE_S):
+            if has_waited and limit.rate is None and limit.concurrency is None and self.hold.is_recent(now):
+                at = self.hold.paced(at)
             self._start(limit, call, at)
             ahead = round(wait_s / self._interval_s(limit)) if reason else 0
             return LimitAnswer("start", at - now, reason, ahead)

@@ -79,6 +79,31 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
     assert state.request(limit, "c", _NOW, kind="call").decision == "start"
 
 
+@pytest.mark.parametrize("limit", [CallLimit(), parse_limit("calls=900/day"), parse_limit("5/s")])
+@pytest.mark.parametrize("back_s", [0.0, 3.0, 20.0], ids=["after the hold", "in the middle", "after the last start"])
+def test_held_calls_that_come_back_together_start_one_after_another(limit: CallLimit, back_s: float) -> None:
+    """No worker ran at the end of the hold, or all of its slots were taken."""
+    state, until = LimitState(), _NOW + 10
+    state.hold.extend(until, _NOW, requested_by="429 from api.example.org")
+    calls = {f"call-{number}": _NOW for number in range(60)}
+    due = {call: _NOW + state.request(limit, call, _NOW).delay_s for call in calls}
+    assert sorted(due.values()) == pytest.approx([until + 0.1 * number for number in range(60)])
+    waiting = {call: max(at, until + back_s) for call, at in due.items()}
+    starts: list[float] = []
+    while waiting:
+        call, now = min(waiting.items(), key=lambda item: item[1])
+        answer = state.request(limit, call, now, has_waited=True, kind="call_with_models")
+        if answer.decision == "start":
+            starts.append(now + answer.delay_s)
+            del waiting[call]
+        else:
+            waiting[call] = now + max(1.0, answer.delay_s)
+    rate = limit.rate.count if limit.rate is not None else 10
+    most = max(sum(first <= start < first + 1.0 for start in starts) for first in starts)
+    assert most <= 1.1 * rate + 1, most
+    assert max(starts) - min(starts) <= 60 / rate + 6
+
+
 def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> None:
     state, limit = LimitState(), parse_limit("1/h")
     _ask(state, limit, 3)
