@@ -93,12 +93,10 @@ class Toolset:
         return self.own.queues
 
 
-def references_of(
-    tools: Sequence[str] | None, agents: Sequence[str] | None, *, tools_queue: str | None = None
-) -> list[str]:
+def references_of(tools: Sequence[str], agents: Sequence[str], tools_queue: str | None = None) -> list[str]:
     """Return the references of a run for its values of `--tools`, `--agents` and `--tools-queue`."""
     queues = [] if tools_queue is None else [queue_reference(tools_queue)]
-    return [*(tools or ()), *map(agents_reference, agents or ()), *queues]
+    return [*tools, *queues, *map(agents_reference, agents)]
 
 
 NOTHING_GIVEN = GivenTools()

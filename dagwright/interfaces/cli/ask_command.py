@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.client.requests import PreparedRequest, TextRequest, TurnRequest, prepare_request
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
-from dagwright.interfaces.cli.command_arguments import AskRequest, seconds_of_option
+from dagwright.interfaces.cli.command_arguments import seconds_of_option
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.model_choice import model_config, refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
@@ -39,7 +40,7 @@ def ask(request: AskRequest, output: Output) -> int:
 def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     """Plan and run a request with these settings, and return the exit code; raises as `ask`."""
     _refuse_options(request)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else None
     # Prepare without a session before the server starts: a request that is invalid now is invalid in every session.
     prepared = _prepared(request, toolset, output)
@@ -50,7 +51,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         showing = Showing(print_document, Output(is_json=True))
     else:
         needs_approval = (
-            prepared.may_ask_first and request.is_interactive and not request.is_detached and output.can_ask
+            prepared.may_ask_first and not request.non_interactive and not request.is_detached and output.can_ask
         )
         showing = Showing(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
@@ -119,8 +120,8 @@ def _prepared(
         CommandRefused: the request cannot be planned.
     """
     # A run in rounds asks no questions, not even at this terminal.
-    budget = read_budget(request.budget, is_asking=request.is_interactive and request.profile != "rounds")
-    compensates, is_interactive = request.is_compensating, request.is_interactive
+    budget = read_budget(request.budget, is_asking=not request.non_interactive and request.profile != "rounds")
+    compensates, is_interactive = request.is_compensating, not request.non_interactive
     options = RunStartOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),

@@ -5,10 +5,11 @@ from dataclasses import asdict
 from dagwright.client.call_limits import Limit, NoSuchLimit, read_limits, remove_limit, set_limit
 from dagwright.client.errors import CommandRejected
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import CallLimitRequest, author_name
+from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.steering_commands import CallLimitRequest
 from dagwright.interfaces.cli.tool_command import known_tools
 
 
@@ -25,7 +26,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
         tools = known_tools(settings, request.tools)
         async with connected(settings, output) as connection:
             try:
-                limit = await set_limit(connection.client, request.subject, request.limit, tools, by=by)
+                limit = await set_limit(connection.client, request.subject, " ".join(request.limits), tools, by=by)
             except CommandRejected as error:
                 raise CommandRefused(str(error)) from None
         output.outcome(f"{limit.subject} is limited to {limit.limit}", subject=limit.subject)
@@ -34,7 +35,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
+def remove_call_limit(subject: str, output: Output) -> int:
     """Remove a limit; return 2 if there is no such limit.
 
     Raises:
@@ -45,9 +46,9 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with connected(settings, output) as connection:
             try:
-                removed = await remove_limit(connection.client, request.subject)
+                removed = await remove_limit(connection.client, subject)
             except NoSuchLimit as error:
-                output.outcome(str(error), ok=False, subject=request.subject)
+                output.outcome(str(error), ok=False, subject=subject)
                 return ExitCode.REFUSED
             except CommandRejected as error:
                 raise CommandRefused(str(error)) from None

@@ -40,10 +40,11 @@ from dagwright.interfaces.cli.chat_text import (
     typed,
     unknown_command,
 )
-from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest, account_name, refuse_half_characters
+from dagwright.interfaces.cli.command_arguments import account_name, refuse_half_characters
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import Following
+from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.process_exit import leave_at_once
@@ -84,7 +85,7 @@ def chat(request: ChatRequest, output: Output) -> int:
         SessionNameInvalid: the session name is invalid.
     """
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else _made_name()
     asking = request.asking()
     # Invalid options are reported before there is a server.

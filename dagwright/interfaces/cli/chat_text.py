@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dagwright.core.name_hints import nearest
 from dagwright.core.text import counted
-from dagwright.interfaces.cli.command_arguments import AskRequest
+from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.output import one_line
 from dagwright.protocol.sessions import SessionRecord
 

@@ -17,7 +17,6 @@ from dagwright.core.text import counted
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import Repair
 from dagwright.features.compensation.compensation import compensation_notes
-from dagwright.interfaces.cli.command_arguments import CheckRequest
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
@@ -30,6 +29,7 @@ from dagwright.interfaces.cli.plan_input import (
     refusal,
     refusal_lines,
 )
+from dagwright.interfaces.cli.run_commands import CheckRequest
 from dagwright.plans.preparation import check_plan, check_size, check_written_plan, notes_of_context, policy_problems
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset, references_of

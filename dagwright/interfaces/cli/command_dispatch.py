@@ -5,10 +5,17 @@ from the shell to its first node.
 """
 
 import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, get_origin, get_type_hints
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.command_arguments import refuse_half_characters
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.shared_options import Json, NoColor
+
+_OPTIONS_OF_OUTPUT = {"json": Json, "no_color": NoColor}
 
 
 def call(module: str, function: str, request: object, output: Output, *, extra: str | None = None) -> int:
@@ -32,3 +39,49 @@ def call(module: str, function: str, request: object, output: Output, *, extra: 
         )
         code: int = command(request, output)
     return code
+
+
+def command(
+    request_type: type[Any],
+    module: str,
+    function: str,
+    *,
+    summary: str,
+    extra: str | None = None,
+    output_options: dict[str, Any] = _OPTIONS_OF_OUTPUT,
+) -> Callable[..., int]:
+    """Return a command for typer, whose arguments and options are the fields of a dataclass.
+
+    Args:
+        request_type: each field is annotated with its argument or option; a field that may be repeated is a `Sequence`.
+        module, function, extra: as in `call`.
+        summary: help of the command.
+        output_options: any of `json` and `no_color`.
+    """
+    hints = get_type_hints(request_type, include_extras=True)
+    parameters = [_parameter(field.name, hints[field.name], field.default) for field in fields(request_type)]
+    parameters += [_parameter(name, hint, False) for name, hint in output_options.items()]
+
+    def run(*, json: bool = False, no_color: bool = False, **given: Any) -> int:
+        request = request_type(**{name: value for name, value in given.items() if value is not None})
+        return call(module, function, request, Output(is_json=json, has_color=not no_color), extra=extra)
+
+    run.__doc__ = summary
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # functions may have one
+    return run
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    """Return the parameter for a field; typer reads repeated values as a list, or as `None` if there are none."""
+    is_required = default is MISSING
+    if get_origin(hint.__origin__) is Sequence:
+        (option,) = hint.__metadata__
+        hint = Annotated[list[str] if is_required else list[str] | None, option]
+        default = None
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=hint,
+        default=inspect.Parameter.empty if is_required else default,
+    )

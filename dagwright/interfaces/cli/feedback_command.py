@@ -20,10 +20,11 @@ from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import AnswerRequest, author_name
+from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, acted
+from dagwright.interfaces.cli.people_commands import AnswerRequest
 from dagwright.interfaces.cli.plan_input import json_of
 from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
 from dagwright.interfaces.cli.run_changes import nodes_in, print_invalid

@@ -10,11 +10,11 @@ from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
-from dagwright.interfaces.cli.command_arguments import ForkRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import PlanSource, read_pairs, read_plan, refusal, refusal_lines, typed_inputs
+from dagwright.interfaces.cli.run_commands import ForkRequest
 from dagwright.server.store_notes import check_store
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset

@@ -1,12 +1,11 @@
 """Names, options and help of `ask`, `chat` and `session`; other modules do the work."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest, SessionRequest
-from dagwright.interfaces.cli.command_dispatch import call
-from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.command_dispatch import command
 from dagwright.interfaces.cli.shared_options import (
     After,
     Agents,
@@ -18,7 +17,6 @@ from dagwright.interfaces.cli.shared_options import (
     Detach,
     FairnessKey,
     FairnessWeight,
-    Json,
     KeepServer,
     Model,
     NoColor,
@@ -26,7 +24,6 @@ from dagwright.interfaces.cli.shared_options import (
     Tags,
     Tools,
     ToolsQueue,
-    with_queue,
 )
 from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
@@ -63,33 +60,35 @@ Synthesis = Annotated[
 ]
 
 
-def ask(
-    text: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")],
-    *,
+@dataclass(frozen=True, slots=True)
+class AskRequest:
+    """Arguments of `ask`; `deadline` and `worker_timeout` are durations as written."""
+
+    text: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")]
     model: Annotated[
         str | None,
         typer.Option("--model", metavar="MODEL", help="Model that plans and answers; default: DAGWRIGHT_MODEL."),
-    ] = None,
-    tools: Tools = None,
-    agents: Agents = None,
-    tools_queue: ToolsQueue = None,
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Print the plan without running it.")] = False,
-    approve_plan: ApprovePlan = False,
+    ] = None
+    tools: Tools = ()
+    agents: Agents = ()
+    tools_queue: ToolsQueue = None
+    is_plan_only: Annotated[bool, typer.Option("--plan-only", help="Print the plan without running it.")] = False
+    approve_plan: ApprovePlan = False
     non_interactive: Annotated[
         bool,
         typer.Option(
             "--non-interactive",
             help="Do not ask at the terminal; at the limit of --budget, finish with the results so far.",
         ),
-    ] = False,
+    ] = False
     workflow_id: Annotated[
         str | None,
         typer.Option("--id", metavar="ID", help="Run ID; a run that exists with the same request is continued."),
-    ] = None,
-    deadline: Deadline = None,
-    policy: Policy = None,
-    detach: Detach = False,
-    keep_server: KeepServer = False,
+    ] = None
+    deadline: Deadline = None
+    policy_file: Policy = None
+    is_detached: Detach = False
+    keeps_server: KeepServer = False
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
         typer.Option(
@@ -98,11 +97,11 @@ def ask(
             help="Profile: plan (the model writes a plan), intents (it calls verbs with entities to look up) or "
             "rounds (it plans calls of worker tools round by round).",
         ),
-    ] = "plan",
-    context: Context = None,
-    max_rounds: MaxRounds = None,
-    worker_timeout: WorkerTimeout = None,
-    synthesis: Synthesis = None,
+    ] = "plan"
+    context: Context = ()
+    max_rounds: MaxRounds = None
+    worker_timeout: WorkerTimeout = None
+    synthesis: Synthesis = None
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -112,12 +111,12 @@ def ask(
             max=1.0,
             help="Request approval if the confidence of the model is below this, 0 to 1 (profile intents).",
         ),
-    ] = None,
-    budget: Budget = None,
-    tag: Tags = None,
-    fairness_key: FairnessKey = None,
-    fairness_weight: FairnessWeight = None,
-    compensate: Compensate = False,
+    ] = None
+    budget: Budget = None
+    tags: Tags = ()
+    fairness_key: FairnessKey = None
+    fairness_weight: FairnessWeight = None
+    is_compensating: Compensate = False
     max_repairs: Annotated[
         int | None,
         typer.Option(
@@ -127,7 +126,7 @@ def ask(
             max=PLANS_LIMIT - 1,
             help=f"How often the model may correct an invalid plan; default: {MAX_PLANS - 1}.",
         ),
-    ] = None,
+    ] = None
     max_replans: Annotated[
         int | None,
         typer.Option(
@@ -137,7 +136,7 @@ def ask(
             max=REPLANS_LIMIT,
             help=f"How often the model may plan again after its plan has run; default: {MAX_REPLANS}.",
         ),
-    ] = None,
+    ] = None
     session: Annotated[
         str | None,
         typer.Option(
@@ -145,97 +144,69 @@ def ask(
             metavar="S",
             help="Ask as a turn of session S, which knows its earlier names, entities and requests.",
         ),
-    ] = None,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """Plan a request with a model, run the plan and answer."""
-    request = AskRequest(
-        text=text,
-        model=model,
-        tools=with_queue(tools, tools_queue),
-        agents=agents or [],
-        workflow_id=workflow_id,
-        deadline=deadline,
-        policy_file=policy,
-        budget=budget,
-        max_repairs=max_repairs,
-        max_replans=max_replans,
-        profile=profile,
-        max_rounds=max_rounds,
-        worker_timeout=worker_timeout,
-        synthesis=synthesis,
-        context=context or [],
-        confidence=confidence,
-        session=session,
-        tags=tag or [],
-        fairness_key=fairness_key,
-        fairness_weight=fairness_weight,
-        is_plan_only=plan_only,
-        approve_plan=approve_plan,
-        is_compensating=compensate,
-        is_interactive=not non_interactive,
-        is_detached=detach,
-        keeps_server=keep_server,
-    )
-    return call("ask_command", "ask", request, Output(is_json=json, has_color=not no_color))
+    ] = None
 
 
-def chat(
-    *,
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Arguments of `chat`; `deadline`, for each turn, and `worker_timeout` are durations as written."""
+
     session: Annotated[
         str | None, typer.Option("--session", metavar="S", help="Continue session S; default: a new session.")
-    ] = None,
+    ] = None
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
         typer.Option("--profile", metavar="PROFILE", help="Profile of each message; /profile changes it."),
-    ] = "plan",
-    model: Model = None,
-    tools: Tools = None,
-    agents: Agents = None,
-    tools_queue: ToolsQueue = None,
-    max_rounds: MaxRounds = None,
-    worker_timeout: WorkerTimeout = None,
-    synthesis: Synthesis = None,
+    ] = "plan"
+    model: Model = None
+    tools: Tools = ()
+    agents: Agents = ()
+    tools_queue: ToolsQueue = None
+    max_rounds: MaxRounds = None
+    worker_timeout: WorkerTimeout = None
+    synthesis: Synthesis = None
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="DURATION", help="Time limit of each turn, such as 10m.")
-    ] = None,
-    policy: Policy = None,
-    budget: Budget = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Write one JSON document per turn and line, and nothing else.")
-    ] = False,
-    no_color: NoColor = False,
-) -> int:
-    """Chat in a session; each line of input is a turn."""
-    request = ChatRequest(
-        session=session,
-        profile=profile,
-        max_rounds=max_rounds,
-        worker_timeout=worker_timeout,
-        synthesis=synthesis,
-        model=model,
-        tools=with_queue(tools, tools_queue),
-        agents=agents or [],
-        deadline=deadline,
-        policy_file=policy,
-        budget=budget,
-    )
-    return call("chat_command", "chat", request, Output(is_json=json, has_color=not no_color))
+    ] = None
+    policy_file: Policy = None
+    budget: Budget = None
+
+    def asking(self) -> AskRequest:
+        """Return the request of each message, without its text."""
+        return AskRequest(
+            text="",
+            model=self.model,
+            deadline=self.deadline,
+            policy_file=self.policy_file,
+            budget=self.budget,
+            profile=self.profile,
+            max_rounds=self.max_rounds,
+            worker_timeout=self.worker_timeout,
+            synthesis=self.synthesis,
+        )
 
 
-def session(
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """Arguments of `session`; without a name, the sessions are listed, `after` a cursor."""
+
     name: Annotated[
         str | None, typer.Argument(metavar="S", help="Name of the session; without it, list the sessions.")
-    ] = None,
-    *,
-    end: Annotated[
+    ] = None
+    is_ending: Annotated[
         bool, typer.Option("--end", help="Accept no more requests, and end when its last run has ended.")
-    ] = False,
-    after: After = None,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """List the sessions, or show or end a session."""
-    request = SessionRequest(name, is_ending=end, after=after)
-    return call("session_command", "session", request, Output(is_json=json, has_color=not no_color))
+    ] = False
+    after: After = None
+
+
+_JSON_OF_TURNS = typer.Option("--json", help="Write one JSON document per turn and line, and nothing else.")
+
+ask = command(AskRequest, "ask_command", "ask", summary="Plan a request with a model, run the plan and answer.")
+chat = command(
+    ChatRequest,
+    "chat_command",
+    "chat",
+    summary="Chat in a session; each line of input is a turn.",
+    output_options={"json": Annotated[bool, _JSON_OF_TURNS], "no_color": NoColor},
+)
+session = command(SessionRequest, "session_command", "session", summary="List the sessions, or show or end a session.")

@@ -10,10 +10,11 @@ from dagwright.core.boundary import wire
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.command_arguments import InboxRequest, seconds_of_option
+from dagwright.interfaces.cli.command_arguments import seconds_of_option
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.people_commands import InboxRequest
 from dagwright.interfaces.cli.request_text import (
     Request,
     age_text,

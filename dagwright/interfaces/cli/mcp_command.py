@@ -7,7 +7,6 @@ from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import McpRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
@@ -17,6 +16,7 @@ from dagwright.interfaces.cli.run_host import (
     settings_with_plans,
     templates_of,
 )
+from dagwright.interfaces.cli.server_commands import MCP_HOST, MCP_PORT, McpRequest
 from dagwright.interfaces.mcp import PATH, StdioStreams, create_server, serve_http, serve_stdio
 from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, opened_socket
 from dagwright.toolset.toolset import load_toolset, references_of
@@ -26,19 +26,21 @@ def mcp(request: McpRequest, output: Output) -> int:
     """Serve until the client disconnects, or until SIGINT or SIGTERM; other workers continue the runs.
 
     Raises:
-        CommandRefused: the address is not available.
+        CommandRefused: the address is not available, or options of `--http` are given without it.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
+    if not request.is_http and (request.host is not None or request.port is not None):
+        raise CommandRefused("--host and --port need --http; without it the MCP client starts this command itself")
     # Before tools are imported, because they may print.
     wire = None if request.is_http else StdioStreams()
     settings = settings_with_plans(command_settings(), request.plans)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     plans = templates_of(settings, toolset)
     listener = _listener(request) if request.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset, is_comparing=False) as connection, AsyncExitStack() as stack:
-            is_serving = request.is_serving
+            is_serving = not request.no_worker
             if is_serving:
                 worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.log)
                 is_serving = await stack.enter_async_context(worker)
@@ -55,7 +57,7 @@ def mcp(request: McpRequest, output: Output) -> int:
                 await serve_stdio(server, wire)
             elif listener is not None:
                 output.log(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
-                await serve_http(server, listener, host=request.host)
+                await serve_http(server, listener, host=request.host or MCP_HOST)
             interrupt_handling.exit_watchdog.open(ExitCode.COMPLETED)
         return ExitCode.COMPLETED
 
@@ -68,14 +70,15 @@ def _listener(request: McpRequest) -> socket.socket:
     Raises:
         CommandRefused: the address is not available, or other machines can reach it.
     """
+    host, port = request.host or MCP_HOST, MCP_PORT if request.port is None else request.port
     try:
-        listener = opened_socket(request.host, request.port)
+        listener = opened_socket(host, port)
     except PortTaken as error:
         raise CommandRefused(str(error)) from None
-    if request.needs_keys and not is_of_this_machine(listener):
+    if not request.no_auth and not is_of_this_machine(listener):
         listener.close()
         raise CommandRefused(
-            f"any client that reaches {request.host} could do everything, because the MCP server has no keys: give "
+            f"any client that reaches {host} could do everything, because the MCP server has no keys: give "
             "--no-auth if a proxy authenticates the clients"
         )
     return listener

@@ -1,105 +1,93 @@
 """Names, options and help of `inbox` and `feedback`; other modules do the work."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.command_arguments import AnswerRequest, InboxRequest
-from dagwright.interfaces.cli.command_dispatch import call
-from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.shared_options import After, By, Json, NoColor, RunId
+from dagwright.interfaces.cli.command_dispatch import command
+from dagwright.interfaces.cli.shared_options import After, By, Json, RunId
 
 
-def inbox(
-    *,
+@dataclass(frozen=True, slots=True)
+class InboxRequest:
+    """Arguments of `inbox`; `older_than` and `wait` are durations as written, `after` a cursor."""
+
     limit: Annotated[
         int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of requests, about.")
-    ] = 100,
-    after: After = None,
-    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only requests of this run.")] = None,
+    ] = 100
+    after: After = None
+    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only requests of this run.")] = None
     assignee: Annotated[
         str | None,
         typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned ones."),
-    ] = None,
+    ] = None
     type: Annotated[
         Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] | None,
         typer.Option(
             "--type", metavar="TYPE", case_sensitive=False, help="Only requests of this type, such as APPROVAL."
         ),
-    ] = None,
+    ] = None
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="DURATION", help="Only requests open for longer than this, such as 2h."),
-    ] = None,
+    ] = None
     wait: Annotated[
         str | None,
         typer.Option("--wait", metavar="DURATION", help="Wait this long until a request matches, such as 5m."),
-    ] = None,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """List the open requests of all runs."""
-    request = InboxRequest(limit, run, assignee, type, older_than, after, wait)
-    return call("inbox_command", "inbox", request, Output(is_json=json, has_color=not no_color))
+    ] = None
 
 
-def feedback(
-    workflow_id: RunId,
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Arguments of `feedback`; `data` and `arguments` are JSON texts, `nodes` is a file."""
+
+    workflow_id: RunId
     request: Annotated[
         str | None,
         typer.Argument(
             metavar="[REQUEST]",
             help="check, sum[north], sum for all its items, archive/check in a sub-plan; default: the only open one.",
         ),
-    ] = None,
-    *,
-    for_all: Annotated[
+    ] = None
+    is_for_all: Annotated[
         bool, typer.Option("--all", help="Answer every request of this node, in all items and sub-plans.")
-    ] = False,
-    approve: Annotated[bool, typer.Option("--approve", help="Approve (APPROVAL).")] = False,
-    reject: Annotated[bool, typer.Option("--reject", help="Reject (APPROVAL).")] = False,
+    ] = False
+    is_approved: Annotated[bool, typer.Option("--approve", help="Approve (APPROVAL).")] = False
+    is_rejected: Annotated[bool, typer.Option("--reject", help="Reject (APPROVAL).")] = False
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="Reason for the approval or rejection.")
-    ] = None,
-    remember: Annotated[
+    ] = None
+    is_remembered: Annotated[
         bool, typer.Option("--remember", help="With --approve: approve later calls of this tool in this run too.")
-    ] = False,
-    select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="OPTION", help="Selected option (SELECTION); repeatable.")
-    ] = None,
+    ] = False
+    selected: Annotated[
+        Sequence[str], typer.Option("--select", metavar="OPTION", help="Selected option (SELECTION); repeatable.")
+    ] = ()
     text: Annotated[
         str | None,
         typer.Option("--text", metavar="TEXT", help="Text (GUIDANCE, CLARIFICATION), or another name to look up."),
-    ] = None,
+    ] = None
     nodes: Annotated[
         str | None, typer.Option("--nodes", metavar="FILE", help="Nodes to add to the plan (GUIDANCE).")
-    ] = None,
+    ] = None
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="JSON", help="Value (INFORMATION), or the value for `--select value`."),
-    ] = None,
+    ] = None
     arguments: Annotated[
         str | None, typer.Option("--arguments", metavar="JSON", help="Approve or retry with these arguments instead.")
-    ] = None,
-    by: By = None,
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Note, stored with the answer.")] = None,
-    json: Json = False,
-) -> int:
-    """Answer a request; on a terminal, a form asks for the rest."""
-    answer = AnswerRequest(
-        workflow_id,
-        request,
-        is_for_all=for_all,
-        is_approved=approve,
-        is_rejected=reject,
-        is_remembered=remember,
-        nodes=nodes,
-        reason=reason,
-        selected=select or [],
-        text=text,
-        data=data,
-        arguments=arguments,
-        by=by,
-        note=note,
-    )
-    return call("feedback_command", "feedback", answer, Output(is_json=json))
+    ] = None
+    by: By = None
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Note, stored with the answer.")] = None
+
+
+inbox = command(InboxRequest, "inbox_command", "inbox", summary="List the open requests of all runs.")
+feedback = command(
+    AnswerRequest,
+    "feedback_command",
+    "feedback",
+    summary="Answer a request; on a terminal, a form asks for the rest.",
+    output_options={"json": Json},
+)

@@ -15,7 +15,7 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_summary
-from dagwright.interfaces.cli.command_arguments import RunRequest, account_name, seconds_of_option
+from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
 from dagwright.interfaces.cli.output import Output, one_line
@@ -32,6 +32,7 @@ from dagwright.interfaces.cli.plan_input import (
     read_written,
     typed_inputs,
 )
+from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
@@ -67,9 +68,9 @@ def prepare_run(
         PlanInvalid: the plan or its inputs are invalid.
         CommandRefused: an option is invalid.
     """
-    budget = read_budget(request.budget, is_asking=request.is_interactive)
+    budget = read_budget(request.budget, is_asking=not request.non_interactive)
     model = None if request.model is None else {"model": request.model}
-    is_whole, is_interactive = request.is_compensating, request.is_interactive
+    is_whole, is_interactive = request.is_compensating, not request.non_interactive
     input_fields = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, is_interactive=is_interactive)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(
@@ -104,13 +105,13 @@ def prepare_run(
         input_errors = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *input_errors])
     opens_form = request.is_detached or session is not None
-    can_ask = request.is_interactive and not opens_form and source is None and output.can_ask
+    can_ask = not request.non_interactive and not opens_form and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
     # A run is identified by its request, without the current names of the session.
     source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
     # A detached run requests missing inputs itself.
-    prepare = prepare_to_ask if opens_form and request.is_interactive else prepare_plan
+    prepare = prepare_to_ask if opens_form and not request.non_interactive else prepare_plan
     plan = prepare(checked, values)
     if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)

@@ -12,7 +12,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import RunRequest, ShowRequest
+from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected, lasting_server
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import Following
@@ -27,6 +27,7 @@ from dagwright.interfaces.cli.plan_input import (
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.process_exit import ExitWatchdog
 from dagwright.interfaces.cli.request_text import command_for_inputs
+from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.interfaces.cli.run_summary import print_end
 from dagwright.server import Connection, LocalServer
@@ -45,7 +46,7 @@ _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
 def run(request: RunRequest, output: Output) -> int:
     """Run a plan to its end, or leave it to the background, and return the exit code."""
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     try:
         prepared = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
@@ -65,7 +66,7 @@ def _continue_run_of_missing_tools(
         return ExitCode.REFUSED
     name = name_of_plan(request)
     try:
-        prepared = prepare_run(replace(request, is_interactive=False), toolset, output, any_tool=True)
+        prepared = prepare_run(replace(request, non_interactive=True), toolset, output, any_tool=True)
 
         async def find(runs: "Runs") -> Started:
             run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))

@@ -16,7 +16,6 @@ from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.model_choice import refuse_without_model
@@ -32,6 +31,7 @@ from dagwright.interfaces.cli.plan_input import (
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.run_and_watch import Followed, Showing, follow_to_end, is_batch, print_run
 from dagwright.interfaces.cli.run_and_watch import run as run_one
+from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
@@ -58,13 +58,17 @@ class _Line:
 
 def run(request: RunRequest, output: Output) -> int:
     """Run a plan, or the plan of each line of a `.jsonl` file, and return the exit code."""
+    if request.session is not None:
+        from dagwright.interfaces.cli.session_turns import run_plan  # noqa: PLC0415 - other runs need no sessions
+
+        return run_plan(request, output)
     return run_batch(request, output) if is_batch(request) else run_one(request, output)
 
 
 def run_batch(request: RunRequest, output: Output) -> int:
     """Start a run for each line of a file, follow all to their ends, and return the exit code."""
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     sources = [*read_sources([request.plan])]
     if not sources:
         empty = PlanInvalid([Problem("empty_plan", "the file has no plan: every line is empty")])

@@ -1,11 +1,13 @@
 """Names, options and help of the commands that start and show runs; other modules do the work."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.command_arguments import CheckRequest, ForkRequest, ListRequest, RunRequest, ShowRequest
-from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.command_arguments import ShowRequest
+from dagwright.interfaces.cli.command_dispatch import call, command
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import (
@@ -31,156 +33,135 @@ from dagwright.interfaces.cli.shared_options import (
     Tags,
     Tools,
     ToolsQueue,
-    with_queue,
 )
 
 Full = Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")]
 
 
-def run(
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Arguments of `run`; `deadline` is a duration as written."""
+
     plan: Annotated[
         str,
         typer.Argument(
             metavar="PLAN", help="JSON or YAML file; a .jsonl file starts one run per line; - reads standard input."
         ),
-    ],
-    *,
+    ]
     inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="KEY=VALUE", help="Value of an input; repeatable."),
-    ] = None,
+        Sequence[str], typer.Option("--input", metavar="KEY=VALUE", help="Value of an input; repeatable.")
+    ] = ()
     inputs_file: Annotated[
         str | None, typer.Option("--input-file", metavar="FILE", help="JSON or YAML file with an object of inputs.")
-    ] = None,
-    context: Context = None,
-    tools: Tools = None,
-    dialect: Dialect = None,
-    repair: Repair = False,
+    ] = None
+    context: Context = ()
+    tools: Tools = ()
+    dialect: Dialect = None
+    is_repairing: Repair = False
     workflow_id: Annotated[
         str | None,
         typer.Option("--id", metavar="ID", help="Run ID; a run that exists with the same plan is continued."),
-    ] = None,
+    ] = None
     non_interactive: Annotated[
         bool, typer.Option("--non-interactive", help="Fail on missing inputs and unclear lookups instead of asking.")
-    ] = False,
-    deadline: Deadline = None,
-    detach: Detach = False,
-    keep_server: KeepServer = False,
-    agents: Agents = None,
-    tools_queue: ToolsQueue = None,
-    policy: Policy = None,
-    budget: Budget = None,
-    model: Model = None,
-    approve_plan: ApprovePlan = False,
-    compensate: Compensate = False,
-    tag: Tags = None,
-    fairness_key: FairnessKey = None,
-    fairness_weight: FairnessWeight = None,
+    ] = False
+    deadline: Deadline = None
+    is_detached: Detach = False
+    keeps_server: KeepServer = False
+    agents: Agents = ()
+    tools_queue: ToolsQueue = None
+    policy_file: Policy = None
+    budget: Budget = None
+    model: Model = None
+    approve_plan: ApprovePlan = False
+    is_compensating: Compensate = False
+    tags: Tags = ()
+    fairness_key: FairnessKey = None
+    fairness_weight: FairnessWeight = None
     session: Annotated[
         str | None,
         typer.Option("--session", metavar="S", help="Run the plan as a turn of session S, which resolves its @names."),
-    ] = None,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """Run a plan and wait until it ends."""
-    request = RunRequest(
-        plan=plan,
-        inputs=inputs or [],
-        inputs_file=inputs_file,
-        context=context or [],
-        tools=with_queue(tools, tools_queue),
-        agents=agents or [],
-        dialect=dialect,
-        workflow_id=workflow_id,
-        deadline=deadline,
-        policy_file=policy,
-        budget=budget,
-        model=model,
-        session=session,
-        tags=tag or [],
-        fairness_key=fairness_key,
-        fairness_weight=fairness_weight,
-        approve_plan=approve_plan,
-        is_compensating=compensate,
-        is_repairing=repair,
-        is_interactive=not non_interactive,
-        is_detached=detach,
-        keeps_server=keep_server,
-    )
-    output = Output(is_json=json, has_color=not no_color)
-    return (
-        call("run_batch", "run", request, output)
-        if session is None
-        else call("session_turns", "run_plan", request, output)
-    )
+    ] = None
 
 
-def check(
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """Arguments of `check`."""
+
     plans: Annotated[
-        list[str], typer.Argument(metavar="PLAN", help="JSON, YAML or .jsonl files; - reads standard input.")
-    ],
-    *,
-    tools: Tools = None,
-    dialect: Dialect = None,
-    context: Context = None,
-    allow_unknown_tools: Annotated[
+        Sequence[str], typer.Argument(metavar="PLAN", help="JSON, YAML or .jsonl files; - reads standard input.")
+    ]
+    tools: Tools = ()
+    dialect: Dialect = None
+    context: Context = ()
+    allows_unknown_tools: Annotated[
         bool, typer.Option("--allow-unknown-tools", help="Accept tools and agents that are not found.")
-    ] = False,
-    repair: Repair = False,
-    agents: Agents = None,
-    policy: Policy = None,
-    compensate: Annotated[
+    ] = False
+    is_repairing: Repair = False
+    agents: Agents = ()
+    policy_file: Policy = None
+    is_compensating: Annotated[
         bool, typer.Option("--compensate", help="Report the calls that `run --compensate` could not undo.")
-    ] = False,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """Validate plans without a server."""
-    request = CheckRequest(
-        plans,
-        tools or [],
-        dialect,
-        context or [],
-        allow_unknown_tools,
-        is_repairing=repair,
-        agents=agents or [],
-        policy_file=policy,
-        is_compensating=compensate,
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Arguments of `list`; `since` is a duration or a time as written, `after` a cursor."""
+
+    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")] = (
+        100
     )
-    return call("check_command", "check", request, Output(is_json=json, has_color=not no_color))
-
-
-def list_runs(
-    *,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")
-    ] = 100,
     status: Annotated[
         Literal["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"] | None,
         typer.Option("--status", metavar="STATUS", help="Only runs with this status, such as failed."),
-    ] = None,
+    ] = None
     title: Annotated[
         str | None, typer.Option("--title", metavar="TEXT", help="Only runs whose title or ID starts with this.")
-    ] = None,
+    ] = None
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="WHEN", help="Only runs started since then: 2h (ago) or 2026-11-23."),
-    ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="KEY=VALUE", help="Only runs with this tag; repeatable."),
-    ] = None,
+    ] = None
+    tags: Annotated[
+        Sequence[str], typer.Option("--tag", metavar="KEY=VALUE", help="Only runs with this tag; repeatable.")
+    ] = ()
     template: Annotated[
         str | None, typer.Option("--template", metavar="NAME", help="Only runs of this published plan.")
-    ] = None,
-    after: After = None,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """List runs: open runs first, each group newest first."""
-    request = ListRequest(limit, status, title, since, tag or [], template, after)
-    return call("show_commands", "list_runs", request, Output(is_json=json, has_color=not no_color))
+    ] = None
+    after: After = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """Arguments of `fork`."""
+
+    workflow_id: RunId
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="FILE", help="Changed plan; default: the plan of the run.")
+    ] = None
+    inputs: Annotated[
+        Sequence[str], typer.Option("--input", metavar="KEY=VALUE", help="Changed value of an input; repeatable.")
+    ] = ()
+    rerun: Annotated[
+        Sequence[str],
+        typer.Option("--rerun", metavar="N", help="Run this node or item again, with a new key; repeatable."),
+    ] = ()
+    is_yes: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False
+
+
+run = command(RunRequest, "run_batch", "run", summary="Run a plan and wait until it ends.")
+check = command(CheckRequest, "check_command", "check", summary="Validate plans without a server.")
+list_runs = command(
+    ListRequest, "show_commands", "list_runs", summary="List runs: open runs first, each group newest first."
+)
+fork = command(
+    ForkRequest,
+    "fork_command",
+    "fork",
+    summary="Start a run from another run, reusing unaffected results.",
+    output_options={"json": Json},
+)
 
 
 def status(
@@ -261,25 +242,3 @@ def explain(
 ) -> int:
     """Explain why a run or node waits, or why it ended."""
     return call("explain_command", "explain", ShowRequest(workflow_id, node=node or ""), Output(is_json=json))
-
-
-def fork(
-    workflow_id: RunId,
-    *,
-    plan: Annotated[
-        str | None, typer.Option("--plan", metavar="FILE", help="Changed plan; default: the plan of the run.")
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="KEY=VALUE", help="Changed value of an input; repeatable."),
-    ] = None,
-    rerun: Annotated[
-        list[str] | None,
-        typer.Option("--rerun", metavar="N", help="Run this node or item again, with a new key; repeatable."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False,
-    json: Json = False,
-) -> int:
-    """Start a run from another run, reusing unaffected results."""
-    request = ForkRequest(workflow_id, plan, inputs or [], rerun or [], yes)
-    return call("fork_command", "fork", request, Output(is_json=json))

@@ -4,12 +4,12 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
-from dagwright.interfaces.cli.command_arguments import ServeRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
+from dagwright.interfaces.cli.server_commands import ServeRequest
 from dagwright.interfaces.http.allowed_hosts import ALL, listed
 from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.app import create_app
@@ -31,7 +31,7 @@ def serve(request: ServeRequest, output: Output) -> int:
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     plans = templates_of(settings, toolset)
     return event_loop.run(_serve(request, settings, toolset, plans, output=output))
 
@@ -88,11 +88,11 @@ async def _serve(
     with listener, closing(ExitWatchdog()) as exit_watchdog:
         _refuse_missing(settings)
         keys = KeyFile(settings.api_keys)
-        _refuse_open(listener, keys, needs_keys=request.needs_keys)
-        _refuse_all_pages(settings, keys, needs_keys=request.needs_keys)
-        own = toolset if request.is_serving else None
+        _refuse_open(listener, keys, needs_keys=not request.no_auth)
+        _refuse_all_pages(settings, keys, needs_keys=not request.no_auth)
+        own = None if request.no_worker else toolset
         async with (
-            connected_to_run(settings, toolset, is_comparing=request.is_serving) as connection,
+            connected_to_run(settings, toolset, is_comparing=not request.no_worker) as connection,
             open_context(settings, connection, toolset, plans=plans) as context,
             listening(
                 create_app(context, host=request.host),

@@ -11,9 +11,9 @@ from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import SessionRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.goal_commands import SessionRequest
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
 from dagwright.protocol.sessions import Turn, session_name

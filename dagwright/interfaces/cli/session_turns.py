@@ -12,7 +12,6 @@ from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.model_choice import refuse_without_model
@@ -30,6 +29,7 @@ from dagwright.interfaces.cli.run_and_watch import (
     print_run,
     refuse_batch,
 )
+from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
@@ -48,7 +48,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
     """
     refuse_batch(request)
     settings = command_settings()
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name, title = session_name(request.session or ""), name_of_plan(request)
 
     def prepare(session: SessionRecord) -> StartRequest:

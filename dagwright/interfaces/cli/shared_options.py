@@ -1,13 +1,13 @@
 """Options that several commands share, and their help without Python type names."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dagwright.core.model.dialect import Dialect as KnownDialect
-from dagwright.tools.tool_references import queue_reference
 
 _TYPE = re.compile(r" <(?:str|list\[str\])>")
 
@@ -57,7 +57,7 @@ def summary_of(command: Any) -> str:
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]
 Tools = Annotated[
-    list[str] | None,
+    Sequence[str],
     typer.Option(
         "--tools",
         metavar="MODULE_OR_FILE",
@@ -65,7 +65,7 @@ Tools = Annotated[
     ),
 ]
 Context = Annotated[
-    list[str] | None,
+    Sequence[str],
     typer.Option("--context", metavar="KEY=VALUE", help="Value of a @name in the plan, such as order=o-7; repeatable."),
 ]
 Dialect = Annotated[
@@ -81,7 +81,7 @@ Repair = Annotated[
     typer.Option("--repair", help="Accept plans as models write them (fences, prose, slips) and report each repair."),
 ]
 Agents = Annotated[
-    list[str] | None,
+    Sequence[str],
     typer.Option("--agents", metavar="FILE", help="YAML, JSON or .py file with agents; repeatable."),
 ]
 ToolsQueue = Annotated[
@@ -113,7 +113,7 @@ Model = Annotated[
     typer.Option("--model", metavar="MODEL", help="Model for the calls of the run; default: DAGWRIGHT_MODEL."),
 ]
 Tags = Annotated[
-    list[str] | None,
+    Sequence[str],
     typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the run, for `list --tag`; repeatable."),
 ]
 FairnessKey = Annotated[
@@ -150,8 +150,3 @@ By = Annotated[
 ]
 Node = Annotated[str, typer.Option("--node", metavar="N", help="Node: sum, sum[north], archive/check.")]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Run ID.")]
-
-
-def with_queue(tools: list[str] | None, tools_queue: str | None) -> list[str]:
-    """Return the values of `--tools` plus a reference to the queue of `--tools-queue`."""
-    return [*(tools or []), *([] if tools_queue is None else [queue_reference(tools_queue)])]

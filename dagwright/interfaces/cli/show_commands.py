@@ -18,7 +18,7 @@ from dagwright.history.document_hydration import lost_output
 from dagwright.history.executions import NodeNotFound
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.command_arguments import ListRequest, ShowRequest
+from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
@@ -45,6 +45,7 @@ from dagwright.interfaces.cli.plan_input import read_tags
 from dagwright.interfaces.cli.progress_tree import call_text
 from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
 from dagwright.interfaces.cli.round_text import phase_line, reason_lines
+from dagwright.interfaces.cli.run_commands import ListRequest
 from dagwright.interfaces.cli.run_summary import bound_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.interfaces.cli.tool_command import paused_line

@@ -1,18 +1,18 @@
 """Names, options and help of the commands that change running runs and tools; other modules do the work."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from dagwright.interfaces.cli.command_arguments import (
     AddNodesRequest,
-    CallLimitRequest,
     LimitsRequest,
     NodeActionRequest,
     RunActionRequest,
-    ToolPauseRequest,
 )
-from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.command_dispatch import call, command
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
@@ -21,6 +21,44 @@ tool = typer.Typer(cls=PlainGroup, help="Pause and resume tools in all runs.", r
 call_limits = typer.Typer(cls=PlainGroup, help="Limit calls across all runs.", rich_markup_mode=None)
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="tool:NAME, model:NAME, owner:NAME or template:NAME.")]
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PauseToolRequest:
+    """Arguments of `tool pause`; tools of the user are looked up in `tools`."""
+
+    tool: ToolName
+    tools: Tools = ()
+    reason: Reason = None
+    by: By = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeToolRequest:
+    """Arguments of `tool resume`; `ramp` is a duration as written."""
+
+    tool: ToolName
+    ramp: Annotated[
+        str | None,
+        typer.Option("--ramp", metavar="DURATION", help="Time over which waiting calls start; default: 10s or more."),
+    ] = None
+    by: By = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimitRequest:
+    """Arguments of `call-limits set`; tools of the user are looked up in `tools`."""
+
+    subject: Subject
+    limits: Annotated[
+        Sequence[str],
+        typer.Argument(
+            metavar="LIMIT...",
+            help="20/s, 500/min, concurrency=5, tokens=100000 (per minute), tokens=2000000/day or money=5/day.",
+        ),
+    ]
+    tools: Tools = ()
+    by: By = None
 
 
 def cancel(
@@ -128,32 +166,24 @@ def add_nodes(
     return call("run_changes", "add_nodes", AddNodesRequest(workflow_id, file, by), Output(is_json=json))
 
 
-@tool.command("pause", cls=PlainHelp)
-def pause_tool(
-    tool: ToolName,
-    *,
-    tools: Tools = None,
-    reason: Reason = None,
-    by: By = None,
-    json: Json = False,
-) -> int:
-    """Pause a tool in all runs; calls that run already finish."""
-    return call("tool_command", "pause", ToolPauseRequest(tool, by, reason, tools or []), Output(is_json=json))
-
-
-@tool.command("resume", cls=PlainHelp)
-def resume_tool(
-    tool: ToolName,
-    *,
-    ramp: Annotated[
-        str | None,
-        typer.Option("--ramp", metavar="DURATION", help="Time over which waiting calls start; default: 10s or more."),
-    ] = None,
-    by: By = None,
-    json: Json = False,
-) -> int:
-    """Resume a paused tool and start its waiting calls gradually."""
-    return call("tool_command", "resume", ToolPauseRequest(tool, by, ramp=ramp), Output(is_json=json))
+tool.command("pause", cls=PlainHelp)(
+    command(
+        PauseToolRequest,
+        "tool_command",
+        "pause",
+        summary="Pause a tool in all runs; calls that run already finish.",
+        output_options={"json": Json},
+    )
+)
+tool.command("resume", cls=PlainHelp)(
+    command(
+        ResumeToolRequest,
+        "tool_command",
+        "resume",
+        summary="Resume a paused tool and start its waiting calls gradually.",
+        output_options={"json": Json},
+    )
+)
 
 
 @tool.command("list", cls=PlainHelp)
@@ -167,30 +197,21 @@ def _tool() -> None:
     """Pause and resume tools in all runs."""
 
 
-@call_limits.command("set", cls=PlainHelp)
-def set_limit(
-    subject: Subject,
-    limits: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="LIMIT...",
-            help="20/s, 500/min, concurrency=5, tokens=100000 (per minute), tokens=2000000/day or money=5/day.",
-        ),
-    ],
-    *,
-    tools: Tools = None,
-    by: By = None,
-    json: Json = False,
-) -> int:
-    """Limit the calls of a tool, model, owner or template in all runs."""
-    request = CallLimitRequest(subject, " ".join(limits), by, tools or [])
-    return call("call_limit_command", "set_call_limit", request, Output(is_json=json))
+call_limits.command("set", cls=PlainHelp)(
+    command(
+        CallLimitRequest,
+        "call_limit_command",
+        "set_call_limit",
+        summary="Limit the calls of a tool, model, owner or template in all runs.",
+        output_options={"json": Json},
+    )
+)
 
 
 @call_limits.command("remove", cls=PlainHelp)
 def remove_limit(subject: Subject, *, json: Json = False) -> int:
     """Remove a limit that was set at run time; a declared limit applies again."""
-    return call("call_limit_command", "remove_call_limit", CallLimitRequest(subject), Output(is_json=json))
+    return call("call_limit_command", "remove_call_limit", subject, Output(is_json=json))
 
 
 @call_limits.command("list", cls=PlainHelp)

@@ -9,17 +9,18 @@ from dagwright.client.service_tools import KnownTools
 from dagwright.core.model.times import format_elapsed, parse_duration
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import ToolPauseRequest, author_name
+from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.steering_commands import PauseToolRequest, ResumeToolRequest
 from dagwright.server.tool_pauses import Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 
 
-def pause(request: ToolPauseRequest, output: Output) -> int:
+def pause(request: PauseToolRequest, output: Output) -> int:
     """Pause a tool in all runs.
 
     Raises:
@@ -40,7 +41,7 @@ def pause(request: ToolPauseRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def resume(request: ToolPauseRequest, output: Output) -> int:
+def resume(request: ResumeToolRequest, output: Output) -> int:
     """Resume a tool; return 2 if the tool is not paused and no call of it waits.
 
     Raises:

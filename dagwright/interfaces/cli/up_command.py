@@ -5,11 +5,11 @@ from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
 from dagwright.interfaces.cli.background_settings import refuse_other_settings
-from dagwright.interfaces.cli.command_arguments import UpRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_host import settings_with_plans, templates_of
+from dagwright.interfaces.cli.server_commands import UpRequest
 from dagwright.server import LocalServer, open_connection
 from dagwright.toolset.toolset import load_toolset, references_of
 
@@ -22,7 +22,7 @@ def up(request: UpRequest, output: Output) -> int:
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     # Before anything starts: the gateway reports problems in its log only.
     templates_of(settings, toolset)
     refuse_other_settings(settings)

@@ -9,10 +9,10 @@ from temporalio.client import Client
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background_settings import serving_with_settings
-from dagwright.interfaces.cli.command_arguments import WorkerRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
+from dagwright.interfaces.cli.server_commands import WorkerRequest
 from dagwright.logging import configure_logging
 from dagwright.process import event_loop
 from dagwright.process.drain import writes_in_flight
@@ -38,7 +38,7 @@ def worker(request: WorkerRequest, output: Output) -> int:
     options = {"task_queue": request.task_queue, "serve": request.serve}
     settings = settings.model_copy(update={name: value for name, value in options.items() if value is not None})
     configure_logging(settings)
-    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     event_loop.run(_serve(settings, toolset, output=output))
     return ExitCode.COMPLETED
 

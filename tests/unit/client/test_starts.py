@@ -21,9 +21,9 @@ from dagwright.client.services import Services
 from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
-from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.prepare_run import prepare_run
+from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.plans.plan import Plan
 from dagwright.protocol.fairness import Fairness
 from dagwright.server import Server

@@ -177,7 +177,7 @@ def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
 
 def test_chosen_queue_serves_all_tools_and_travels_with_the_references(tmp_path: Path) -> None:
     files = [_written(tmp_path / "first", "a"), _written(tmp_path / "second", "b")]
-    toolset = _loaded(tmp_path, *references_of(files, None, tools_queue="shop"))
+    toolset = _loaded(tmp_path, *references_of(files, [], "shop"))
     assert (toolset.own_queues, toolset.references) == (("shop",), (*files, "queue:shop"))
     assert _loaded(tmp_path, *files, tools_queue="shop").references == toolset.references
     with pytest.raises(ToolLoadError, match="'/_sys/x' cannot be the name of a task queue"):

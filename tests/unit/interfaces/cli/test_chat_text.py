@@ -24,8 +24,8 @@ from dagwright.interfaces.cli.chat_text import (
     typed,
     unknown_command,
 )
-from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest
 from dagwright.interfaces.cli.exit_codes import ExitCode
+from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import leave_at_once
 from dagwright.interfaces.cli.round_text import NO_CALLS, new_lines, reason_lines, round_lines

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.command_arguments import McpRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.mcp_command import _listener
 from dagwright.interfaces.cli.serve_command import _refuse_all_pages, _refuse_missing, _refuse_open
+from dagwright.interfaces.cli.server_commands import McpRequest
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import Settings
@@ -116,7 +116,7 @@ def test_public_address_for_mcp_needs_no_keys(path: Path, host: str, *, needs_ke
     # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
     with _refused("--no-auth", is_refused):
-        _listener(McpRequest([], [], None, host, 0, is_http=True, needs_keys=needs_keys)).close()
+        _listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
 
 
 def test_wildcard_origins_need_keys(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.states import Usage
 from dagwright.interfaces import cli
-from dagwright.interfaces.cli.command_arguments import AnswerRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.feedback_command import answer_of
 from dagwright.interfaces.cli.node_text import usage_lines
+from dagwright.interfaces.cli.people_commands import AnswerRequest
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     read_budget,
@@ -200,11 +200,12 @@ def test_unknown_cost_is_reported_once_with_its_remedy() -> None:
 
 
 _NAMED = sorted(
-    (node.args[0].value, node.args[1].value)
+    (names[0].value, names[1].value)
     for file in Path(cli.__path__[0]).glob("*.py")
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "call"
-    if isinstance(node.args[0], ast.Constant) and isinstance(node.args[1], ast.Constant)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("call", "command")
+    for names in [node.args[node.func.id == "command" :]]
+    if len(names) > 1 and isinstance(names[0], ast.Constant) and isinstance(names[1], ast.Constant)
 )
 
 
