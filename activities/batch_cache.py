@@ -10,7 +10,7 @@ from dagwright.activities.result_cache import CacheLookup, ResultCache
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.expressions.value_refs import WorkerBinding
 from dagwright.core.model.states import Task
-from dagwright.protocol.outcomes import CallTooLarge, encode_arguments
+from dagwright.protocol.ready_calls import CallTooLarge, encode_arguments
 from dagwright.tools.context import Cancellation
 from dagwright.tools.result_json import json_bytes
 

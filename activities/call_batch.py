@@ -38,7 +38,8 @@ from dagwright.features.regions.batches import read_batch
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.call_batches import BatchedCall, CallBatchInput, CallBatchResult, CallEnd, read_call_batch
 from dagwright.protocol.conversion import encode_failure
-from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, next_call, read_result
+from dagwright.protocol.outcomes import ResultInvalid, read_result
+from dagwright.protocol.ready_calls import ReadyCall, next_call
 from dagwright.protocol.sent_headers import headers_of_call
 
 _RECORD_INTERVAL_S = 0.02

@@ -34,7 +34,7 @@ from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
 
 if TYPE_CHECKING:
-    from dagwright.protocol.outcomes import ReadyCall
+    from dagwright.protocol.ready_calls import ReadyCall
 
 HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """A timeout shorter than an outage of the server causes repeated effects; a longer one delays the next attempt

@@ -24,7 +24,7 @@ from dagwright.protocol.call_batches import (
     encode_call_batch,
     read_call_batch_result,
 )
-from dagwright.protocol.outcomes import ReadyCall
+from dagwright.protocol.ready_calls import ReadyCall
 from dagwright.protocol.run_labels import task_summary
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.activity_calls import (

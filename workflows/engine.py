@@ -29,18 +29,20 @@ from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.messages import SubPlanEnd
 from dagwright.protocol.outcomes import (
-    ReadyCall,
     StoreWait,
     apply_failure,
     apply_loading_failure,
     apply_result,
     apply_sub_plan_end,
+    wait_for_store,
+)
+from dagwright.protocol.ready_calls import (
+    ReadyCall,
     loading_call,
     needs_loading,
     next_call,
     repeated_call,
     store_wait_message,
-    wait_for_store,
 )
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
 from dagwright.workflows.activity_calls import (

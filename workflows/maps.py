@@ -15,7 +15,7 @@ from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Task
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.map_batch_inputs import MapBatchInput
+from dagwright.protocol.map_batch_messages import MapBatchInput
 from dagwright.protocol.map_batch_runs import (
     join_input,
     load_items_message,

@@ -12,7 +12,7 @@ from dagwright.core.boundary.decoding import unpack
 from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, PLAN_STEPS
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.protocol.messages import plan_of_pages
+from dagwright.protocol.run_input import plan_of_pages
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
 from dagwright.workflows.retries import PLAN_PAGE
 

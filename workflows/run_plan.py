@@ -41,23 +41,15 @@ from dagwright.protocol.command_handler import is_expected_report, note_unknown_
 from dagwright.protocol.compact_documents import closing_document, compact_document, map_batch_document
 from dagwright.protocol.documents import RunFacts, counted_result_document, error_json, listed_requests, result_document
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
-from dagwright.protocol.map_batch_inputs import MapBatchInput, next_map_batch_input
+from dagwright.protocol.map_batch_messages import MapBatchInput, next_map_batch_input
 from dagwright.protocol.map_batch_runs import start_map_batch, with_items
-from dagwright.protocol.messages import (
-    MessageInvalid,
-    Parent,
-    RunInput,
-    SubPlanEnd,
-    pages_of,
-    read_message,
-    run_input_from_json,
-    run_input_to_json,
-)
+from dagwright.protocol.messages import MessageInvalid, Parent, SubPlanEnd, read_message
 from dagwright.protocol.node_paths import is_sub_plan
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import is_cancellation
 from dagwright.protocol.plan_limits import PlanTooLarge
 from dagwright.protocol.query_results import graph_result, node_result, status_result
+from dagwright.protocol.run_input import RunInput, pages_of, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, state_to_text
 from dagwright.protocol.run_start import (
     changed_deadline,

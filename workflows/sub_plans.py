@@ -34,18 +34,12 @@ from dagwright.protocol.budgets import shared_budget
 from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.documents import error_json
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
-from dagwright.protocol.map_batch_inputs import next_map_batch_input
+from dagwright.protocol.map_batch_messages import next_map_batch_input
 from dagwright.protocol.map_batch_runs import map_batch_run_input, width_message, width_of_map_batch
-from dagwright.protocol.messages import (
-    MessageInvalid,
-    Parent,
-    ParentSession,
-    RunInput,
-    SubPlanEnd,
-    run_input_to_json,
-)
+from dagwright.protocol.messages import MessageInvalid, Parent, ParentSession, SubPlanEnd
 from dagwright.protocol.outcomes import ResultInvalid, found_sub_plan_ends, read_sub_plan_end, sub_plan_failure
 from dagwright.protocol.run_attributes import STATE, TITLE, attributes_at_start
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input

@@ -30,7 +30,7 @@ from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server import LocalServer
 from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes

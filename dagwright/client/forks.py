@@ -43,7 +43,7 @@ from dagwright.history.map_items import OpenReader
 from dagwright.planning.plan_and_execute.goal_nodes import without_later_plans
 from dagwright.planning.plan_and_execute.goal_spec import PLAN
 from dagwright.planning.rounds.rounds_nodes import without_later_rounds
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from dagwright.protocol.run_snapshot import RunSnapshot, pieces_of, snapshot_to_json, state_to_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore

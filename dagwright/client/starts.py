@@ -16,7 +16,7 @@ from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.planning.plan_and_execute.goal_spec import Profile
 from dagwright.plans.pages import split_for_transfer
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.store import PayloadStore
 from dagwright.tools.queue_names import queue_of_plan
 

@@ -29,10 +29,11 @@ from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.history.task_batches import read_argument
-from dagwright.protocol.map_batch_inputs import MapBatchInput
+from dagwright.protocol.map_batch_messages import MapBatchInput
 from dagwright.protocol.map_batch_runs import with_items
-from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
+from dagwright.protocol.messages import SubPlanEnd, read_message
 from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
+from dagwright.protocol.run_input import RunInput, pages_of, plan_of_pages, run_input_from_json
 from dagwright.protocol.run_snapshot import RunSnapshot
 
 if TYPE_CHECKING:

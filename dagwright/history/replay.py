@@ -54,7 +54,7 @@ from dagwright.protocol.command_handler import (
 from dagwright.protocol.commands import is_command
 from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.map_batch_runs import start_map_batch
-from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd
+from dagwright.protocol.messages import MessageInvalid, SubPlanEnd
 from dagwright.protocol.notes import Notes, ReadMessage, bug_message
 from dagwright.protocol.notifications import NOTE, failure_note
 from dagwright.protocol.outcomes import (
@@ -63,11 +63,10 @@ from dagwright.protocol.outcomes import (
     apply_result,
     apply_sub_plan_end,
     found_sub_plan_ends,
-    is_workflow_call,
-    needs_loading,
-    next_call,
     wait_for_store,
 )
+from dagwright.protocol.ready_calls import is_workflow_call, needs_loading, next_call
+from dagwright.protocol.run_input import RunInput
 from dagwright.protocol.run_snapshot import RunSnapshot, state_from_text
 from dagwright.protocol.run_start import scheduler_for_run, start_restored_run, start_run
 from dagwright.protocol.scheduler_snapshot import restore_state, tasks_in_flight

@@ -15,8 +15,8 @@ from dagwright.protocol.compact_documents import shortened
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
-from dagwright.protocol.messages import RunInput
 from dagwright.protocol.notes import ReadMessage
+from dagwright.protocol.run_input import RunInput
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage_reports import MAX_USAGE_VALUE, usage_from_json
 from dagwright.features.budgets.budget import Budget, BudgetReport, budget_from_json
-from dagwright.protocol.messages import MessageInvalid, RunInput
+from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.node_paths import sub_plan_task
 from dagwright.protocol.notes import Notes, ReadMessage, bug_message
+from dagwright.protocol.run_input import RunInput
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

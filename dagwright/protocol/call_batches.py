@@ -15,10 +15,11 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import activity_id
 from dagwright.core.model.states import NodeStatus
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, apply_result, read_result
+from dagwright.protocol.outcomes import ResultInvalid, apply_result, read_result
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.protocol.ready_calls import ReadyCall
 
 ENDED_IN_BATCH = "cancelled after its call had ended in a batch"
 """Reason of a node that a person cancelled while a batch ran, before the run knew that its call had ended."""
@@ -101,7 +102,7 @@ class CallBatchResult:
 
 
 def encode_call_batch(
-    calls: Sequence[ReadyCall],
+    calls: "Sequence[ReadyCall]",
     headers: Sequence[Mapping[str, bytes]],
     *,
     plan: bytes,
@@ -120,7 +121,7 @@ def encode_call_batch(
     return b'{"calls":[' + b",".join(encoded) + b'],"followers":' + plan + b"," + rest[1:]
 
 
-def _encode_call(call: ReadyCall, headers: Mapping[str, bytes]) -> bytes:
+def _encode_call(call: "ReadyCall", headers: Mapping[str, bytes]) -> bytes:
     task = call.task
     call_fields = [task.id, activity_id(task.call_id), task.node.tool, task.node.activity_timeout_s]
     header_fields = b",".join(pydantic_core.to_json(name) + b":" + value for name, value in headers.items())

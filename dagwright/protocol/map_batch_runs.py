@@ -15,22 +15,20 @@ from dagwright.core.boundary.limits import INLINE_BATCH_RESULTS_BYTES
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
-from dagwright.core.expressions.value_refs import value_from_json, value_to_json
+from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
 from dagwright.core.model.items import StoredList, parts_of_key, stored_list_to_json
-from dagwright.core.model.states import MapBatch, NodeStatus, Record, Task
+from dagwright.core.model.states import NodeStatus, Record, Task
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.protocol.map_batch_inputs import MapBatchInput
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.map_batch_messages import MapBatchInput
+from dagwright.protocol.run_input import RunInput
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _ITEMS = "~items"
 """Input with the items in the run of a batch."""
-_ENDS = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
 _PIECE_BYTES = 1_000_000
 """JSON of the results that are stored together: half of the limit of an activity input."""
 
@@ -209,32 +207,6 @@ def map_batch_failure_to_json(scheduler: "RunScheduler", error: NodeError) -> di
     """Encode the end of a batch whose results cannot be stored: all of its items count as failed."""
     count = len(own_record(scheduler).items)
     return {"map_batch": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
-
-
-def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
-    """Decode the end of a batch.
-
-    Args:
-        map_batch: the batch.
-
-    Raises:
-        ValueError: `encoded` is not a valid end of that batch.
-    """
-    try:
-        status = NodeStatus(encoded["status"])
-        counts = {NodeStatus(name).value: int(count) for name, count in encoded["counts"].items()}
-        error = NodeError(**encoded["error"]) if encoded.get("error") else None
-        pieces = [(str(ref), int(count)) for ref, count in encoded.get("pieces", ())]
-        results = encoded.get("results")
-        values = value_from_json(results["value"], results.get("stored")) if results is not None else None
-    except (KeyError, TypeError, AttributeError, ValueError) as wrong:
-        raise ValueError(f"not the end of a map batch: {wrong!r}") from None
-    result_count = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
-    if status is NodeStatus.COMPLETED and result_count != map_batch.count:
-        raise ValueError(f"a map batch of {map_batch.count} items has {result_count} results")
-    if status not in _ENDS or sum(counts.values()) > map_batch.count:
-        raise ValueError(f"invalid end of a map batch of {map_batch.count} items: {status.value} with {counts}")
-    return MapBatchEnd(status, counts, values, pieces, error, encoded.get("failed_key"))
 
 
 def join_input(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:

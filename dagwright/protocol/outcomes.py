@@ -4,11 +4,10 @@ The workflow and the history reader apply outcomes with the same functions, so t
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pydantic_core
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import (
     ActivityError,
@@ -25,10 +24,8 @@ from temporalio.exceptions import (
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import (
-    ARGUMENTS_LIMIT_BYTES,
     MESSAGE_LIMIT_BYTES,
     REF_BYTES,
-    RUN_INPUT_LIMIT_BYTES,
     STORED_VALUE_LIMIT_BYTES,
 )
 from dagwright.core.boundary.usage_reports import (
@@ -38,33 +35,22 @@ from dagwright.core.boundary.usage_reports import (
     usage_of_heartbeat,
 )
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
-from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.requests import Raised
-from dagwright.core.model.states import NO_ATTEMPT, Attempt, RunStatus, Task
+from dagwright.core.model.states import NO_ATTEMPT, Attempt, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.text import cut_bytes
-from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
-from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch
+from dagwright.features.regions.batches import apply_batch
+from dagwright.features.regions.offloaded_batches import apply_offloaded_batch
 from dagwright.protocol.attempts import attempt_of_details, read_attempt
 from dagwright.protocol.lineage import lineage_from_details
-from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_run_input
-from dagwright.protocol.messages import (
-    MessageInvalid,
-    SubPlanEnd,
-    read_message,
-    run_input_to_json,
-    sub_plan_end_from_json,
-)
+from dagwright.protocol.map_batch_messages import map_batch_end_from_json
+from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, read_message, sub_plan_end_from_json
 from dagwright.protocol.node_paths import sub_plan_task
-from dagwright.protocol.plan_limits import options_problem
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
-
-_UNDECLARED = ToolDeclaration(name="")
 
 
 class ResultInvalid(Exception):
@@ -194,127 +180,6 @@ def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, 
     return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
 
 
-class CallTooLarge(Exception):
-    """The arguments of a call exceed the payload limit."""
-
-
-def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Return the arguments of a call as JSON, and whether a worker has to fill in values.
-
-    Raises:
-        CallTooLarge: the arguments exceed 256 KiB.
-        ValueError: the arguments are not JSON.
-    """
-    try:
-        encoded, has_refs = encode(arguments, ref_for_display)
-    except pydantic_core.PydanticSerializationError as error:
-        raise ValueError(str(error)) from None
-    if len(encoded) > ARGUMENTS_LIMIT_BYTES:
-        message = f"the arguments have {len(encoded):,} bytes; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
-        raise CallTooLarge(message)
-    return encoded, has_refs
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyCall:
-    """A task that can be sent.
-
-    Args:
-        arguments: its arguments as JSON, with a readable form at every binding.
-        bindings: values that only a worker may fill in.
-    """
-
-    task: Task
-    arguments: bytes
-    bindings: Sequence[WorkerBinding] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size of the arguments with the bindings and the answers of people."""
-        other_parts = [*self.bindings, *self.task.answers]
-        return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in other_parts)
-
-
-def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
-    """Return the next task to start with its encoded arguments; tasks that cannot be sent fail."""
-    while (task := scheduler.next_task(at)) is not None:
-        if task.node.kind == "region":
-            try:
-                encode_region = encode_batch if task.node.inner is None else encode_offloaded_batch
-                return ReadyCall(task, encode_region(scheduler, task))
-            except BatchTooLarge as error:
-                scheduler.features.regions.end_batch(
-                    task.id, at=at, is_incomplete=False, error=NodeError("too_large", str(error))
-                )
-                continue
-        tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
-        problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
-        if problem is not None:
-            _fail_unsent(scheduler, task.id, NodeError("invalid_field", problem), at=at)
-            continue
-        try:
-            if task.map_batch is not None:
-                _check_map_batch(scheduler, task)
-            return _ready_call(task, tool)
-        except CallTooLarge as error:
-            call_error = NodeError("too_large", str(error))
-        except ValueError as error:
-            call_error = NodeError("invalid_arguments", str(error))
-        _fail_unsent(scheduler, task.id, call_error, at=at)
-    return None
-
-
-def _fail_unsent(scheduler: "RunScheduler", task_id: str, error: NodeError, *, at: float) -> None:
-    scheduler.features.budget.release(task_id)
-    scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
-
-
-def _check_map_batch(scheduler: "RunScheduler", task: Task) -> None:
-    """Check that the input of the run of a map batch can be sent.
-
-    Raises:
-        CallTooLarge: the input exceeds the payload limit.
-        ValueError: a value is not JSON.
-    """
-    try:
-        size = len(pydantic_core.to_json(run_input_to_json(map_batch_run_input(scheduler, task)))) if task.is_run else 0
-    except pydantic_core.PydanticSerializationError as error:
-        raise ValueError(str(error)) from None
-    if size > RUN_INPUT_LIMIT_BYTES:
-        sizes = f"the items {task.id} and the values that they read have {size:,} bytes"
-        raise CallTooLarge(f"{sizes}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
-
-
-def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
-    encoded, has_refs = encode_arguments(task.arguments)
-    bindings = bindings_of(task.arguments) if has_refs else ()
-    if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
-        # A checked plan has none; a compiled plan may come from any source.
-        raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
-    call = ReadyCall(task, encoded, bindings)
-    if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
-        sizes = f"the arguments have {len(bindings):,} stored values, whose references have more than"
-        raise CallTooLarge(f"{sizes} {ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call")
-    return call
-
-
-def needs_loading(scheduler: "RunScheduler", ready: ReadyCall) -> bool:
-    """Return whether stored values have to be loaded before the call, because the activity cannot load them."""
-    tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
-    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.bindings))
-
-
-def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
-    """Return whether each call of a node starts a workflow that is not a run."""
-    return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
-
-
-def loading_call(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
-    """Return the input of the activity that loads the arguments of a call, and the call without its bindings."""
-    message = b'{"arguments":' + ready.arguments + b',"bindings":' + pydantic_core.to_json(ready.bindings) + b"}"
-    return message, replace(ready, bindings=())
-
-
 def apply_loading_failure(scheduler: "RunScheduler", task_id: str, error: BaseException, *, at: float) -> None:
     """Handle the failure or cancellation of the loading of arguments; the call itself was not made."""
     if is_cancellation(error):
@@ -384,17 +249,6 @@ def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 
-def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
-    """Return the call of a task that is sent again."""
-    return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
-
-
-def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
-    """Return the input of the activity that waits for the payload store, with the values that the call reads."""
-    message = {"refs": stored_refs(ready.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
-    return pydantic_core.to_json(message)
-
-
 def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, at: float) -> None:
     """Handle the result of a call."""
     node = scheduler.state.node_of(task_id)
@@ -403,7 +257,8 @@ def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, a
         take = apply_batch if node.inner is None else apply_offloaded_batch
         take(scheduler, task_id, _answer_of(payload), at=at)
         return
-    is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign and not is_join
+    tool = scheduler.plan.tools.get(node.tool)
+    is_foreign = tool is not None and tool.is_foreign and not is_join
     try:
         name = f"{node.id if is_join else task_id}.result"
         value, attempt = read_result(payload, name=name, is_foreign=is_foreign)

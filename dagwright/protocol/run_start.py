@@ -17,7 +17,7 @@ from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.planning.extenders import extender_of
 from dagwright.protocol.budgets import initial_budget, shared_budget
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import projections_to_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 if TYPE_CHECKING:
-    from dagwright.protocol.outcomes import ReadyCall
+    from dagwright.protocol.ready_calls import ReadyCall
 
 
 def headers_of_call(ready: "ReadyCall", *, key: str | None, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from temporalio import workflow
 
 from dagwright.core.boundary import wire
-from dagwright.protocol.messages import START_OPTIONS
+from dagwright.protocol.run_input import START_OPTIONS
 from dagwright.workflows.run_plan import RunPlanWorkflow
 from dagwright.workflows.session import SessionWorkflow
 from scripts.reference.markdown import code, first_paragraph, table

@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.planner import PlanningOptions, prepare_goal
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset.toolset import load_toolset

@@ -13,7 +13,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
 from dagwright.toolset.toolset import load_toolset

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from dagwright.core.model.compiled import CompiledPlan, RetryRule
 from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.database import EntityDatabase

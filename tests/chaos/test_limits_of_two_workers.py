@@ -16,7 +16,7 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server import call_limits
 from dagwright.server.call_limits import set_limit
 from dagwright.settings import Settings

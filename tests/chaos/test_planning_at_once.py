@@ -15,7 +15,7 @@ from temporalio.client import Client
 from dagwright.core.boundary import wire
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.model_calls.model_requests import ModelConfig
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, Step, step
 from dagwright.toolset.toolset import load_toolset

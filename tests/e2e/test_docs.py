@@ -17,7 +17,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.plans.preparation import check_plan
-from dagwright.protocol.messages import run_input_from_json
+from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset

@@ -15,7 +15,7 @@ from dagwright.core.model.compiled import plan_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.documents import RunFacts, result_document
-from dagwright.protocol.messages import compiled_plan, plan_of_pages
+from dagwright.protocol.run_input import compiled_plan, plan_of_pages
 from tests.support.example_counts import examples
 from tests.support.json_places import places_of
 from tests.support.plan_building import check, node, plan_of

@@ -26,7 +26,7 @@ from dagwright.protocol.call_batches import (
     result_from_json,
 )
 from dagwright.protocol.documents import RunFacts, result_document
-from dagwright.protocol.outcomes import ReadyCall, next_call
+from dagwright.protocol.ready_calls import ReadyCall, next_call
 from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
 from tests.support.example_counts import examples

@@ -13,7 +13,7 @@ from dagwright.core.model.times import parse_duration
 from dagwright.dialects.yaml_reader import read_yaml
 from dagwright.plans.plan import Plan
 from dagwright.plans.yaml_writer import write_yaml
-from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from tests.property.naive import Step
 from tests.property.plans import steps
 from tests.support.plan_building import plan_of

@@ -31,7 +31,8 @@ from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.plans import pages
 from dagwright.plans.pages import split_for_transfer
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
-from dagwright.protocol.outcomes import ReadyCall, apply_result, next_call
+from dagwright.protocol.outcomes import apply_result
+from dagwright.protocol.ready_calls import ReadyCall, next_call
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from dagwright.store import PayloadStore
 from dagwright.tools import GiveUp, ToolRegistry, context, tool

@@ -17,7 +17,7 @@ from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos_tools import FOLDER_VARIABLE, value_of

@@ -14,7 +14,7 @@ from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions
 from dagwright.client.starts import Started
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
 
 READ = "fork-read"

@@ -48,7 +48,7 @@ from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.failures import run_error_of
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry

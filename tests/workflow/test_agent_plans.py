@@ -17,7 +17,7 @@ from dagwright.core.model.tools import AgentCard, ToolDeclaration
 from dagwright.database.database import Database
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server import Connection, Server
 from dagwright.testing import step, tool_call
 from tests.support.agent_bench import card_of

@@ -13,7 +13,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.extender_specs import workflow_type_of
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import ended
 from tests.support.eventually import eventually

@@ -21,7 +21,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server.call_limits import exchange, list_limits, read_use, remove_limit, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call

@@ -11,7 +11,7 @@ from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
 from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server.call_limits import list_limits, read_use, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer

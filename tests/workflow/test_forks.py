@@ -12,7 +12,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import run_input_to_json
+from dagwright.protocol.run_input import run_input_to_json
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench

@@ -18,7 +18,7 @@ from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.run_reader import RunReader
-from dagwright.protocol.messages import run_input_from_json
+from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.runs import DEADLOCK, Runs, document_of, done, events_of, raw, serving_runs

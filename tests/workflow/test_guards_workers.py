@@ -15,7 +15,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.protocol.messages import run_input_from_json
+from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import WORKFLOW_SLOTS, Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset

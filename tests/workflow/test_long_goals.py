@@ -10,7 +10,7 @@ from dagwright.client.forks import ForkDraft, Forks, retooled
 from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_to_json
 from tests.support.goals import call, ended, goal, purposes, written
 from tests.support.intents import fund, intents_answer, intents_goal, made, product, seed
 from tests.support.people import answer, asks

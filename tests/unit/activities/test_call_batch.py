@@ -26,7 +26,7 @@ from dagwright.features.batch_followers import can_lead, followers_of
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.call_batches import CallBatchResult, encode_call_batch, result_from_json
-from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.ready_calls import next_call
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment

@@ -24,7 +24,7 @@ from dagwright.features.regions.offloaded_batches import OffloadedBatchInput
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.process.event_loop import SWITCH_INTERVAL_S
-from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.ready_calls import next_call
 from dagwright.tools import ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment

@@ -12,8 +12,9 @@ from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.map_items import MapBatchEnd, Width, counts_of_items, width_of
 from dagwright.core.scheduler.readiness import Gate, ReadyQueue, gates_of
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_end_to_json
-from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.map_batch_messages import map_batch_end_from_json
+from dagwright.protocol.map_batch_runs import map_batch_end_to_json
+from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
     compiled,
     error_of,

@@ -21,7 +21,7 @@ from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, apply_command
 from dagwright.features.plan_edits.node_additions import add_early_nodes, add_nodes
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
     TOOLS,
     budget_of,

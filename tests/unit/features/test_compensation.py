@@ -28,7 +28,8 @@ from dagwright.features.commands.steering import (
 from dagwright.features.compensation.compensation import compensation_counts, compensation_notes
 from dagwright.features.deadline import Deadline
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.outcomes import apply_loading_failure, next_call
+from dagwright.protocol.outcomes import apply_loading_failure
+from dagwright.protocol.ready_calls import next_call
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.support.plan_building import (
     broken,

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.node_text import closing_text
 from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json
 from dagwright.protocol.documents import node_document
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.outcomes import next_call
+from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import node, plan_of, problems_of, resumed, scheduler_of, started_run, states
 
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}

@@ -32,7 +32,8 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
-from dagwright.protocol.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
+from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.protocol.run_input import RunInput, plan_of_pages, run_input_to_json
 from dagwright.store import StoreUnavailable
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore

@@ -24,7 +24,7 @@ from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
 from dagwright.planning.extenders import extender_of
 from dagwright.planning.plan_and_execute.goal_spec import Goal, context_from_json, goal_from_json
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from dagwright.protocol.run_start import scheduler_for_run
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry

@@ -38,18 +38,12 @@ from dagwright.protocol.compact_documents import (
 from dagwright.protocol.documents import RunFacts, counted_result_document, graph_document, result_document
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.idempotency import derived_key, idempotency_key
-from dagwright.protocol.messages import (
-    MessageInvalid,
-    Parent,
-    RunInput,
-    SubPlanEnd,
-    run_input_from_json,
-    run_input_to_json,
-    sub_plan_end_from_json,
-)
+from dagwright.protocol.messages import MessageInvalid, Parent, SubPlanEnd, sub_plan_end_from_json
 from dagwright.protocol.node_paths import is_sub_plan, running_sub_plan_of, sub_plan_of_path
-from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, next_call, read_result
+from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, read_result
 from dagwright.protocol.query_results import graph_result, node_result, status_result
+from dagwright.protocol.ready_calls import next_call
+from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.workflows.activity_calls import RunScope
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.core.test_compilation import EVERYTHING

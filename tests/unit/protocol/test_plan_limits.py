@@ -11,8 +11,9 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.plans.preparation import check_plan, check_size, prepare_plan
 from dagwright.protocol import plan_limits
-from dagwright.protocol.messages import MessageInvalid, checked_graph, run_input_from_json
+from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import PlanTooLarge
+from dagwright.protocol.run_input import checked_graph, run_input_from_json
 
 _TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 

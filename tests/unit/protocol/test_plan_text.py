@@ -17,7 +17,7 @@ from dagwright.features.commands.steering import apply_command
 from dagwright.features.feedback.plan_text import plan_summary, summary_and_described
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
-from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_start import inherited_input, scheduler_for_run, start_run
 from tests.support.plan_building import TOOLS, compiled, ids_of, node, plan_of, resumed, started, states
 

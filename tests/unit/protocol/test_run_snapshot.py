@@ -14,7 +14,8 @@ from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, pack_json, pa
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.states import Attempt
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.messages import MessageInvalid
+from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, pieces_of, state_from_text, state_to_text
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import compiled, node, plan_of, started_scheduler

@@ -17,7 +17,8 @@ from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
-from dagwright.protocol.messages import MessageInvalid, ParentSession, RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.messages import MessageInvalid, ParentSession
+from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
 from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json

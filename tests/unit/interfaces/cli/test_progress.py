@@ -19,7 +19,7 @@ from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.live_display import LivePicture, Picture
 from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, RunRows, progress_of, tree_of
-from dagwright.protocol.messages import RunInput
+from dagwright.protocol.run_input import RunInput
 from tests.unit.interfaces.cli.questions import asked
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 

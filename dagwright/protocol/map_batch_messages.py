@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import MapBatch, NodeStatus, Record
+from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.regions.batches import end_from_json, end_to_json
 
 
@@ -56,3 +58,32 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
 def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:
     """Return the input for the next execution of the run of a map batch; the snapshot contains the rest."""
     return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.node_ends])
+
+
+_ENDS = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
+
+
+def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
+    """Decode the end of a batch.
+
+    Args:
+        map_batch: the batch.
+
+    Raises:
+        ValueError: `encoded` is not a valid end of that batch.
+    """
+    try:
+        status = NodeStatus(encoded["status"])
+        counts = {NodeStatus(name).value: int(count) for name, count in encoded["counts"].items()}
+        error = NodeError(**encoded["error"]) if encoded.get("error") else None
+        pieces = [(str(ref), int(count)) for ref, count in encoded.get("pieces", ())]
+        results = encoded.get("results")
+        values = value_from_json(results["value"], results.get("stored")) if results is not None else None
+    except (KeyError, TypeError, AttributeError, ValueError) as wrong:
+        raise ValueError(f"not the end of a map batch: {wrong!r}") from None
+    result_count = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
+    if status is NodeStatus.COMPLETED and result_count != map_batch.count:
+        raise ValueError(f"a map batch of {map_batch.count} items has {result_count} results")
+    if status not in _ENDS or sum(counts.values()) > map_batch.count:
+        raise ValueError(f"invalid end of a map batch of {map_batch.count} items: {status.value} with {counts}")
+    return MapBatchEnd(status, counts, values, pieces, error, encoded.get("failed_key"))

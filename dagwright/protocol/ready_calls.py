@@ -1,0 +1,161 @@
+"""Calls that a run can send: the next task with its encoded arguments."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pydantic_core
+
+from dagwright.core.boundary.limits import (
+    ARGUMENTS_LIMIT_BYTES,
+    RUN_INPUT_LIMIT_BYTES,
+)
+from dagwright.core.errors import NodeError
+from dagwright.core.expressions.hydration import secret_names, stored_refs
+from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, ref_for_display
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NO_ATTEMPT, Task
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.features.regions.batches import BatchTooLarge, encode_batch
+from dagwright.features.regions.offloaded_batches import encode_offloaded_batch
+from dagwright.protocol.map_batch_runs import map_batch_run_input
+from dagwright.protocol.plan_limits import options_problem
+from dagwright.protocol.run_input import run_input_to_json
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.protocol.outcomes import StoreWait
+
+_UNDECLARED = ToolDeclaration(name="")
+
+
+class CallTooLarge(Exception):
+    """The arguments of a call exceed the payload limit."""
+
+
+def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Return the arguments of a call as JSON, and whether a worker has to fill in values.
+
+    Raises:
+        CallTooLarge: the arguments exceed 256 KiB.
+        ValueError: the arguments are not JSON.
+    """
+    try:
+        encoded, has_refs = encode(arguments, ref_for_display)
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if len(encoded) > ARGUMENTS_LIMIT_BYTES:
+        message = f"the arguments have {len(encoded):,} bytes; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
+        raise CallTooLarge(message)
+    return encoded, has_refs
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCall:
+    """A task that can be sent.
+
+    Args:
+        arguments: its arguments as JSON, with a readable form at every binding.
+        bindings: values that only a worker may fill in.
+    """
+
+    task: Task
+    arguments: bytes
+    bindings: Sequence[WorkerBinding] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate size of the arguments with the bindings and the answers of people."""
+        other_parts = [*self.bindings, *self.task.answers]
+        return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in other_parts)
+
+
+def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
+    """Return the next task to start with its encoded arguments; tasks that cannot be sent fail."""
+    while (task := scheduler.next_task(at)) is not None:
+        if task.node.kind == "region":
+            try:
+                encode_region = encode_batch if task.node.inner is None else encode_offloaded_batch
+                return ReadyCall(task, encode_region(scheduler, task))
+            except BatchTooLarge as error:
+                scheduler.features.regions.end_batch(
+                    task.id, at=at, is_incomplete=False, error=NodeError("too_large", str(error))
+                )
+                continue
+        tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
+        problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
+        if problem is not None:
+            _fail_unsent(scheduler, task.id, NodeError("invalid_field", problem), at=at)
+            continue
+        try:
+            if task.map_batch is not None:
+                _check_map_batch(scheduler, task)
+            return _ready_call(task, tool)
+        except CallTooLarge as error:
+            call_error = NodeError("too_large", str(error))
+        except ValueError as error:
+            call_error = NodeError("invalid_arguments", str(error))
+        _fail_unsent(scheduler, task.id, call_error, at=at)
+    return None
+
+
+def _fail_unsent(scheduler: "RunScheduler", task_id: str, error: NodeError, *, at: float) -> None:
+    scheduler.features.budget.release(task_id)
+    scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
+
+
+def _check_map_batch(scheduler: "RunScheduler", task: Task) -> None:
+    """Check that the input of the run of a map batch can be sent.
+
+    Raises:
+        CallTooLarge: the input exceeds the payload limit.
+        ValueError: a value is not JSON.
+    """
+    try:
+        size = len(pydantic_core.to_json(run_input_to_json(map_batch_run_input(scheduler, task)))) if task.is_run else 0
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if size > RUN_INPUT_LIMIT_BYTES:
+        sizes = f"the items {task.id} and the values that they read have {size:,} bytes"
+        raise CallTooLarge(f"{sizes}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
+
+
+def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
+    encoded, has_refs = encode_arguments(task.arguments)
+    bindings = bindings_of(task.arguments) if has_refs else ()
+    if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
+        # A checked plan has none; a compiled plan may come from any source.
+        raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
+    call = ReadyCall(task, encoded, bindings)
+    if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
+        sizes = f"the arguments have {len(bindings):,} stored values, whose references have more than"
+        raise CallTooLarge(f"{sizes} {ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call")
+    return call
+
+
+def needs_loading(scheduler: "RunScheduler", ready: ReadyCall) -> bool:
+    """Return whether stored values have to be loaded before the call, because the activity cannot load them."""
+    tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
+    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.bindings))
+
+
+def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
+    """Return whether each call of a node starts a workflow that is not a run."""
+    return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
+
+
+def loading_call(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
+    """Return the input of the activity that loads the arguments of a call, and the call without its bindings."""
+    message = b'{"arguments":' + ready.arguments + b',"bindings":' + pydantic_core.to_json(ready.bindings) + b"}"
+    return message, replace(ready, bindings=())
+
+
+def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
+    """Return the call of a task that is sent again."""
+    return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
+
+
+def store_wait_message(ready: ReadyCall, wait: "StoreWait") -> bytes:
+    """Return the input of the activity that waits for the payload store, with the values that the call reads."""
+    message = {"refs": stored_refs(ready.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
+    return pydantic_core.to_json(message)
