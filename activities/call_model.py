@@ -54,9 +54,8 @@ from dagwright.planner.prompts import interrupted_message
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.planning.model_calls.message_preparation import sendable_messages
-from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.planning.model_calls.model_requests import (
-    ModelError,
     ModelRequest,
     ModelResponse,
     messages_from_json,

@@ -25,8 +25,7 @@ from dagwright.core.boundary.wire import (
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.tools import Effects
 from dagwright.core.text import cut_bytes
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import Action
+from dagwright.planning.model_calls.model_failure import Action, ModelFailure
 from dagwright.tools.errors import (
     ArgumentNotLoaded,
     AskPerson,

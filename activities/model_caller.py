@@ -18,8 +18,8 @@ from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.model.call_limits import Subject, subject_at_host
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import ModelCall, ModelError, ModelResponse, NamedEndpoint
+from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse, NamedEndpoint
 
 
 class ModelCaller:

@@ -10,8 +10,8 @@ from typing import Any
 
 from dagwright.agents.class_agents import AgentContext
 from dagwright.core.text import cut_with_count
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import Action, Message, system, user
+from dagwright.planning.model_calls.model_failure import Action, ModelFailure
+from dagwright.planning.model_calls.model_requests import Message, system, user
 from dagwright.tools.errors import GiveUp
 
 STEPS = 5

@@ -9,14 +9,12 @@ from dagwright.core.boundary.usage_reports import Usage
 from dagwright.llm.capabilities import CapabilityCache
 from dagwright.llm.client import Endpoint, ModelClient, ModelStream
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
-from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
 from dagwright.planning.model_calls.model_requests import (
-    Action,
     CallLabels,
     Message,
     ModelCall,
     ModelConfig,
-    ModelError,
     ModelResponse,
     OfferedTool,
     OutputSchema,

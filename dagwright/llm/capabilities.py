@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from dagwright.llm.errors import UNEXPECTED_CALL, ServiceError, model_error_of
-from dagwright.planning.model_calls.model_requests import ModelCall, ModelError
+from dagwright.planning.model_calls.model_failure import ModelError
+from dagwright.planning.model_calls.model_requests import ModelCall
 
 
 class OutputMode(StrEnum):

@@ -26,8 +26,8 @@ from dagwright.llm.completions import CompletionBuilder, parse_completion, parse
 from dagwright.llm.errors import CallTarget, ServiceError, model_error_of, to_model_failure
 from dagwright.llm.prices import PriceTable, shipped_prices
 from dagwright.llm.request_body import PreparedCall
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import ModelCall, ModelConfig, ModelError, ModelResponse
+from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelConfig, ModelResponse
 from dagwright.tools.redaction import Redaction
 
 if TYPE_CHECKING:

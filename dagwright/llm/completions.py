@@ -17,7 +17,8 @@ from dagwright.llm.capabilities import OutputMode
 from dagwright.llm.errors import ServiceError
 from dagwright.llm.prices import PriceTable
 from dagwright.llm.request_body import PreparedCall, is_wrapped
-from dagwright.planning.model_calls.model_requests import Message, ModelError, ModelResponse, OutputSchema
+from dagwright.planning.model_calls.model_failure import ModelError
+from dagwright.planning.model_calls.model_requests import Message, ModelResponse, OutputSchema
 from dagwright.planning.model_calls.response_summary import ToolCall
 from dagwright.tools.result_json import DEPTH_LIMIT
 

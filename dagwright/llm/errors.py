@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.text import cut_bytes, one_line
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import Action, ModelError
+from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
 from dagwright.tools.retry_after import asking_service, requested_delay
 
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]

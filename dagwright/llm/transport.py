@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, AsyncStream
 
 from dagwright.llm.completions import to_stream_chunk
 from dagwright.llm.errors import ErrorContent, ServiceError, error_body
-from dagwright.planning.model_calls.model_requests import ModelError
+from dagwright.planning.model_calls.model_failure import ModelError
 
 ANSWER_BYTES = 32_000_000
 """Maximum size of a non-streamed response: the limit of a stream, with up to six bytes of JSON per character, and the

@@ -16,8 +16,8 @@ from dagwright.core.scheduler.map_items import counts_of_items, is_batched, list
 from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
-from dagwright.planning.conversation import names_set
 from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document
+from dagwright.planning.session_names import names_set
 from dagwright.protocol.compact_documents import compact_value, first_failed_node
 from dagwright.protocol.lineage import lineage_of_run
 

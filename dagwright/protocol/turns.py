@@ -16,7 +16,7 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
 from dagwright.core.text import join_first
-from dagwright.planning.conversation import identified, is_session_name, line_or_none
+from dagwright.planning.session_names import identified, is_session_name, line_or_none
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from_json
 from dagwright.protocol.messages import MessageInvalid

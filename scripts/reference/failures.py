@@ -14,7 +14,7 @@ import httpx
 from activities import errors as call_errors
 from dagwright.core.error_codes import FailureCode
 from dagwright.core.model.tools import Effects
-from dagwright.planning.model_calls.model_requests import Action, ModelError
+from dagwright.planning.model_calls.model_failure import Action, ModelError
 from dagwright.tools.errors import (
     ArgumentNotLoaded,
     AskPerson,

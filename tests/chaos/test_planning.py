@@ -16,7 +16,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.planning.model_calls import model_node as model_nodes
+from dagwright.planning.model_calls import model_requests as model_nodes
 from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls

@@ -12,8 +12,13 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from dagwright.core.boundary import limits, wire
 from dagwright.core.boundary.usage_reports import reported_usage
 from dagwright.core.expressions.stored_values import StoredValue
-from dagwright.planning.model_calls.model_node import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
-from dagwright.planning.model_calls.model_requests import ModelRequest, request_from_json, request_to_json
+from dagwright.planning.model_calls.model_requests import (
+    MODEL_HEARTBEAT_S,
+    MODEL_TIMEOUT_S,
+    ModelRequest,
+    request_from_json,
+    request_to_json,
+)
 from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response
 from dagwright.protocol.outcomes import is_cancellation, read_result
 from dagwright.workflows.activity_calls import EncodedCall, json_payload

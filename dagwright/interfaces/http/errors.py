@@ -38,8 +38,7 @@ from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions
 from dagwright.interfaces.http.validation_errors import describe
 from dagwright.planner.goal_validation import GoalRejected
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import ModelError
+from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server import NO_ANSWER, ServerUnreachable
 from dagwright.store import StoreError

@@ -36,8 +36,8 @@ from dagwright.planning.agent_loop.tool_calls import (
     node_of_call,
     unknown_tool_message,
 )
-from dagwright.planning.model_calls.model_node import model_node
-from dagwright.planning.model_calls.model_requests import Message, ModelError, user
+from dagwright.planning.model_calls.model_failure import ModelError
+from dagwright.planning.model_calls.model_requests import Message, model_node, user
 from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response, usage_of_response
 
 if TYPE_CHECKING:

@@ -13,14 +13,15 @@ from dagwright.core.expressions.references import Placeholder, ResultOf
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, FeedbackPolicy, ToolDeclaration
 from dagwright.core.validation.model_policy import POLICY, model_policy
-from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
 from dagwright.planning.model_calls.model_requests import (
+    CALL_MODEL,
     CallLabels,
     Message,
     ModelCall,
     ModelRequest,
     OfferedTool,
     OutputSchema,
+    model_node,
     system,
     user,
 )

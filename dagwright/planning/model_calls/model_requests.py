@@ -1,135 +1,28 @@
-"""Model calls at the activity boundary: input, output and errors of the activity `call_model`."""
+"""Model calls at the activity boundary, and as nodes of a plan.
+
+`ModelRequest` is the input and `ModelResponse` the output of the activity `call_model`. A model call is an ordinary
+node, so states, requests, retries, cancellation and continue-as-new work as for other nodes. Replay: the plan contains
+the definition of each node, so the constants here may change.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage_reports import Usage
-from dagwright.core.error_codes import DescribedCode
+from dagwright.core.model.compiled import Binding, CompiledNode, RetryRule
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
-from dagwright.planning.model_calls.response_summary import ToolCall
+from dagwright.planning.model_calls.response_summary import SUMMARY_PROJECTIONS, ToolCall
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, RoundContext
 
 Json = dict[str, Any]
 MODEL_NAME_CHARACTERS = 200
 """Maximum length of a model name; actual names are much shorter."""
-
-
-class Action(StrEnum):
-    """Action to take after a failed model call."""
-
-    RETRY = "retry"
-    """The same call may succeed later."""
-    FIX = "fix"
-    """The model wrote an invalid answer: repeat the call with the problem."""
-    ASK_PERSON = "ask_person"
-    """A person has to act, for example to pay; then the same call may be retried."""
-    GIVE_UP = "give_up"
-    """The same call never succeeds; the advice names an alternative."""
-
-
-class ModelError(DescribedCode):
-    """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity.
-
-    Members also have the `action` to take; the reference is generated from them.
-    """
-
-    action: Action
-
-    def __new__(cls, code: str, action: Action, meaning: str, remedy: str) -> Self:
-        """Create a member from its row."""
-        return cls.create_member(code, action=action, meaning=meaning, remedy=remedy)
-
-    BUSY = (
-        "model_busy",
-        Action.RETRY,
-        "Too many requests (429).",
-        "Wait; a [limit](../guides/limits.md) of the model spreads the calls.",
-    )
-    UNAVAILABLE = (
-        "model_unavailable",
-        Action.RETRY,
-        "The service answers with 5xx, not in time or not at all, or closes the connection.",
-        "Wait, or correct `OPENAI_BASE_URL`.",
-    )
-    ANSWER_BROKEN = (
-        "model_answer_broken",
-        Action.RETRY,
-        "The answer is empty, ends too early, or is no valid response, such as an HTML page.",
-        "See the message; correct `OPENAI_BASE_URL` if it happens each time.",
-    )
-    OUTPUT_INVALID = (
-        "model_output_invalid",
-        Action.FIX,
-        "The JSON of the answer is missing, too long, or does not match its schema.",
-        "Use a larger model, or a simpler schema.",
-    )
-    QUOTA_SPENT = (
-        "model_quota_spent",
-        Action.ASK_PERSON,
-        "The credit of the account is used up (402, `insufficient_quota`).",
-        "Add credit, then retry the node.",
-    )
-    KEY_MISSING = ("model_key_missing", Action.GIVE_UP, "The worker has no key.", "Set `OPENAI_API_KEY` of the worker.")
-    KEY_REFUSED = (
-        "model_key_refused",
-        Action.GIVE_UP,
-        "The service does not accept the key (401).",
-        "Correct `OPENAI_API_KEY` of the worker.",
-    )
-    FORBIDDEN = (
-        "model_forbidden",
-        Action.GIVE_UP,
-        "The key may not do this (403).",
-        "Use another key or another model.",
-    )
-    MODEL_MISSING = (
-        "model_missing",
-        Action.GIVE_UP,
-        "No model is set.",
-        "Use `--model`, or set `DAGWRIGHT_MODEL` of the worker.",
-    )
-    MODEL_UNKNOWN = (
-        "model_unknown",
-        Action.GIVE_UP,
-        "The service does not have the model.",
-        "Use a model of the service.",
-    )
-    ADDRESS_WRONG = (
-        "model_address_wrong",
-        Action.GIVE_UP,
-        "The address of the service is wrong (404, 405).",
-        "Correct `OPENAI_BASE_URL` of the worker; it usually ends in `/v1`.",
-    )
-    CONTEXT_EXCEEDED = (
-        "model_context_exceeded",
-        Action.GIVE_UP,
-        "The request exceeds the context window of the model.",
-        "Send less, or choose a model with a larger context.",
-    )
-    REFUSED = ("model_refused", Action.GIVE_UP, "The model declined the request.", "Rephrase the request.")
-    FILTERED = (
-        "model_filtered",
-        Action.GIVE_UP,
-        "A content filter blocked the request or the answer.",
-        "Rephrase the request, or change the filter of the service.",
-    )
-    CUT_OFF = (
-        "model_cut_off",
-        Action.GIVE_UP,
-        "The answer is longer than `max_tokens`.",
-        "Raise `max_tokens`, or split the request.",
-    )
-    REQUEST_INVALID = (
-        "model_request_invalid",
-        Action.GIVE_UP,
-        "Any other error that the service attributes to the request.",
-        "See the message, which quotes the service.",
-    )
 
 
 class ModelConfig(BaseModel):
@@ -504,3 +397,48 @@ def response_to_json(answer: ModelResponse) -> Json:
     if answer.read is not None:
         encoded["read"] = dict(answer.read)
     return encoded
+
+
+MODEL_TIMEOUT_S = 1_200.0
+"""Timeout of one attempt: a server may be silent for ten minutes while its model thinks, and then stream for several
+more. A dead worker is detected much earlier by its missing heartbeats."""
+MODEL_HEARTBEAT_S = 30.0
+"""As for a `write`: a call costs money, so it must not be repeated after an outage of a few seconds."""
+MODEL_RETRY = RetryRule(max_attempts=8, first_delay_s=1.0, factor=2.0, max_delay_s=60.0)
+"""Covers an outage of two minutes; a `Retry-After` header of the server takes precedence."""
+
+CALL_MODEL = ToolDeclaration(wire.ACTIVITY_CALL_MODEL, Effects.READ, timeout_s=MODEL_TIMEOUT_S)
+"""Declaration of the activity: it has no side effects, and its results are never cached."""
+
+
+def model_node(
+    node_id: str,
+    request: ModelRequest,
+    *,
+    title: str | None = None,
+    dependencies: Sequence[int] = (),
+    bindings: Sequence[Binding] = (),
+) -> CompiledNode:
+    """Build the node of a model call; `planning.model_calls.response_summary` reads its result.
+
+    Args:
+        bindings: bindings that are filled when the node starts, such as at `("messages", 1, "content")`; large results
+            are passed by reference.
+    """
+    labels = replace(request.call.labels, node_id=node_id)
+    return CompiledNode(
+        id=node_id,
+        kind="tool",
+        title=title,
+        tool=CALL_MODEL.name,
+        arguments=request_to_json(replace(request, call=replace(request.call, labels=labels))),
+        bindings=tuple(bindings),
+        dependencies=tuple(dependencies),
+        retry=MODEL_RETRY,
+        timeout_s=MODEL_TIMEOUT_S,
+        heartbeat_s=MODEL_HEARTBEAT_S,
+        cache_s=0.0,
+        # Users who may run the plan may call the model. A policy that denies the call still applies.
+        approval="never",
+        projections=SUMMARY_PROJECTIONS,
+    )

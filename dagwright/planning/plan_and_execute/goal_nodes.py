@@ -8,14 +8,15 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
-from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
 from dagwright.planning.model_calls.model_requests import (
+    CALL_MODEL,
     CallLabels,
     Message,
     ModelCall,
     ModelRequest,
     OutputSchema,
     Planning,
+    model_node,
 )
 from dagwright.planning.model_calls.response_summary import ACCEPTED_PROJECTION
 from dagwright.planning.plan_and_execute.goal_spec import (

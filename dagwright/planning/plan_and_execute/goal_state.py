@@ -22,12 +22,13 @@ from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.core.text import cut_bytes
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
 from dagwright.planning.model_calls.model_requests import (
+    CALL_MODEL,
     CallLabels,
     ModelCall,
     ModelRequest,
     OutputSchema,
+    model_node,
     system,
     user,
 )

@@ -23,7 +23,7 @@ from dagwright.core.text import cut_bytes
 from dagwright.core.validation.workers import workers_among
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.model_node import CALL_MODEL
+from dagwright.planning.model_calls.model_requests import CALL_MODEL
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.rounds_nodes import (
     Output,

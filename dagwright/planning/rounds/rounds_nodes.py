@@ -10,13 +10,14 @@ from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, J
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.validation.model_policy import POLICY, model_policy
-from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
 from dagwright.planning.model_calls.model_requests import (
+    CALL_MODEL,
     CallLabels,
     Message,
     ModelCall,
     ModelRequest,
     OutputSchema,
+    model_node,
     system,
     user,
 )

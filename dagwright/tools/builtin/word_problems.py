@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from dagwright.core.text import cut_characters, one_line
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import Message, ModelError, ModelResponse, system, user
+from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
+from dagwright.planning.model_calls.model_requests import Message, ModelResponse, system, user
 from dagwright.tools.context import context
 
 PURPOSE = "calculate"

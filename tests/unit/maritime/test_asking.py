@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import Action, Message, ModelError, ModelResponse
+from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
+from dagwright.planning.model_calls.model_requests import Message, ModelResponse
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import RecordedCall, tool_context

@@ -16,7 +16,8 @@ from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
+from dagwright.planning.conversation import turns_from_json
+from dagwright.planning.session_names import identified, is_session_name, names_set
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name

@@ -18,8 +18,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error
 from dagwright.interfaces.http.request_fields import gateway_options, run_metadata
-from dagwright.planning.model_calls.model_failure import ModelFailure
-from dagwright.planning.model_calls.model_requests import ModelError
+from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.sessions import SessionNameInvalid
 from tests.unit.interfaces.http.conftest import Apart

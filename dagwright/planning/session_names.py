@@ -1,0 +1,75 @@
+"""Named values of a session, such as `@cbu`."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dagwright.core.compiler.projections import IDENTIFYING
+from dagwright.core.expressions.stored_values import ProjectedPart, StoredValue
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.text import cut_bytes, one_line
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
+
+IDENTITY_BYTES = 300
+"""Maximum size of the id and of the display name of a named value."""
+
+_NAME = re.compile(r"(?!(?i:result))[A-Za-z_][A-Za-z0-9_.-]{0,79}")
+"""Name of a session. Planners read `@result_1` as the result of an intent, so names must not start with `result`."""
+
+
+def is_session_name(name: Any) -> bool:
+    """Return whether `name` is valid after an `@`."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def identified(result: Any) -> dict[str, Any] | None:
+    """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
+    known = _identity_of_stored(result) if isinstance(result, StoredValue) else result
+    known = known if isinstance(known, Mapping) else {"id": known}
+    identity = known.get("id")
+    identity = str(identity) if type(identity) is int else identity
+    if not isinstance(identity, str) or not identity.strip() or len(identity.encode()) > IDENTITY_BYTES:
+        return None
+    return {"id": identity, **{key: line_or_none(known.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
+
+
+def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
+    """Return the identifying fields of a stored result, as far as they are known without loading it."""
+    parts = {key: result.at((key,)) for key in IDENTIFYING}
+    return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, ProjectedPart) and not rest}
+
+
+def names_set(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
+    """Return the names that a run has set so far, in plan order: name -> identity. The last setting of a name wins.
+
+    A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.
+    """
+    names: dict[str, dict[str, Any]] = {}
+    if all(declared.sets is None for declared in scheduler.plan.tools.values()):
+        # Skip the scan: a plan may have a hundred thousand nodes.
+        return names
+    compensated_tasks = {
+        node.compensates
+        for node, record in scheduler.state.visible_nodes()
+        if node.compensates and record.status is NodeStatus.COMPLETED
+    }
+    for node, record in scheduler.state.visible_nodes():
+        declared = scheduler.plan.tools.get(node.tool)
+        if declared is None or declared.sets is None or record.status is not NodeStatus.COMPLETED:
+            continue
+        if (
+            node.for_each is None
+            and node.id not in compensated_tasks
+            and (known := identified(record.result)) is not None
+        ):
+            names.pop(declared.sets, None)
+            names[declared.sets] = known
+    return names
+
+
+def line_or_none(value: Any, *, max_bytes: int) -> str | None:
+    """Return a string on one line, cut to `max_bytes`; `None` for an empty string or another type."""
+    line = one_line(value) if isinstance(value, str) else ""
+    return cut_bytes(line, max_bytes=max_bytes) or None
