@@ -9,8 +9,8 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.policy import policy_of_extender
 from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
-from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.planning.agent_loop.spec import AgentSpec, spec_from_json
 from dagwright.planning.plan_and_execute.goal_spec import Goal, goal_from_json
 from dagwright.planning.rounds.rounds_spec import RoundsSpec, rounds_from_json

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
+from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_of_extender
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.run_options import RunOptions
-from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver

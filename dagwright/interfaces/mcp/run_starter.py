@@ -15,10 +15,9 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
-from dagwright.core.model.policy import Policy
+from dagwright.core.model.policy import Policy, model_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
-from dagwright.core.validation.model_policy import model_policy
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval

@@ -6,8 +6,8 @@ from typing import Any
 
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
+from dagwright.core.model.policy import POLICY, intents_policy, model_policy
 from dagwright.core.model.resolvers import resolver_of
-from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
 from dagwright.planning.model_calls.model_requests import (
     CALL_MODEL,
     CallLabels,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.expressions.references import Placeholder, ResultOf, TemplatePart
 from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join, default_retry
+from dagwright.core.model.policy import POLICY, model_policy
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
-from dagwright.core.validation.model_policy import POLICY, model_policy
 from dagwright.planning.model_calls.model_requests import (
     CALL_MODEL,
     CallLabels,

@@ -9,9 +9,17 @@ import pytest
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_from_json, plan_to_json, tool_of
-from dagwright.core.model.policy import MAX_RULES, Policy, Rule, policy_from_json, with_tools_allowed
+from dagwright.core.model.policy import (
+    MAX_RULES,
+    Policy,
+    Rule,
+    intents_policy,
+    model_policy,
+    named_files,
+    policy_from_json,
+    with_tools_allowed,
+)
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.validation.model_policy import intents_policy, model_policy, named_files
 from dagwright.plans.preparation import check_plan
 from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import builtin_tools
