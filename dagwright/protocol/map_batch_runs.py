@@ -17,8 +17,8 @@ from dagwright.core.expressions.references import Placeholder, Reference, Result
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
-from dagwright.core.model.items import StoredList, parts_of_key, stored_list_to_json
 from dagwright.core.model.states import NodeStatus, Record, Task
+from dagwright.core.model.stored_lists import StoredList, parts_of_key, stored_list_to_json
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.protocol.map_batch_messages import MapBatchInput

@@ -15,7 +15,7 @@ from dagwright.core.expressions.references import Item, Placeholder, Reference, 
 from dagwright.core.expressions.stored_values import Path, Projection, query_of
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
-from dagwright.core.model.items import parts_of_key
+from dagwright.core.model.stored_lists import parts_of_key
 
 Use = Literal["value", "whole"]
 

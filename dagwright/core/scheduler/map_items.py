@@ -1,4 +1,4 @@
-"""Items of a run: their tasks, the ids of the tasks, the limits on their number, and batches of many items.
+"""Items of a node with `for_each`: the list, the keys, their tasks, and batches of many items.
 
 The items of a small `for_each` are tasks of the run itself. A `for_each` over more than 500 items is split into
 batches, each executed by a child run. The scheduler treats a batch (`MapBatch`) like an item: it is a task, and the
@@ -17,11 +17,124 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.reference_resolution import Scope
+from dagwright.core.expressions.compute_budget import TooLargeHere
+from dagwright.core.expressions.paths import describe_type
+from dagwright.core.expressions.reference_resolution import (
+    Scope,
+    as_text,
+    resolve_bindings,
+    resolve_template,
+    scope_of_item,
+)
+from dagwright.core.expressions.references import Template
+from dagwright.core.expressions.stored_values import (
+    StoredValue,
+    is_whole,
+)
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.items import StoredList, keys_of
 from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Record, TaskRef
+from dagwright.core.model.stored_lists import MAX_KEY_BYTES, StoredList
 from dagwright.core.model.tools import ToolDeclaration
+
+MAX_ITEMS = 250_000
+"""Maximum number of items of one `for_each`: the run holds some hundred bytes for each batch of items."""
+_KEY_COST = 12
+_REFERENCE_COST = 7
+"""Cost of each key, and of each reference in a key, in units of the compute budget; a text in a key costs 1."""
+_KEY_IN_STORE = (
+    "the key of item {index} needs a part of the item that is in the payload store, where the run itself cannot read "
+    "it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; leave "
+    "out `key`, or make a smaller list in a tool"
+)
+
+
+def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | None:
+    """Return the items of a node, or the error; `None` if the list is null, so that the node is skipped.
+
+    Raises:
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query would take too long.
+    """
+    if isinstance(node.for_each, list):
+        items = resolve_bindings(node.for_each, node.item_bindings, scope=scope)
+    else:
+        items = resolve_template(node.for_each or (), scope=scope)
+    if isinstance(items, StoredValue):
+        items = _items_of_stored(items)
+    if items is None:
+        return None
+    if not isinstance(items, list | StoredList):
+        shown = repr(as_text(items)[:60]) if is_whole(items) else describe_type(items)
+        return NodeError("invalid_for_each", f"for_each needs a list, not {shown}")
+    if len(items) > MAX_ITEMS:
+        return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
+    return items
+
+
+def _items_of_stored(value: StoredValue) -> Any:
+    """Return the items of a stored list: the list itself if it was projected, else a stored value for each item."""
+    part = value.own_part
+    if part is None or part.shape is None:
+        raise TooLargeHere(f"for_each: a part of {value.name}", None)
+    if part.state == "whole":
+        return part.value
+    return StoredList(value, 0, part.shape.length) if part.shape.type == "list" else value
+
+
+def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[str] | NodeError:
+    """Return the key of every item, or the error of the first invalid key.
+
+    Raises:
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query, or computing the keys of so many items, would take too long.
+    """
+    if node.key is None:
+        return [str(index) for index in range(node.first_index, node.first_index + len(items))]
+    references = sum(not isinstance(part, str) for part in node.key)
+    scope.budget.spend((_KEY_COST + _REFERENCE_COST * references + len(node.key)) * len(items))
+    keys: list[str] = []
+    for index, item in enumerate(items, node.first_index):
+        key = _key_of(node.key, scope_of_item(scope, item, index=index))
+        if key is None:
+            return NodeError("too_large", _KEY_IN_STORE.format(index=index))
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            return NodeError("invalid_key", f"the key of item {index} holds a lone surrogate, which is not a character")
+        if size > MAX_KEY_BYTES:
+            message = f"the key of item {index} has {size} bytes of UTF-8; at most {MAX_KEY_BYTES} are allowed"
+            return NodeError("invalid_key", message)
+        keys.append(key)
+    return keys
+
+
+def _key_of(key: Template, scope: Scope) -> str | None:
+    """Return the key of an item, cut if it is too long; `None` if a part of it is in the payload store."""
+    texts: list[str] = []
+    size = 0
+    for part in key:
+        resolved = resolve_template((part,), scope=scope)
+        if not is_whole(resolved):
+            return None
+        texts.append(as_text(resolved))
+        size += len(texts[-1])
+        if size > MAX_KEY_BYTES:
+            # A key may contain an item of a megabyte a hundred times.
+            break
+    return "".join(texts)
+
+
+def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
+    """Return the final state of a node whose items have all ended, and its error."""
+    if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
+        return NodeStatus.CANCELLED, None
+    failed = [item for item in record.items if item.record.status is NodeStatus.FAILED]
+    if not failed:
+        return NodeStatus.COMPLETED, None
+    first = failed[0].record.error
+    summary = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
+    return NodeStatus.FAILED, NodeError(first.code if first else "failed", summary + (first.message if first else ""))
+
 
 MAP_BATCH_ITEMS = 500
 """Largest map without batches, and largest batch; a child run of 500 items has a history of about 2,000 events."""

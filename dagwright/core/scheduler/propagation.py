@@ -19,10 +19,10 @@ from dagwright.core.expressions.stored_values import (
     VALUE_BYTES,
     WHOLE_BYTES,
 )
-from dagwright.core.model.items import end_of_items, items_of
 from dagwright.core.model.states import NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks
+from dagwright.core.scheduler.map_items import end_of_items, items_of
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Decision, ReadyQueue, gates_of, why_blocked
 
 if TYPE_CHECKING:

@@ -137,6 +137,10 @@ class Rebuild:
                 self.propagation.restart_items(number, at)
         self.decide_all(at)
 
+    def edit(self, at: float) -> "RecordEdits":
+        """Return changes to the run that are applied together."""
+        return RecordEdits(self, at)
+
     def reset(self, ref: TaskRef, record: Record, at: float) -> None:
         """Replace the record of a node or item; the caller has to call `rebuild` afterwards."""
         for component in self.propagation.hooks.on_node_reset:

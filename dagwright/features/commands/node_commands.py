@@ -13,7 +13,6 @@ from dagwright.core.model.requests import RUN_ANSWERS_BYTES, SHORT_BYTES
 from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.validation.workers import refusal_of_slots
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
 from dagwright.features.plan_edits.edits import checked_extension
@@ -146,7 +145,7 @@ class RetryNode:
             scheduler.features.feedback.requests.stored_bytes += size_of(self.arguments)
             add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
-        edits = RecordEdits(scheduler.rebuild, at)
+        edits = scheduler.rebuild.edit(at)
         for failed_ref in _failed_parts(scheduler, ref):
             edits.retry(failed_ref)
         edits.reopen_dependents(ref.node)
@@ -224,7 +223,7 @@ class SetResult:
         ref = scheduler.state.find(self.node)
         assert ref is not None
         before = scheduler.state.record(ref)
-        edits = RecordEdits(scheduler.rebuild, at)
+        edits = scheduler.rebuild.edit(at)
         scheduler.features.feedback.requests.stored_bytes += size_of(self.result)
         if before.status.is_final:
             edits.reopen_dependents(ref.node)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus, Task
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.run_end import status_of
 from dagwright.core.scheduler.run_state import RunTotals, make_task
 from dagwright.features.compensation.compensation import (
@@ -68,7 +67,7 @@ class Compensation(SchedulerComponent):
             return
         self._lift_deadline()
         self._scheduler.rebuild.charge(at)
-        RecordEdits(self._scheduler.rebuild, at).extend(extension)
+        self._scheduler.rebuild.edit(at).extend(extension)
         self._scheduler.propagation.update(at)
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook

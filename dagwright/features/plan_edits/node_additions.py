@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.actor import Actor
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.run_state import ADDED
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
         ComputeBudgetExceeded: nothing was changed.
     """
     scheduler.rebuild.spend(at)
-    RecordEdits(scheduler.rebuild, at).extend(extension)
+    scheduler.rebuild.edit(at).extend(extension)
     scheduler.propagate(at)
 
 
@@ -47,7 +46,7 @@ def apply_addition(
         if node.supersedes is not None:
             # A person who changes the arguments of a node approves its call.
             state.override_of(node.id).approved = True
-    RecordEdits(rebuild, at).extend(extension)
+    rebuild.edit(at).extend(extension)
     for node in extension.nodes:
         step: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         command = ADDED if node.supersedes is None else "retry_node"

@@ -7,7 +7,6 @@ from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 from dagwright.features.plan_extension.extender import GoalUnreachable, PlanExtender
 
@@ -55,7 +54,7 @@ class PlanExtension(SchedulerComponent):
                 self._scheduler.abort(step, at)
                 return
             self._scheduler.rebuild.charge(at)
-            RecordEdits(self._scheduler.rebuild, at).extend(step)
+            self._scheduler.rebuild.edit(at).extend(step)
             self._scheduler.propagation.update(at)
         message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
         self._scheduler.abort(NodeError("Bug", message), at)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import NodeError
-from dagwright.core.model import items
 from dagwright.core.model.states import Attempt
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.readiness import max_calls_of_tool
 from dagwright.features.explain.why import why
 from dagwright.features.run_scheduler import RunScheduler
@@ -179,7 +179,7 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
     ],
 )
 def test_for_each_over_something_odd(value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "MAX_ITEMS", 1_000)
+    monkeypatch.setattr(map_items, "MAX_ITEMS", 1_000)
     key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
     scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
     assert finish(scheduler, a=value) == ["a", "z"]
