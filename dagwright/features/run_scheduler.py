@@ -5,6 +5,7 @@ The scheduler itself imports none of them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
@@ -22,6 +23,7 @@ from dagwright.features.lookups.component import ResolverNodes
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.output_check import OutputCheck
+from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
 from dagwright.features.region_batches import RegionBatches
 from dagwright.features.worker_tools import WorkerTools
@@ -66,10 +68,11 @@ def create_scheduler(
     options = options or RunOptions(resolver=EntityResolver())
     state = RunState(plan, inputs, max_in_flight=max_in_flight, policy=policy, options=options)
     scheduler = RunScheduler(state)
-    feedback, deadline = HumanFeedback(scheduler), RunDeadline(scheduler)
+    check_nodes = partial(checked_extension, state=state)
+    feedback, deadline = HumanFeedback(scheduler, check_nodes), RunDeadline(scheduler)
     features = RunFeatures(
         workers=WorkerTools(scheduler),
-        extension=PlanExtension(scheduler),
+        extension=PlanExtension(scheduler, check_nodes),
         output=OutputCheck(scheduler),
         compensation=Compensation(scheduler, lift_deadline=deadline.lift),
         budget=BudgetAdmission(scheduler, feedback.run),

@@ -23,9 +23,8 @@ from dagwright.features.commands.steering import (
     UnparsedCommand,
     refusal_of_run,
 )
-from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_edits.node_additions import add_early_nodes
-from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.features.plan_extension.extender import StreamingExtender
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, own_id
 from dagwright.protocol.messages import MessageInvalid
 
@@ -154,10 +153,10 @@ class Planned(UnparsedCommand):
 
     def _extension(self, scheduler: "RunScheduler", budget: ComputeBudget) -> Extension | str:
         extender = scheduler.features.extension.extender
-        tools = extender.early_tools() if isinstance(extender, PlanAndExecute) else None
-        if not isinstance(extender, PlanAndExecute) or tools is None:
+        tools = extender.early_tools() if isinstance(extender, StreamingExtender) else None
+        if not isinstance(extender, StreamingExtender) or tools is None:
             return "nodes of this run start only after its plan is complete"
-        extension = checked_extension(self.nodes, scheduler.state, tools=tools, budget=budget)
+        extension = scheduler.features.extension.check_nodes(self.nodes, tools=tools, budget=budget)
         if isinstance(extension, str):
             return extension
         return extender.refusal_of_early(scheduler.state, extension, tools=tools) or extension

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_of_extender
 from dagwright.core.model.resolvers import resolver_of
@@ -14,13 +13,19 @@ from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
-from dagwright.planning.extenders import extender_of
 from dagwright.protocol.budgets import initial_budget, shared_budget
 from dagwright.protocol.run_input import RunInput
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.features.plan_extension.extender import PlanExtender
+from dagwright.planning.agent_loop.agent_extender import AgentLoop
+from dagwright.planning.agent_loop.spec import AgentSpec
+from dagwright.planning.extender_specs import extender_spec_of
+from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_spec import Goal
+from dagwright.planning.rounds.rounds_extender import Rounds
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
-
 
 def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     """Return the deadline of a run in seconds: the shorter one of its plan and its starter.
@@ -153,3 +158,17 @@ def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *,
         scheduler.features.compensation.start(at)
     elif run_input is not None and run_input.snapshot is not None and run_input.snapshot.origin is not None:
         start_run(scheduler, run_input, at=at)
+
+
+def extender_of(plan: CompiledPlan) -> PlanExtender | None:
+    """Return the extender of a plan; a plan without an extender is complete.
+
+    Raises:
+        ValueError: the spec of the extender is invalid or its kind is unknown.
+    """
+    spec = extender_spec_of(plan)
+    if spec is None:
+        return None
+    if isinstance(spec, AgentSpec):
+        return AgentLoop(spec)
+    return PlanAndExecute(spec) if isinstance(spec, Goal) else Rounds(spec)

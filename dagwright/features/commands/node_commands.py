@@ -15,7 +15,6 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.validation.workers import refusal_of_slots
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
-from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_other_arguments,
@@ -294,7 +293,7 @@ class AddUnparsedNodes(UnparsedCommand):
             return refusal
         budget.start(at)
         try:
-            extension = checked_extension(self.nodes, scheduler.state, tools=self.tools, budget=budget)
+            extension = scheduler.features.extension.check_nodes(self.nodes, tools=self.tools, budget=budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         return extension if isinstance(extension, str) else AddNodes(extension, self.actor, size_of(self.nodes))

@@ -40,8 +40,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import FeedbackState
-from dagwright.features.plan_edits.edits import checked_extension
-from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
+from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
 if TYPE_CHECKING:
@@ -68,9 +67,14 @@ class AcceptedAnswer:
 
 
 class AnswerReader:
-    """Validation of the answers to the requests of one run."""
+    """Validation of the answers to the requests of one run.
 
-    def __init__(self, state: "RunState", feedback: FeedbackState) -> None:
+    Args:
+        check_nodes: check of the nodes in an answer.
+    """
+
+    def __init__(self, state: "RunState", feedback: FeedbackState, check_nodes: NodeCheck) -> None:
+        self._check_nodes = check_nodes
         self._state = state
         self._feedback = feedback
 
@@ -205,7 +209,7 @@ class AnswerReader:
             tools = tools_from_json(answer.get("tools"))
         except ValueError as error:
             raise BadAnswer(str(error)) from None
-        extension = checked_extension(answer["nodes"], self._state, tools=tools, budget=check_budget)
+        extension = self._check_nodes(answer["nodes"], tools=tools, budget=check_budget)
         if isinstance(extension, str):
             raise BadAnswer(extension)
         return extension

@@ -23,6 +23,7 @@ from dagwright.features.feedback.approval_gate import ApprovalGate, Question
 from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.feedback.request_opening import RequestOpener
 from dagwright.features.feedback.run_requests import RunRequests
+from dagwright.features.plan_edits.extension_checks import NodeCheck
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
@@ -32,9 +33,13 @@ _REQUEST_HOOKS = frozenset({"on_node_ended", "on_node_reset", "after_update"})
 
 
 class HumanFeedback(SchedulerComponent):
-    """Requests of a run to people, and their answers."""
+    """Requests of a run to people, and their answers.
 
-    def __init__(self, scheduler: "Scheduler[Any]") -> None:
+    Args:
+        check_nodes: check of the nodes in an answer.
+    """
+
+    def __init__(self, scheduler: "Scheduler[Any]", check_nodes: NodeCheck) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self.state = FeedbackState()
@@ -42,7 +47,7 @@ class HumanFeedback(SchedulerComponent):
         """Whether a request was opened or an early answer stored."""
         self.gate = ApprovalGate(self._state, self.state)
         self._has_gate = self.gate.is_needed
-        self._reader = AnswerReader(self._state, self.state)
+        self._reader = AnswerReader(self._state, self.state, check_nodes)
         self.opener = RequestOpener(self._state, self.state, on_early=self._apply_early, on_open=self._use_requests)
         self._handler = AnswerHandler(
             scheduler.rebuild, self.state, reader=self._reader, gate=self.gate, restart=self._restart

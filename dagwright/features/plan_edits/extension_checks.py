@@ -3,16 +3,27 @@
 They do not change the run; `dagwright.core.scheduler.rebuild` adds the nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.model.states import TaskRef
 from dagwright.core.scheduler.extension import Extension, extended
 from dagwright.core.scheduler.run_state import calls_of_task, task_of_call
 
 if TYPE_CHECKING:
+    from dagwright.core.expressions.compute_budget import ComputeBudget
+    from dagwright.core.model.tools import ToolDeclaration
     from dagwright.core.scheduler.run_state import RunState
+
+
+class NodeCheck(Protocol):
+    """Check of nodes as JSON before they extend the plan of a run (`plan_edits.edits.checked_extension`)."""
+
+    def __call__(
+        self, nodes: Sequence[Any], *, tools: Mapping[str, "ToolDeclaration"], budget: "ComputeBudget"
+    ) -> Extension | str:
+        """Return the extension by these nodes, or why they are refused."""
 
 
 def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:

@@ -7,7 +7,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.extension import Extension
-from dagwright.features.plan_edits.extension_checks import refusal_of_extension
+from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_extension
 from dagwright.features.plan_extension.extender import GoalUnreachable, PlanExtender
 
 if TYPE_CHECKING:
@@ -20,11 +20,16 @@ _BUG = "Bug"
 
 
 class PlanExtension(SchedulerComponent):
-    """Extension of the plan of a run."""
+    """Extension of the plan of a run.
 
-    def __init__(self, scheduler: "Scheduler[Any]") -> None:
+    Args:
+        check_nodes: check of the nodes that people or models send to the run.
+    """
+
+    def __init__(self, scheduler: "Scheduler[Any]", check_nodes: NodeCheck) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
+        self.check_nodes = check_nodes
         self.extender: PlanExtender | None = None
         self.streamed: dict[str, tuple[int, int]] = {}
         """Call that writes a plan -> its latest attempt, and the number of nodes that the attempt has reported.

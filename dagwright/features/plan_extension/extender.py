@@ -8,11 +8,13 @@ and the readers of its history extend the plan at the same event.
 Replay: the nodes that an extender adds, and their order, are part of the order of commands in history.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dagwright.core.errors import NodeError
 
 if TYPE_CHECKING:
+    from dagwright.core.model.tools import ToolDeclaration
     from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.run_state import RunState
 
@@ -50,4 +52,23 @@ class PlanExtender(Protocol):
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
         """Return why a person may not set this result of a node, or `None`."""
+        ...
+
+
+@runtime_checkable
+class StreamingExtender(PlanExtender, Protocol):
+    """Extender whose plans are run while a model is still writing them."""
+
+    def early_tools(self) -> "Mapping[str, ToolDeclaration] | None":
+        """Return the tools that nodes may use while the model is writing the plan; `None` if streaming is off."""
+        ...
+
+    def refusal_of_early(
+        self, state: "RunState", extension: "Extension", *, tools: "Mapping[str, ToolDeclaration]"
+    ) -> str | None:
+        """Return why nodes may not run before their plan is complete, or `None`.
+
+        Args:
+            tools: the result of `early_tools`.
+        """
         ...

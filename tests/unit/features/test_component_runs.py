@@ -1,6 +1,7 @@
 """Components with a scheduler each: budget admission, plan extension, fork reuse, cancellation and feedback."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from dagwright.core.errors import NodeError
@@ -18,6 +19,7 @@ from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of
 from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable
 from dagwright.features.node_cancellation import NodeCancellation
+from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
 from tests.support.components import alone, started_ids, state_of, statuses
 from tests.support.plan_building import node
@@ -42,7 +44,9 @@ class OneMore:
 
 
 def test_extender_adds_nodes_when_nothing_moves() -> None:
-    scheduler, extension = alone(state_of(node("a")), PlanExtension)
+    state = state_of(node("a"))
+    check_nodes = partial(checked_extension, state=state)
+    scheduler, extension = alone(state, partial(PlanExtension, check_nodes=check_nodes))
     extension.use(OneMore())
     scheduler.start(0.0)
     assert started_ids(scheduler) == ["a"]
@@ -79,7 +83,9 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
 
 
 def test_run_that_asks_nothing_needs_no_hook_for_its_nodes() -> None:
-    scheduler, feedback = alone(state_of(node("a")), HumanFeedback)
+    state = state_of(node("a"))
+    check_nodes = partial(checked_extension, state=state)
+    scheduler, feedback = alone(state, partial(HumanFeedback, check_nodes=check_nodes))
     scheduler.start(0.0)
     assert {*feedback.needed_hooks()} == {"keeps_items", "on_node_failed", "on_rebuild", "on_stop"}
 

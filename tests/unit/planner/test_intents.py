@@ -22,7 +22,7 @@ from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
-from dagwright.planning.extenders import extender_of
+from dagwright.protocol.run_start import extender_of
 from dagwright.planning.plan_and_execute.goal_spec import Goal, context_from_json, goal_from_json
 from dagwright.protocol.run_input import RunInput
 from dagwright.protocol.run_start import scheduler_for_run
