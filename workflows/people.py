@@ -13,8 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
-from dagwright.protocol.command_handler import CommandHandler
-from dagwright.protocol.commands import CommandResult
+from dagwright.protocol.commands import CommandHandler, CommandResult
 from dagwright.protocol.messages import read_message
 from dagwright.protocol.notes import Notes
 from dagwright.workflows.timers import now_s

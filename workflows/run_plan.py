@@ -37,7 +37,7 @@ from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
-from dagwright.protocol.command_handler import is_expected_report, note_unknown_signal, read_sub_plan_report
+from dagwright.protocol.commands import is_expected_report, note_unknown_signal, read_sub_plan_report
 from dagwright.protocol.compact_documents import closing_document, compact_document, map_batch_document
 from dagwright.protocol.documents import RunFacts, counted_result_document, error_json, listed_requests, result_document
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE

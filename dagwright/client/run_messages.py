@@ -17,8 +17,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.errors import DagwrightError
 from dagwright.history.executions import RunClosed
-from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.command_messages import COMMAND_ID
+from dagwright.protocol.commands import CommandHandler
 from dagwright.protocol.notes import Notes
 
 if TYPE_CHECKING:

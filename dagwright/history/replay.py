@@ -44,14 +44,14 @@ from dagwright.history.open_timers import OpenTimers
 from dagwright.history.task_batches import EventBatch, EventBatches, read_argument
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
-from dagwright.protocol.command_handler import (
+from dagwright.protocol.commands import (
     CommandHandler,
+    is_command,
     is_command_signal,
     is_expected_report,
     note_unknown_signal,
     read_sub_plan_report,
 )
-from dagwright.protocol.commands import is_command
 from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.map_batch_runs import start_map_batch
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd

@@ -108,8 +108,8 @@ async def test_run_survives_a_failed_handler(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("dagwright.protocol.command_handler.sub_plan_end_from_json", broken)
-    monkeypatch.setattr("dagwright.protocol.command_handler.decode_command", broken)
+    monkeypatch.setattr("dagwright.protocol.commands.sub_plan_end_from_json", broken)
+    monkeypatch.setattr("dagwright.protocol.commands.decode_command", broken)
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)

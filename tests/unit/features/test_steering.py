@@ -17,14 +17,14 @@ from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes
 from dagwright.features.deadline import Deadline
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol import command_handler
-from dagwright.protocol.command_handler import (
+from dagwright.protocol import commands
+from dagwright.protocol.commands import (
     CommandHandler,
+    CommandResult,
     is_expected_report,
     note_unknown_signal,
     read_sub_plan_report,
 )
-from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.notes import Notes
 from tests.support.plan_building import (
@@ -284,7 +284,7 @@ def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name
 def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     scheduler = run.start()
-    monkeypatch.setattr(command_handler, "decode_command", _defect)
+    monkeypatch.setattr(commands, "decode_command", _defect)
     taken = run.send(wire.RETRY_NODE, {"node_id": "a"})
     assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
     assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
@@ -313,7 +313,7 @@ def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_expected_report(end, scheduler, run.notes)
     assert read_sub_plan_report(lambda: None, run.notes) is None
     note_unknown_signal("ring", run.notes)
-    monkeypatch.setattr(command_handler, "sub_plan_end_from_json", _defect)
+    monkeypatch.setattr(commands, "sub_plan_end_from_json", _defect)
     assert read_sub_plan_report(lambda: None, run.notes) is None
     assert run.reported == [
         ("refused", "sub_plan_ended: 'a' is not a sub-plan of this run"),
