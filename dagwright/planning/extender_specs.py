@@ -1,7 +1,7 @@
 """The specs of plan extenders: the `extender` of a compiled plan as JSON, and the workflow type of its runs.
 
 The kind of the extender determines the workflow type, which distinguishes agents from plans in lists and in the
-Temporal UI; the workflow code is the same. `planning.extenders` has the code that adds nodes.
+Temporal UI; the workflow code is the same. `protocol.run_start` creates the extenders, which add nodes.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_of_extender
 from dagwright.core.model.resolvers import resolver_of
@@ -11,21 +12,21 @@ from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
-from dagwright.features.run_scheduler import create_scheduler
-from dagwright.planning.agent_loop.agent_nodes import with_agents
-from dagwright.protocol.budgets import initial_budget, shared_budget
-from dagwright.protocol.run_input import RunInput
-from dagwright.core.model.compiled import CompiledPlan
 from dagwright.features.plan_extension.extender import PlanExtender
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
+from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.planning.agent_loop.spec import AgentSpec
 from dagwright.planning.extender_specs import extender_spec_of
 from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
 from dagwright.planning.plan_and_execute.goal_spec import Goal
 from dagwright.planning.rounds.rounds_extender import Rounds
+from dagwright.protocol.budgets import initial_budget, shared_budget
+from dagwright.protocol.run_input import RunInput
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+
 
 def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     """Return the deadline of a run in seconds: the shorter one of its plan and its starter.

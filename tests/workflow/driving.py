@@ -19,10 +19,10 @@ from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.protocol.run_start import extender_of
 from dagwright.planning.model_calls.message_preparation import sendable_messages
 from dagwright.planning.model_calls.model_requests import request_from_json
 from dagwright.protocol.documents import RunFacts, result_document
+from dagwright.protocol.run_start import extender_of
 from tests.support.activity_bench import ActivityBench
 from tests.support.function_bench import FunctionBench
 from tests.support.memory_store import MemoryStore

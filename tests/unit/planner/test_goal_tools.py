@@ -7,9 +7,9 @@ import pytest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planner import PlanningOptions, prepare_goal
-from dagwright.protocol.run_start import extender_of
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.protocol.planned_nodes import Planned
+from dagwright.protocol.run_start import extender_of
 from tests.support.plan_building import pursuing
 
 MANY = {

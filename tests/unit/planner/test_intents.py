@@ -22,10 +22,9 @@ from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
-from dagwright.protocol.run_start import extender_of
 from dagwright.planning.plan_and_execute.goal_spec import Goal, context_from_json, goal_from_json
 from dagwright.protocol.run_input import RunInput
-from dagwright.protocol.run_start import scheduler_for_run
+from dagwright.protocol.run_start import extender_of, scheduler_for_run
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import BUILTIN_TOOL_NAMES, builtin_tools

@@ -17,10 +17,10 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.conversation import TurnSummary
-from dagwright.protocol.run_start import extender_of
 from dagwright.planning.rounds.rounds_documents import rounds_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS
+from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import pursuing, started
 from tests.support.rounds import Workers, continue_with, done, failed, ref, sub_goal
