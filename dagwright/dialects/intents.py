@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.references import Lookup, ResultOf
 from dagwright.core.model.document import Document
+from dagwright.core.model.json_schemas import parser_of
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
-from dagwright.core.model.text_formats import parser_of
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from dagwright.core.boundary.usage_reports import Usage
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_text import json_values
 from dagwright.llm.capabilities import OutputMode

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.llm.capabilities import Capabilities, OutputMode
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planning.model_calls.model_requests import Message, ModelCall, OutputSchema

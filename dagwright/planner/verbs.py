@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.core.model import text_formats
 from dagwright.core.model.argument_checks import accepted_kinds, only_kinds
+from dagwright.core.model.json_schemas import TEXT_FORMAT
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.tool_catalogue import Catalogue, arguments_schema, describe_tool, fit_lines
@@ -64,7 +64,7 @@ def _plain(schema: Any) -> Any:
     if len(some) == 1 and isinstance(some[0], Mapping):
         del plain["anyOf"]
         plain = {**some[0], **plain}
-    return {"format" if word == text_formats.KEYWORD else word: part for word, part in plain.items()}
+    return {"format" if word == TEXT_FORMAT else word: part for word, part in plain.items()}
 
 
 def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.paths import format_path, parse_query
-from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret
-from dagwright.core.expressions.stored_values import Path
+from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf
+from dagwright.core.expressions.stored_values import Path, Secret
 from dagwright.core.model.value_schemas import ALL, ANY, INTEGER, PYTHON_NAMES, ValueSchema, names_of_types
 from dagwright.core.validation.plan_values import ERROR, STATUS
 from dagwright.plans.expressions import Operand, cel_node, cel_path

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.errors import CYCLE, PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import Index, Item, Placeholder, Secret
+from dagwright.core.expressions.references import Index, Item, Placeholder
+from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.plan import PlanDocument
 from dagwright.core.model.times import Duration

@@ -1,18 +1,10 @@
 """Entities that plans look up: resolvers, arguments that take an ID of an entity, and text formats."""
 
 from dagwright.core.expressions.references import BY_ID
-from dagwright.core.model import text_formats
-from dagwright.core.model.argument_checks import (
-    ENTITY_KEYWORD,
-    ENTITY_ONLY,
-    ENTITY_OTHER_THAN,
-    accepted_kinds,
-    can_make,
-    only_kinds,
-)
+from dagwright.core.model.argument_checks import ENTITY_ONLY, ENTITY_OTHER_THAN, accepted_kinds, can_make, only_kinds
+from dagwright.core.model.json_schemas import ENTITY_KEYWORD, TEXT_FORMAT
 from dagwright.core.model.lookups import KNOWN_AS
 from dagwright.core.model.resolvers import Resolver, UnknownEntityType, either
-from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
 
@@ -31,5 +23,4 @@ __all__ = [
     "either",
     "only_kinds",
     "suggestion",
-    "text_formats",
 ]

@@ -17,11 +17,11 @@ from dagwright.core.expressions.references import (
     Item,
     Placeholder,
     ResultOf,
-    Secret,
     TemplatePart,
     _parse_any,
     parse_template,
 )
+from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.naive import as_text

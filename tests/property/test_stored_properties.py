@@ -11,13 +11,13 @@ from dagwright.core.expressions.hydration import hydrate, secret_names, stored_r
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.reference_resolution import UnresolvedReference, as_text
-from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import (
     PARTS_BYTES,
     VALUE_BYTES,
     WHOLE_BYTES,
     Path,
     Projection,
+    Secret,
     StoredValue,
     WorkerText,
     find_value_refs,

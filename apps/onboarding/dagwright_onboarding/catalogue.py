@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 
-from dagwright.plugins.entities import ENTITY_KEYWORD, ENTITY_ONLY, ENTITY_OTHER_THAN, text_formats
+from dagwright.plugins.entities import ENTITY_KEYWORD, ENTITY_ONLY, ENTITY_OTHER_THAN, TEXT_FORMAT
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.text_formats import check_date_of_birth
 
@@ -130,7 +130,7 @@ OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.CO
 
 
 def _text_of(text_format: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", text_formats.KEYWORD: text_format})
+    return WithJsonSchema({"type": "string", TEXT_FORMAT: text_format})
 
 
 Name = Annotated[str, _text_of("name")]

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.plugins.entities import ToolDeclaration, accepted_kinds, can_make, only_kinds, text_formats
+from dagwright.plugins.entities import TEXT_FORMAT, ToolDeclaration, accepted_kinds, can_make, only_kinds
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
@@ -80,7 +80,7 @@ def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     some = [choice for choice in schema.get("anyOf", [schema]) if choice != _NULL]
     if "enum" in some[0]:
         return {"one_of": list(some[0]["enum"])}
-    text_format = some[0].get(text_formats.KEYWORD)
+    text_format = some[0].get(TEXT_FORMAT)
     return {"type": _TYPES[some[0]["type"]], **({"format": text_format} if text_format is not None else {})}
 
 

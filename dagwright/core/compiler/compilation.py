@@ -23,9 +23,8 @@ from dagwright.core.model.lookups import with_inherited_lookups, with_lookups
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue, question_of
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import Effects, ToolDeclaration, with_compensating_tools
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import Checked, NodeReferences
 from dagwright.core.validation.node_checks import effects_of_node
-from dagwright.core.validation.node_references import NodeReferences
 
 _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
 

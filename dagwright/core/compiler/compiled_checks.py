@@ -10,7 +10,8 @@ from types import NoneType
 from typing import Any, get_args
 
 from dagwright.core.expressions.paths import parse_query
-from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
+from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Template
+from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join
 from dagwright.core.model.lookups import is_find
 from dagwright.core.model.tools import Effects, problem_of_effects_rule

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
-from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
-from dagwright.core.expressions.stored_values import StoredValue, WorkerText, is_whole
+from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Template
+from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText, is_whole
 
 if TYPE_CHECKING:
     from dagwright.core.model.compiled import Binding

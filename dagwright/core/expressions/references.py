@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dagwright.core.expressions.paths import format_path, parse_path
-from dagwright.core.expressions.stored_values import Path
+from dagwright.core.expressions.stored_values import Path, Secret
 from dagwright.core.name_hints import nearest, suggestion
 
 MAX_ID_BYTES = 200
@@ -61,16 +61,6 @@ class Index:
 
     def __str__(self) -> str:
         return "index"
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Reference to a secret, which is filled in inside the activity only: `{{secret.NAME}}`."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"secret.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +420,3 @@ def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
         elif isinstance(current, list):
             children = list(enumerate(current))
         stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]
-
-
-BindingPath = tuple[str | int, ...]

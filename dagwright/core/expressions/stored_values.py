@@ -27,6 +27,7 @@ TOGETHER_BYTES = 256 * 1024
 
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
+BindingPath = tuple[str | int, ...]
 
 Projection = tuple[Path, Literal["value", "whole"]]
 """A projection: the path of a part of a result that the plan reads, and its use. The use is `whole` if the run needs
@@ -164,6 +165,16 @@ class StoredValue:
 def query_of(path: tuple[str | int, ...]) -> str:
     """Return a path as the start of a query, which continues with `[`."""
     return "$" + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Reference to a secret, which is filled in inside the activity only: `{{secret.NAME}}`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"secret.{self.name}"
 
 
 class WorkerText:

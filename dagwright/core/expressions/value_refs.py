@@ -9,9 +9,10 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.expressions.paths import with_parts
-from dagwright.core.expressions.references import BindingPath, Secret
 from dagwright.core.expressions.stored_values import (
     REF_TYPES,
+    BindingPath,
+    Secret,
     StoredValue,
     ValueRef,
     WorkerText,

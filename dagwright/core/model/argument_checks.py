@@ -12,22 +12,21 @@ parameters take no entity. For any other tool the kinds are unknown, and nothing
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 import jsonschema_rs
 
 from dagwright.core.expressions.paths import format_path, with_parts
-from dagwright.core.expressions.references import BindingPath, Lookup, Placeholder, Reference, ResultOf
-from dagwright.core.model import text_formats
+from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.core.expressions.stored_values import BindingPath
 from dagwright.core.model.compiled import Binding
+from dagwright.core.model.json_schemas import ENTITY_KEYWORD, validator_of
 from dagwright.core.model.resolvers import Resolver, either
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, format_names, nearest
 
-ENTITY_KEYWORD: Final = "x-dagwright-entity"
 ENTITY_OTHER_THAN: Final = "x-dagwright-other-than"
 ENTITY_ONLY: Final = "x-dagwright-entity-only"
 
@@ -38,17 +37,6 @@ _NO_KIND = ""
 _UNIONS = ("anyOf", "oneOf")
 _NODES_SEARCHED = 200
 _NODES_LISTED = 3
-
-
-class EntityIds:
-    """The keyword `x-dagwright-entity`, in the interface that jsonschema_rs requires."""
-
-    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
-        if not isinstance(value, list) or not value or not all(isinstance(kind, str) for kind in value):
-            raise ValueError(f"{ENTITY_KEYWORD} is {value!r}, expected a list of kinds of entities")
-
-    def validate(self, instance: Any) -> None:
-        """Accept any value: only the call of the tool can decide whether a text is the id of an entity."""
 
 
 def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
@@ -265,32 +253,6 @@ _VALUE_CHARACTERS = 100
 
 ArgumentProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
-
-
-def refuse_remote(uri: str) -> Any:
-    """Retriever for schemas: a schema must be self-contained, so that checking a plan never uses the network."""
-    raise ValueError(f"a schema must not refer to {uri}")
-
-
-@lru_cache(maxsize=512)
-def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
-    keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
-        text_formats.KEYWORD: text_formats.TextFormat,
-        ENTITY_KEYWORD: EntityIds,
-    }
-    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
-
-
-def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Return the validator of a schema; equal schemas are compiled once.
-
-    Raises:
-        ValueError: the schema is invalid.
-    """
-    try:
-        return _validator(json.dumps(schema, sort_keys=True))
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise ValueError(f"not a valid JSON Schema: {str(error).splitlines()[0]:.200}") from None
 
 
 class SchemaOfTool:

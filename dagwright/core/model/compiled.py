@@ -14,17 +14,8 @@ from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.references import (
-    BindingPath,
-    Index,
-    Item,
-    Placeholder,
-    Reference,
-    ResultOf,
-    Secret,
-    Template,
-)
-from dagwright.core.expressions.stored_values import Projection, path_from_json, path_to_json
+from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Template
+from dagwright.core.expressions.stored_values import BindingPath, Projection, Secret, path_from_json, path_to_json
 from dagwright.core.model.tools import (
     AGENT_KIND,
     AGENT_PREFIX,

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.stored_values import is_whole
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
 

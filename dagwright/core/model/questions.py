@@ -16,8 +16,8 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.reference_resolution import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
-from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.budget_limits import limits_from_json
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.requests import Purpose, Request, is_labelled
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters

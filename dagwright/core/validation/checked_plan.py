@@ -1,19 +1,221 @@
-"""The result of a check: problems with their positions, and the checked plan."""
+"""The result of a check: problems with their positions, the checked plan, and the references of its nodes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.errors import Note, Problem, pointer
-from dagwright.core.expressions.references import Lookup
+from dagwright.core.expressions.condition_parser import BadCondition
+from dagwright.core.expressions.conditions import parse_condition
+from dagwright.core.expressions.references import (
+    KEY_HINT,
+    BadReferences,
+    Index,
+    Item,
+    Lookup,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Template,
+    contains_reference,
+    item_hint,
+    parse_template,
+    reference_keys,
+    walk_texts,
+)
+from dagwright.core.expressions.stored_values import BindingPath, Secret
 from dagwright.core.model import graph
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
-from dagwright.core.model.plan import Node, PlanDocument
+from dagwright.core.model.plan import Human, Node, PlanDocument, question_of
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
 from dagwright.core.name_hints import NameHints
-from dagwright.core.validation.node_references import NodeReferences
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceProblem:
+    """A text of a node with an invalid reference.
+
+    Args:
+        at: path in the node.
+        unknown: referenced node id that does not exist, if that is the problem.
+    """
+
+    code: str
+    message: str
+    at: tuple[str | int, ...]
+    hint: str | None = None
+    unknown: str | None = None
+
+
+@dataclass(slots=True)
+class NodeReferences:
+    """References of one node.
+
+    Args:
+        argument_bindings: bindings in `arguments`.
+        objective: template of the objective of an agent.
+        for_each, key: templates of these texts; `None` if the field is missing or a literal list.
+        item_bindings: bindings in a literal list of items.
+        human_bindings, approval_bindings: bindings in the request of a human node and in an approval request.
+        nodes: ids of the nodes whose values are read, distinct, in order of first use.
+    """
+
+    argument_bindings: list[Binding] = field(default_factory=list)
+    objective: Template | None = None
+    for_each: Template | None = None
+    item_bindings: list[Binding] = field(default_factory=list)
+    human_bindings: list[Binding] = field(default_factory=list)
+    approval_bindings: list[Binding] = field(default_factory=list)
+    key: Template | None = None
+    nodes: dict[str, None] = field(default_factory=dict)
+    placeholders: dict[str, None] = field(default_factory=dict)
+    lookups: dict[Lookup, None] = field(default_factory=dict)
+    has_secrets: bool = False
+    problems: list[ReferenceProblem] = field(default_factory=list)
+
+
+def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference | Lookup]) -> NodeReferences:
+    """Return the references of a node.
+
+    Args:
+        node: node with valid fields.
+        ids: declared node ids; needs a fast `in`.
+        extra: argument key -> reference that the dialect parsed.
+    """
+    references = NodeReferences()
+    reader = _Reader(node, ids, references)
+    reader.read_arguments(node.arguments)
+    for key, reference in extra.items():
+        if isinstance(reference, Lookup):
+            references.lookups[reference] = None
+            references.argument_bindings.append(((key,), (Placeholder(reference.input),)))
+            continue
+        references.argument_bindings.append(((key,), (reference,)))
+        reader.record((reference,), at=("arguments", key), secrets_allowed=True)
+    if node.objective is not None:
+        references.objective = reader.parse_text(node.objective, at=("objective",))
+    if node.for_each is not None:
+        reader.read_items(node.for_each)
+    if node.key is not None:
+        references.key = reader.parse_text(node.key, at=("key",))
+    if node.human is not None:
+        references.human_bindings = reader.read_question(node.human, "human")
+    if isinstance(node.approval, Human):
+        references.approval_bindings = reader.read_question(node.approval, "approval")
+    if node.when is not None:
+        reader.read_condition(node.when)
+    return references
+
+
+class _Reader:
+    """Reader of the texts of one node: adds their references and problems to `references`."""
+
+    def __init__(self, node: Node, ids: Collection[str], references: NodeReferences) -> None:
+        self.node = node
+        self.ids = ids
+        self.references = references
+
+    def report(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
+        self.references.problems.append(ReferenceProblem(code, message, at))
+
+    def report_keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
+        """Report references in the keys of objects, which are not allowed."""
+        for path, message in reference_keys(value, self.ids):
+            self.references.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
+
+    def read_arguments(self, arguments: Mapping[str, Any]) -> None:
+        self.report_keys(arguments, at=("arguments",))
+        for key, value in arguments.items():
+            # Nearly every argument is a plain value, for which a walk would be expensive.
+            if isinstance(value, dict | list):
+                for path, text in walk_texts(value, at=(key,)):
+                    self.read_argument(path, text)
+            elif isinstance(value, str) and contains_reference(value):
+                self.read_argument((key,), value)
+
+    def read_argument(self, path: BindingPath, text: str) -> None:
+        template = self.parse_text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
+        if template is not None:
+            self.references.argument_bindings.append((path, template))
+
+    def read_items(self, for_each: str | list[Any]) -> None:
+        if isinstance(for_each, str):
+            template = self.references.for_each = self.parse_text(for_each, at=("for_each",), in_item=False)
+            if template is not None and (len(template) != 1 or isinstance(template[0], str)):
+                self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+            return
+        self.report_keys(for_each, at=("for_each",))
+        for path, text in walk_texts(for_each):
+            template = self.parse_text(text, at=("for_each", *path), in_item=False)
+            if template is not None:
+                self.references.item_bindings.append((path, template))
+
+    def read_question(self, human: Human, name: str) -> list[Binding]:
+        """Return the bindings of a human request, with paths in its compiled form."""
+        bindings: list[Binding] = []
+        self.report_keys(question_of(human), at=(name,))
+        for path, text in walk_texts(question_of(human)):
+            template = self.parse_text(text, at=(name, *path))
+            if template is not None:
+                bindings.append((path, template))
+        return bindings
+
+    def parse_text(
+        self,
+        text: str,
+        *,
+        at: tuple[str | int, ...],
+        in_item: bool = True,
+        secrets_allowed: bool = False,
+    ) -> Template | None:
+        try:
+            template = parse_template(text, self.ids)
+        except BadReferences as error:
+            for bad in error.invalid:
+                message = f"Invalid reference: {bad.text}: {bad.message}"
+                hint = item_hint(bad) if in_item and self.node.for_each is not None else bad.hint
+                self.references.problems.append(
+                    ReferenceProblem("invalid_reference", message, at, hint, unknown=bad.unknown)
+                )
+            self.record(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+            return None
+        self.record(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+        return template
+
+    def record(
+        self, template: Template, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool
+    ) -> None:
+        for part in template:
+            if isinstance(part, ResultOf):
+                self.references.nodes[part.node] = None
+                continue
+            match part:
+                case Placeholder(name):
+                    self.references.placeholders[name] = None
+                case Secret() if secrets_allowed:
+                    self.references.has_secrets = True
+                case Secret():
+                    self.report_misplaced(part, "secrets are only allowed in the arguments of a tool", at=at)
+                case Item() | Index() if self.node.for_each is None or not in_item:
+                    self.report_misplaced(part, "only allowed in a node with for_each", at=at)
+
+    def report_misplaced(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
+        self.report("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
+
+    def read_condition(self, text: str) -> None:
+        try:
+            condition = parse_condition(text, self.ids.__contains__)
+        except ValueError as error:
+            hint, unknown = (error.hint, error.unknown) if isinstance(error, BadCondition) else (None, None)
+            self.references.problems.append(
+                ReferenceProblem("invalid_field", f"when: {error}", ("when",), hint, unknown=unknown)
+            )
+            return
+        if condition.uses_item and self.node.for_each is None:
+            self.report("invalid_field", "when: item is only allowed in a node with for_each", at=("when",))
+        self.references.nodes.update(dict.fromkeys(condition.nodes))
 
 
 class CheckReport:

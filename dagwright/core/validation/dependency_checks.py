@@ -8,8 +8,7 @@ from dagwright.core.expressions.references import Lookup, Reference, ResultOf
 from dagwright.core.model import graph
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Node
-from dagwright.core.validation.checked_plan import CheckReport
-from dagwright.core.validation.node_references import NodeReferences
+from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 
 Extra = Mapping[int, Mapping[str, Reference | Lookup]]
 """Node number -> argument key -> reference that the dialect parsed."""

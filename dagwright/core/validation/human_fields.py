@@ -9,8 +9,8 @@ from typing import Any
 import pydantic_core
 from pydantic import ValidationError
 
-from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.compiled import Binding
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate, question_of
 from dagwright.core.model.questions import OPTIONS, QUESTION_BYTES, BadAnswer, BadQuestion, default_answer
 from dagwright.core.model.requests import Request

@@ -9,9 +9,8 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Cache, Node
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline
-from dagwright.core.validation.checked_plan import CheckReport
+from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 from dagwright.core.validation.human_fields import problems_of_requests
-from dagwright.core.validation.node_references import NodeReferences
 from dagwright.core.validation.workers import WorkerTool, problems_of_worker
 
 

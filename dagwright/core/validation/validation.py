@@ -30,12 +30,11 @@ from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, InlineAgent, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
-from dagwright.core.validation.checked_plan import Checked, CheckReport
+from dagwright.core.validation.checked_plan import Checked, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
 from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
-from dagwright.core.validation.node_references import NodeReferences, read_references
 
 MAX_DEPTH = 8
 """Deepest nesting of sub-plans; a deeper plan is a mistake and would overflow the stack."""

@@ -21,8 +21,7 @@ from dagwright.core.model.value_schemas import (
     not_a_constant,
 )
 from dagwright.core.name_hints import NameHints
-from dagwright.core.validation.checked_plan import Checked
-from dagwright.core.validation.node_references import NodeReferences
+from dagwright.core.validation.checked_plan import Checked, NodeReferences
 from dagwright.core.validation.plan_values import PlanValues
 
 _LIST_OR_NULL: JsonTypes = frozenset({"array", "null"})

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.reference_resolution import resolve_bindings, resolve_template
-from dagwright.core.expressions.references import Index, Item, Reference, ResultOf, Secret, Template, references_in
-from dagwright.core.expressions.stored_values import StoredValue, WorkerText, paths_to_json
+from dagwright.core.expressions.references import Index, Item, Reference, ResultOf, Template, references_in
+from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.compiled import (
     CHANGING_EFFECTS,

@@ -6,7 +6,7 @@ from typing import Any, cast
 import jsonschema_rs
 from pydantic import JsonValue
 
-from dagwright.core.model.argument_checks import refuse_remote
+from dagwright.core.model.json_schemas import refuse_remote
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import typed_value, value_as_text

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.requests import is_labelled
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
 from dagwright.interfaces.http.error_codes import ErrorCode

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError

@@ -12,7 +12,7 @@ import httpx
 from pydantic import WithJsonSchema
 
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
-from dagwright.core.model import text_formats
+from dagwright.core.model.json_schemas import TEXT_FORMAT
 from dagwright.core.text import one_line
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_host
 from dagwright.tools.context import context, record_reads
@@ -24,7 +24,7 @@ from dagwright.tools.spec import tool
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
-Address = Annotated[str, WithJsonSchema({"type": "string", text_formats.KEYWORD: "http_url"})]
+Address = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "http_url"})]
 
 MAX_TIMEOUT_S = 300.0
 REDIRECTS_LIMIT = 5

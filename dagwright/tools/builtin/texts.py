@@ -6,13 +6,13 @@ import jsonpath
 from pydantic import WithJsonSchema
 
 from dagwright.core.extras import require_extra
-from dagwright.core.model import text_formats
+from dagwright.core.model.json_schemas import TEXT_FORMAT, parse_jsonpath
 from dagwright.tools.spec import tool
 
 TEMPLATE_LIMIT = 100_000
 """Maximum length of a template in characters."""
 
-QueryText = Annotated[str, WithJsonSchema({"type": "string", text_formats.KEYWORD: "jsonpath"})]
+QueryText = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "jsonpath"})]
 
 
 @tool(effects="pure")
@@ -24,7 +24,7 @@ def json_query(value: Any, path: QueryText) -> list[Any]:
         path: such as `$.items[?@.price < 10].name`
     """
     try:
-        return list(text_formats.parse_jsonpath(path).findall(value))
+        return list(parse_jsonpath(path).findall(value))
     except (jsonpath.JSONPathError, RecursionError) as error:
         raise ValueError(f"{path[:200]!r} cannot be evaluated: {type(error).__name__}") from None
 

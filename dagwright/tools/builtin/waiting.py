@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import WithJsonSchema
 
-from dagwright.core.model import text_formats
+from dagwright.core.model.json_schemas import TEXT_FORMAT
 from dagwright.core.model.times import parse_duration
 from dagwright.tools.context import context
 from dagwright.tools.spec import tool
@@ -18,7 +18,7 @@ Length = Annotated[
     WithJsonSchema(
         {
             "type": ["string", "number"],
-            text_formats.KEYWORD: "duration",
+            TEXT_FORMAT: "duration",
             "minimum": 0,
             "maximum": MAX_WAIT.total_seconds(),
         }

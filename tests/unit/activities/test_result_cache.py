@@ -18,8 +18,7 @@ from dagwright.activities.result_cache import RETENTION_S, CacheLookup, ResultCa
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
-from dagwright.core.expressions.references import Secret
-from dagwright.core.expressions.stored_values import StoredValue, WorkerText
+from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText
 from dagwright.core.expressions.value_refs import bindings_of
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Task, TaskRef

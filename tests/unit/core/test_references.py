@@ -18,11 +18,11 @@ from dagwright.core.expressions.references import (
     Item,
     Placeholder,
     ResultOf,
-    Secret,
     Template,
     parse_template,
     walk_texts,
 )
+from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import error_of, node, started, started_run, states, work_of

@@ -11,8 +11,8 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
-from dagwright.core.model.argument_checks import ENTITY_KEYWORD
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.json_schemas import ENTITY_KEYWORD
 from dagwright.core.model.lookups import (
     KNOWN_BEFORE,
     MAX_LOOKUPS,

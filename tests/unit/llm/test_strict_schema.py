@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.testing.protocol import strict_schema_problem
 

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler

@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.errors import Problem
 from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from structlog.testing import capture_logs
 
 from dagwright.client.run_lists import RunFilter, RunSummary
-from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.mcp import create_server
 from dagwright.interfaces.mcp.elicitation import form_for

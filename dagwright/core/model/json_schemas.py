@@ -1,12 +1,17 @@
-"""Text formats of arguments: the schema keyword, and the parsers that check a text.
+"""JSON Schemas: their validator, with the keywords of Dagwright for formats of texts and kinds of entities.
 
-The keyword `x-dagwright-text` of a schema names the format of a text; other keywords check values that are not texts.
-It exists because no pattern can describe a query, and validators may ignore `format`.
+The keyword `x-dagwright-text` names the format of a text; other keywords check values that are not texts. It exists
+because no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so that
+checking a plan never uses the network.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema_rs
 
 from dagwright.core.model.times import parse_duration
 from dagwright.core.plugins import text_format, text_format_names
@@ -14,7 +19,7 @@ from dagwright.core.plugins import text_format, text_format_names
 if TYPE_CHECKING:
     import jsonpath
 
-KEYWORD: Final = "x-dagwright-text"
+TEXT_FORMAT: Final = "x-dagwright-text"
 
 _HTTP_URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
@@ -65,10 +70,50 @@ class TextFormat:
         parse = parser_of(value) if isinstance(value, str) else None
         if parse is None:
             known = [*PARSERS, *text_format_names()]
-            raise ValueError(f"{KEYWORD} is {value!r}, expected one of {', '.join(known)}")
+            raise ValueError(f"{TEXT_FORMAT} is {value!r}, expected one of {', '.join(known)}")
         self._parse = parse
 
     def validate(self, instance: Any) -> None:
         """Raise ValueError for a text that does not have the format."""
         if isinstance(instance, str):
             self._parse(instance)
+
+
+ENTITY_KEYWORD: Final = "x-dagwright-entity"
+
+
+class EntityIds:
+    """The keyword `x-dagwright-entity`, in the interface that jsonschema_rs requires."""
+
+    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
+        if not isinstance(value, list) or not value or not all(isinstance(kind, str) for kind in value):
+            raise ValueError(f"{ENTITY_KEYWORD} is {value!r}, expected a list of kinds of entities")
+
+    def validate(self, instance: Any) -> None:
+        """Accept any value: only the call of the tool can decide whether a text is the id of an entity."""
+
+
+def refuse_remote(uri: str) -> Any:
+    """Retriever for schemas: a schema must be self-contained, so that checking a plan never uses the network."""
+    raise ValueError(f"a schema must not refer to {uri}")
+
+
+@lru_cache(maxsize=512)
+def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
+    keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
+        TEXT_FORMAT: TextFormat,
+        ENTITY_KEYWORD: EntityIds,
+    }
+    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
+
+
+def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    """Return the validator of a schema; equal schemas are compiled once.
+
+    Raises:
+        ValueError: the schema is invalid.
+    """
+    try:
+        return _validator(json.dumps(schema, sort_keys=True))
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise ValueError(f"not a valid JSON Schema: {str(error).splitlines()[0]:.200}") from None
