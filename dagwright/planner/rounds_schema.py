@@ -15,6 +15,7 @@ MAX_SUB_GOALS = 50
 MAX_OF_RUN = 100
 """Maximum number of sub-goals of all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
+"""Maximum number of slots that the answer uses."""
 MAX_REFS = 50
 """Maximum number of slots that one sub-goal receives."""
 

@@ -27,6 +27,7 @@ from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 
 NAME_CHARACTERS = 200
+"""Longest name of the sender of a command or an answer."""
 COMMAND_ID = "command_id"
 """Field with an ID of the command.
 

@@ -22,7 +22,9 @@ def is_owner_name(text: str) -> bool:
 
 
 MAX_TAGS = 20
+"""Maximum number of tags of a run."""
 TAG_KEY_BYTES = 64
+"""Longest key of a tag in UTF-8."""
 KEYWORD_CHARACTERS = 255
 """Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
 ATTRIBUTE_BYTES = 2_000

@@ -36,11 +36,14 @@ NAME_BYTES = 150
 TURNS = 50
 """Turns that a session stores."""
 TURNS_BYTES = 14_000
-NAMES_BYTES = 6_000
-LOOKUPS_BYTES = 10_000
-"""Limits of the encoded parts of the state; the turns without their responses. With those (`RESPONSES_BYTES`) and a
-policy, the state stays below the memo limit of 64 KiB.
+"""Largest encoded turns of a session without their responses, which have 16,000 bytes of their own.
+
+With all its parts, the state stays below the memo limit of 64 KiB.
 """
+NAMES_BYTES = 6_000
+"""Largest encoded names of a session."""
+LOOKUPS_BYTES = 10_000
+"""Largest encoded lookups of a session."""
 
 
 class SessionNameInvalid(DagwrightError, ValueError):

@@ -35,7 +35,9 @@ POLICY_BYTES = 4_000
 REQUEST_BYTES = 1_000
 """Longest text of a request that a session stores."""
 EXPLANATION_BYTES = 400
+"""Longest explanation of a turn that a session stores."""
 OUTCOME_BYTES = 400
+"""Longest outcome of a turn that a session stores."""
 NAMES = 100
 """Maximum number of names in a session, the newest first: a planner accepts no more."""
 LOOKUP_BYTES = 2_000

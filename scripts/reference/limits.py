@@ -3,10 +3,24 @@
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from scripts.reference.markdown import code, constants, section, sentence, table
+from scripts.reference.markdown import code, constants, defined_names, section, sentence, table
 
 _GROUPS: Mapping[str, Sequence[str]] = {
-    "Runs and histories": ("dagwright.core.boundary.limits",),
+    "Runs and histories": (
+        "dagwright.core.boundary.limits",
+        "dagwright.core.scheduler.readiness",
+        "dagwright.core.scheduler.map_items",
+    ),
+    "Requests and commands": (
+        "dagwright.core.model.questions",
+        "dagwright.core.model.requests",
+        "dagwright.features.feedback.request_opening",
+        "dagwright.features.commands.steering",
+        "dagwright.features.plan_edits.edits",
+        "dagwright.protocol.command_messages",
+        "dagwright.protocol.run_labels",
+    ),
+    "Sessions": ("dagwright.protocol.sessions", "dagwright.protocol.turns"),
     "Plans as written": (
         "dagwright.dialects.reading",
         "dagwright.dialects.json_reader",
@@ -14,6 +28,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.core.errors",
         "dagwright.core.expressions.references",
         "dagwright.core.name_hints",
+        "dagwright.core.validation.validation",
     ),
     "Plans of models": (
         "dagwright.planner.goal_validation",
@@ -29,7 +44,11 @@ _KIB, _MIB = 1024, 1024 * 1024
 
 
 def limits_tables() -> str:
-    """Return a section with a table for each group of limits."""
+    """Return a section with a table for each group of limits.
+
+    Raises:
+        ValueError: a limit has no description.
+    """
     heads = ("Limit", "Value", "Meaning")
     return "".join(
         section(title, table(heads, [row for each in modules for row in _rows(each)]))
@@ -38,11 +57,15 @@ def limits_tables() -> str:
 
 
 def _rows(module: str) -> Iterator[tuple[str, str, str]]:
-    values = vars(importlib.import_module(module))
-    for name, meaning in constants(f"{module.replace('.', '/')}.py").items():
+    path = f"{module.replace('.', '/')}.py"
+    described, values = constants(path), vars(importlib.import_module(module))
+    for name in defined_names(path):
         value = values[name]
-        if not name.startswith("_") and isinstance(value, int | float) and not isinstance(value, bool):
-            yield code(name), with_unit(name, value), sentence(meaning)
+        if name.startswith("_") or not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        if name not in described:
+            raise ValueError(f"{path}: the limit {name} needs a description after its definition")
+        yield code(name), with_unit(name, value), sentence(described[name])
 
 
 def with_unit(name: str, value: float) -> str:

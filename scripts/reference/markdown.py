@@ -38,6 +38,12 @@ def constants(module: str) -> dict[str, str]:
     return _described(ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
 
 
+def defined_names(module: str) -> list[str]:
+    """Return the constants of a module, in order."""
+    names = map(_names_of, ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
+    return list(itertools.chain.from_iterable(names))
+
+
 def fields(module: str, class_name: str) -> dict[str, str]:
     """Return the described fields of a class: name -> text of the string after it."""
     for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
@@ -49,17 +55,22 @@ def fields(module: str, class_name: str) -> dict[str, str]:
 def _described(body: Sequence[ast.stmt]) -> dict[str, str]:
     descriptions: dict[str, str] = {}
     for each, after in itertools.pairwise(body):
-        match each:
-            case ast.Assign(targets=targets):
-                pass
-            case ast.AnnAssign(target=target):
-                targets = [target]
-            case _:
-                targets = []
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            descriptions |= {target.id: text.value for target in targets if isinstance(target, ast.Name)}
+            descriptions |= dict.fromkeys(_names_of(each), text.value)
     return descriptions
+
+
+def _names_of(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement assigns."""
+    match statement:
+        case ast.Assign(targets=targets):
+            pass
+        case ast.AnnAssign(target=target):
+            targets = [target]
+        case _:
+            targets = []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def section(title: str, *parts: str, level: int = 2) -> str:

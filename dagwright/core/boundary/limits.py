@@ -160,9 +160,11 @@ DETAIL_LINES = 50
 CANCEL_GRACE_S = 30.0
 """How long a cancelled run waits for its running activities to stop."""
 ACTIVITY_ID_BYTES = 200
+"""Longest part of an activity ID that names its node or call; a longer one is shortened, with a hash."""
 WORKFLOW_ID_BYTES = 200
 """Longest id that a user may give a run; sub-plans append their path, and Temporal accepts 1,000 bytes."""
 CHILD_ID_BYTES = 900
+"""Longest workflow ID of a sub-plan, which has the ID of its parent; a longer one is shortened, with a hash."""
 MAX_DELAY_S = 86_400.0
 """Longest delay that a service may request; a longer one is reduced to a day."""
 

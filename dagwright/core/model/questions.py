@@ -306,6 +306,7 @@ def _normal_error_action(answer: Any) -> dict[str, Any]:
 PROMPT_CHARACTERS = 8_000
 """Longest prompt; the rest is cut."""
 OPTIONS = 1_000
+"""Maximum number of options of one question."""
 QUESTION_BYTES = 64 * 1024
 """Options and schema of one question as JSON: they are part of the state of the run, also after continue-as-new."""
 

@@ -464,9 +464,11 @@ def _request_from_json(encoded: Mapping[str, Any]) -> Request:
 
 
 EARLY_ANSWERS = 1_000
+"""Maximum number of stored answers to requests that are not open yet."""
 
 
 EARLY_BYTES = 64 * 1024
+"""Maximum size of all answers to requests that are not open yet."""
 
 
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024

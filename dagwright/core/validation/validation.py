@@ -36,7 +36,7 @@ from dagwright.core.validation.field_problems import read_nodes, read_plan_field
 from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
 
-MAX_DEPTH = 8
+MAX_SUB_PLAN_DEPTH = 8
 """Deepest nesting of sub-plans; a deeper plan is a mistake and would overflow the stack."""
 
 WRITE_SUB_PLAN = "write the sub-plan itself into the node (plan: {nodes: […]})"
@@ -284,8 +284,10 @@ class _Checker:
                 node=node.id,
             )
             return
-        if len(self.report.base) >= 3 * MAX_DEPTH:
-            self.report.report_problem("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
+        if len(self.report.base) >= 3 * MAX_SUB_PLAN_DEPTH:
+            self.report.report_problem(
+                "too_large", f"sub-plans are nested deeper than {MAX_SUB_PLAN_DEPTH}", at, node=node.id
+            )
             return
         document = self.document.sub_documents.get(index, Document(node.plan))
         if not document.is_parsed:

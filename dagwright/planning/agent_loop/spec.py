@@ -31,9 +31,11 @@ FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 MAX_TURNS = 12
 """Default limit for the model calls of one agent."""
 TURNS_LIMIT = 200
+"""Largest number of model calls that a card may set."""
 CONTEXT_CHARACTERS = 60_000
 """Limit for all results in the context of an agent; each result gets an equal part."""
 MIN_CHARACTERS = 2_000
+"""Length that each result may have, even if many results share the limit for all of them."""
 RESULTS_CHARACTERS = 60_000
 """Limit for all tool results of one turn."""
 MAX_CALLS = 64

@@ -30,11 +30,13 @@ REPAIR, REPLAN = "repair", "replan"
 """Purposes of the calls that show a model the problems of its plan, or the results of its plan. For other calls, the
 purpose is the node ID."""
 MAX_PLANS = 4
-"""Maximum number of plans per round of planning, including repaired plans."""
+"""Default limit for plans per round of planning, including repaired plans."""
 PLANS_LIMIT = 20
+"""Largest number of plans per round that a request may set."""
 MAX_REPLANS = 3
-"""Maximum number of replans after a plan has run."""
+"""Default limit for replans after a plan has run."""
 REPLANS_LIMIT = 20
+"""Largest number of replans that a request may set."""
 
 Profile = Literal["plan", "intents"]
 """Planning profile: a plan followed by an answer, or intents that find or name existing objects."""

@@ -22,11 +22,13 @@ SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 SYNTHESIS: Synthesis = "assemble"
 """How the slots that the planner names become the answer: assembled without a model, or worded by a model."""
 MAX_ROUNDS = 10
+"""Default limit for the rounds of a question."""
 MAX_ROUNDS_LIMIT = 50
 """More rounds would not lead to an answer, and the prompt would list only shortened sub-goals."""
 WORKER_TIMEOUT_S = 60.0
+"""Default for one call of a worker tool without a timeout of its own."""
 QUESTION_TIMEOUT_S = 3_600.0
-"""Defaults for one call of a worker tool without a timeout of its own, and for a whole question."""
+"""Default for a whole question."""
 MAX_REPAIRS = 3
 """Maximum number of repairs of the planner's answer per round."""
 MAX_ATTEMPTS = 3

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.core.errors import Problem
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.validation.validation import MAX_DEPTH
+from dagwright.core.validation.validation import MAX_SUB_PLAN_DEPTH
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
 
@@ -313,7 +313,7 @@ def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
     assert problem[:2] == ("unreadable", "/nodes/0/plan")
     assert "write the sub-plan itself into the node (plan: {nodes: […]})" in str(problem)
     raw = plan_of(node("n"))
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_SUB_PLAN_DEPTH):
         raw = plan_of(node("n", plan=raw))
     assert problems_of(raw) == ()
     assert [problem.code for problem in problems_of(plan_of(node("n", plan=raw)))] == ["too_large"]
