@@ -13,8 +13,6 @@ import yaml
 
 from benchmarks.processes import children_cpu_s, cpu_s
 from dagwright.server.binary import get_binary
-from dagwright.server.local import dial
-from dagwright.server.namespace import missing_in_queries
 from tests.support.postgres import PostgresCluster, private_postgres
 from tests.support.production import ServerPrograms, free_ports, server_programs
 
@@ -58,16 +56,7 @@ async def production_server(folder: Path, cache_home: Path) -> AsyncIterator[Pro
         async with _running_server(folder, postgres, programs, path) as (port, pid):
             address = {"TEMPORAL_ADDRESS": f"127.0.0.1:{port}", "TEMPORAL_NAMESPACE": "default"}
             await asyncio.to_thread(_run_script, "create-namespace.sh", {**address, "PATH": path})
-            await _known_attributes(f"127.0.0.1:{port}")
             yield ProductionServer(port, pid, postgres.pid)
-
-
-async def _known_attributes(address: str) -> None:
-    """Wait until the server knows the new search attributes everywhere."""
-    client = await dial(address)
-    async with asyncio.timeout(_START_TIMEOUT_S):
-        while await missing_in_queries(client):
-            await asyncio.sleep(0.5)
 
 
 def _create_schema(postgres: PostgresCluster, programs: ServerPrograms, path: str) -> None:

@@ -49,7 +49,8 @@ class Connection:
             raise SearchAttributesMissing(
                 f"runs cannot be listed, because the namespace {self.server.namespace!r} lacks search attributes; "
                 f"register them with `temporal operator search-attribute create --namespace {self.server.namespace} "
-                f"{options}`, then restart the workers"
+                f"{options}`, then restart the workers; if they are registered already, connect again: a server "
+                "accepts new attributes after some seconds"
             )
 
 

@@ -79,24 +79,28 @@ async def keep_for_long(client: Client) -> None:
 
 
 async def register_search_attributes(client: Client) -> frozenset[str]:
-    """Register the search attributes that the namespace lacks; return those that are still missing.
+    """Register the search attributes that the namespace lacks, and wait until the server accepts them.
 
-    The server rejects a run with an unregistered attribute, and a workflow that sets one is stuck.
+    The server rejects a run with an unregistered attribute, and a workflow that sets one is stuck. It lists an
+    attribute some seconds before it accepts the attribute in queries and starts.
+
+    Returns:
+        The attributes that are still missing, or that the server does not accept in time.
     """
-    missing = await _missing(client)
-    if not missing:
+    missing, is_rejected = await asyncio.gather(_missing(client), _is_rejected(client))
+    if missing:
+        request = AddSearchAttributesRequest(
+            namespace=client.namespace,
+            search_attributes={name: _WIRE_TYPES[SEARCH_ATTRIBUTES[name]] for name in sorted(missing)},
+        )
+        try:
+            await client.operator_service.add_search_attributes(request, timeout=_RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status != RPCStatusCode.ALREADY_EXISTS:
+                return missing
+    elif not is_rejected:
         return missing
-    request = AddSearchAttributesRequest(
-        namespace=client.namespace,
-        search_attributes={name: _WIRE_TYPES[SEARCH_ATTRIBUTES[name]] for name in sorted(missing)},
-    )
-    try:
-        await client.operator_service.add_search_attributes(request, timeout=_RPC_TIMEOUT)
-    except RPCError as error:
-        if error.status != RPCStatusCode.ALREADY_EXISTS:
-            return missing
     deadline = time.monotonic() + _APPEAR_TIMEOUT_S
-    # The server lists an attribute some seconds before it accepts the attribute in queries and starts.
     while (missing := await _missing(client) or await missing_in_queries(client)) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     return missing
@@ -133,8 +137,17 @@ async def _missing(client: Client) -> frozenset[str]:
 
 async def missing_in_queries(client: Client) -> frozenset[str]:
     """Return all search attributes if the server rejects a query with one of them, or does not respond."""
+    return frozenset(SEARCH_ATTRIBUTES if await _query_error(client) is not None else ())
+
+
+async def _is_rejected(client: Client) -> bool:
+    """Return whether the server does not know a search attribute in queries."""
+    return await _query_error(client) is RPCStatusCode.INVALID_ARGUMENT
+
+
+async def _query_error(client: Client) -> RPCStatusCode | None:
     try:
         await client.count_workflows(" AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES))
-    except RPCError:
-        return frozenset(SEARCH_ATTRIBUTES)
-    return frozenset()
+    except RPCError as error:
+        return error.status
+    return None

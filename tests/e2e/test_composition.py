@@ -22,7 +22,7 @@ import yaml
 from dagwright.server import Server, connection_of
 from dagwright.server.binary import get_binary
 from dagwright.server.local import dial
-from dagwright.server.namespace import SEARCH_ATTRIBUTES, missing_in_queries
+from dagwright.server.namespace import SEARCH_ATTRIBUTES
 from dagwright.settings import Settings
 from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
@@ -271,13 +271,7 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
 
 
 async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -> None:
-    client = await dial(namespace)
-
-    async def are_known() -> bool:
-        return not await missing_in_queries(client)
-
-    await eventually(are_known)
-    connection = await connection_of(client)
+    connection = await connection_of(await dial(namespace))
     await check_filters(connection)
     await check_pages(connection)
 

@@ -334,7 +334,8 @@ async def test_namespace_without_an_attribute_is_named_with_the_remedy(read: Cal
     assert str(refused.value) == (
         "runs cannot be listed, because the namespace 'default' lacks search attributes; register them with "
         "`temporal operator search-attribute create --namespace default --name DagwrightTags --type KeywordList`, "
-        "then restart the workers"
+        "then restart the workers; if they are registered already, connect again: a server accepts new attributes "
+        "after some seconds"
     )
 
 

@@ -1,0 +1,65 @@
+"""Registration of search attributes: the first client of a new server waits until the server accepts them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.server import namespace
+from dagwright.server.namespace import SEARCH_ATTRIBUTES, register_search_attributes
+
+_REJECTED, _DOWN = RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNAVAILABLE
+
+
+class _Server:
+    """A server that lists registered attributes, and answers queries with the given statuses; the last one stays."""
+
+    namespace = "default"
+
+    def __init__(self, *statuses: RPCStatusCode | None, is_registered: bool = True) -> None:
+        self.operator_service, self._is_registered = self, is_registered
+        self._statuses: Iterator[RPCStatusCode | None] = iter(statuses)
+        self._status: RPCStatusCode | None = None
+        self.queries = self.registrations = 0
+
+    async def list_search_attributes(self, _: Any, **__: Any) -> ListSearchAttributesResponse:
+        kinds = {name: namespace._WIRE_TYPES[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+        return ListSearchAttributesResponse(custom_attributes=kinds if self._is_registered else {})
+
+    async def add_search_attributes(self, _: Any, **__: Any) -> None:
+        self._is_registered = True
+        self.registrations += 1
+
+    async def count_workflows(self, _: str) -> None:
+        self.queries += 1
+        self._status = next(self._statuses, self._status)
+        if self._status is not None:
+            raise RPCError("no", self._status, b"")
+
+
+async def _missing(fake: _Server) -> frozenset[str]:
+    client: Any = fake
+    return await register_search_attributes(client)
+
+
+@pytest.mark.parametrize(
+    ("fake", "queries", "registrations"),
+    [
+        (_Server(None), 1, 0),
+        (_Server(_REJECTED, _REJECTED, None), 3, 0),
+        (_Server(_REJECTED, _REJECTED, None, is_registered=False), 3, 1),
+        # A query that fails for another reason says nothing about attributes that are listed.
+        (_Server(_DOWN), 1, 0),
+    ],
+    ids=["known", "registered a moment ago", "new", "query fails"],
+)
+async def test_client_waits_until_attributes_are_accepted(fake: _Server, queries: int, registrations: int) -> None:
+    assert await _missing(fake) == frozenset()
+    assert (fake.queries, fake.registrations) == (queries, registrations)
+
+
+async def test_wait_for_attributes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace, "_APPEAR_TIMEOUT_S", 0.0)
+    assert await _missing(_Server(_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)
