@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from dagwright.core.error_codes import DescribedCode
 
-INVALID: Final = "invalid_request_error"
+INVALID_REQUEST_ERROR: Final = "invalid_request_error"
 SERVER: Final = "server_error"
 RUN_ERROR: Final = "run_error"
 """Error type of a run without an answer. Clients retry a `server_error`, and a retry would start another run."""
@@ -39,7 +39,7 @@ class ErrorCode(DescribedCode):
     ) -> Self:
         """Create a member from its row."""
         facts = {"status": status, "is_retryable": is_retryable}
-        error_type = type or _TYPES.get(status) or (SERVER if status >= 500 else INVALID)
+        error_type = type or _TYPES.get(status) or (SERVER if status >= 500 else INVALID_REQUEST_ERROR)
         return cls.create_member(code, meaning=meaning, remedy=remedy, type=error_type, **facts)
 
     ADDRESS_WRONG = (
@@ -195,7 +195,7 @@ class ErrorCode(DescribedCode):
         "A published plan is invalid.",
         "Correct the file of the plan.",
         False,
-        INVALID,
+        INVALID_REQUEST_ERROR,
     )
     RATE_LIMIT_EXCEEDED = (
         "rate_limit_exceeded",

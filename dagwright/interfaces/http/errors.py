@@ -33,7 +33,7 @@ from dagwright.core.name_hints import cut_name
 from dagwright.core.text import join_first
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
-from dagwright.interfaces.http.error_codes import INVALID, ErrorCode
+from dagwright.interfaces.http.error_codes import INVALID_REQUEST_ERROR, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions
 from dagwright.interfaces.http.validation_errors import describe
@@ -82,7 +82,7 @@ class ApiError(Exception):
     run_fields: Mapping[str, Any] | None = None
     errors: Sequence[Mapping[str, Any]] = ()
     status: int = 400
-    type: str = INVALID
+    type: str = INVALID_REQUEST_ERROR
 
     def __post_init__(self) -> None:
         if isinstance(self.code, ErrorCode):

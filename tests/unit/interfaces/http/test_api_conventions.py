@@ -16,6 +16,7 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error
 from dagwright.interfaces.http.request_fields import gateway_options, run_metadata
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
@@ -176,6 +177,11 @@ def test_error_has_status_code_and_headers(error: Exception, status: int, code: 
     assert (result.status, result.code, dict(result.headers)) == (status, code, headers)
     listed = {"errors"} if isinstance(error, PlanInvalid) else set()
     assert set(result.body()["error"]) == {"message", "type", "param", "code"} | listed
+
+
+def test_every_code_has_a_type_of_errors() -> None:
+    types = {"invalid_request_error", "server_error", "run_error", "rate_limit_error", "insufficient_quota"}
+    assert {code.type for code in ErrorCode} == types
 
 
 def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
