@@ -19,7 +19,7 @@ from temporalio.client import AsyncActivityCancelledError, Client
 from temporalio.service import RPCError
 
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.protocol.call_batches import CallBatchResult, result_from_json
+from dagwright.protocol.call_batches import CallBatchResult, call_batch_result_from_json
 from dagwright.store import PayloadStore, StoreUnavailable
 from dagwright.store.folder import FolderStore
 
@@ -128,5 +128,5 @@ class StoreRecords:
 
 def _decoded(encoded: Any) -> CallBatchResult:
     with suppress(ValueError):
-        return result_from_json(encoded)
+        return call_batch_result_from_json(encoded)
     return CallBatchResult()

@@ -23,7 +23,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.notifications import description_of
-from dagwright.protocol.webhooks import Hook, signed_headers
+from dagwright.protocol.webhooks import Webhook, signed_headers
 from dagwright.tools.retry_after import requested_delay
 
 ERROR_NOT_SENT = "not_sent"
@@ -32,10 +32,10 @@ RESPONSE_TIMEOUT_S = 10.0
 """Response timeout of the webhook for one notification."""
 _MAX_DELAY = timedelta(minutes=10)
 
-Notice = Mapping[str, Any]
+Notification = Mapping[str, Any]
 
 
-def notify_activity(hook: Hook | None) -> Callable[..., Any]:
+def notify_activity(webhook: Webhook | None) -> Callable[..., Any]:
     """Return the activity `notify` for the webhook of a worker."""
 
     @activity.defn(name=ACTIVITY_NOTIFY)
@@ -45,17 +45,17 @@ def notify_activity(hook: Hook | None) -> Callable[..., Any]:
         Raises:
             ApplicationError: the webhook did not accept all of them.
         """
-        notices: Sequence[Notice] = message["notifications"]
-        if hook is None:
+        notifications: Sequence[Notification] = message["notifications"]
+        if webhook is None:
             raise ApplicationError(
-                f"{description_of(notices)}: the worker has no webhook; "
+                f"{description_of(notifications)}: the worker has no webhook; "
                 "set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET",
                 type=ERROR_NOT_SENT,
             )
         heartbeats = Heartbeats(activity.info())
         heartbeats.start()
         try:
-            await _Delivery(hook, message.get("title"), heartbeats).deliver(notices)
+            await _Delivery(webhook, message.get("title"), heartbeats).deliver(notifications)
         finally:
             heartbeats.stop()
 
@@ -66,7 +66,7 @@ def notify_activity(hook: Hook | None) -> Callable[..., Any]:
 class _Undelivered:
     """The notifications that the webhook did not accept in this attempt, and the latest reason."""
 
-    notices: list[Notice] = field(default_factory=list)
+    notifications: list[Notification] = field(default_factory=list)
     reason: str = ""
     delay: timedelta | None = None
 
@@ -74,47 +74,49 @@ class _Undelivered:
 class _Delivery:
     """One attempt to deliver notifications of a run."""
 
-    def __init__(self, hook: Hook, title: Any, heartbeats: Heartbeats) -> None:
-        self._hook = hook
+    def __init__(self, webhook: Webhook, title: Any, heartbeats: Heartbeats) -> None:
+        self._webhook = webhook
         self._title = title
         self._heartbeats = heartbeats
         self._delivered: list[str] = list(heartbeats.last_details or [])
         """IDs of the notifications delivered in this attempt and earlier ones."""
 
-    async def deliver(self, notices: Sequence[Notice]) -> None:
-        open_notices = [notice for notice in notices if notice["id"] not in self._delivered]
+    async def deliver(self, notifications: Sequence[Notification]) -> None:
+        remaining = [notification for notification in notifications if notification["id"] not in self._delivered]
         undelivered = _Undelivered()
         async with httpx.AsyncClient(follow_redirects=False, timeout=RESPONSE_TIMEOUT_S) as client:
-            for index, notice in enumerate(open_notices):
+            for index, notification in enumerate(remaining):
                 try:
                     async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                        await self._deliver_one(client, notice, undelivered)
+                        await self._deliver_one(client, notification, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
                     # The remaining ones would fail in the same way.
-                    undelivered.notices += open_notices[index:]
+                    undelivered.notifications += remaining[index:]
                     undelivered.reason = f"does not respond ({_kind(error)})"
                     break
-        if undelivered.notices:
-            text = f"{description_of(undelivered.notices)}: the webhook at {self._host} {undelivered.reason}"
+        if undelivered.notifications:
+            text = f"{description_of(undelivered.notifications)}: the webhook at {self._host} {undelivered.reason}"
             raise ApplicationError(
                 cut_bytes(text, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_SENT, next_retry_delay=undelivered.delay
             )
 
     @property
     def _host(self) -> str:
-        return httpx.URL(self._hook.url).host
+        return httpx.URL(self._webhook.url).host
 
-    async def _deliver_one(self, client: httpx.AsyncClient, notice: Notice, undelivered: _Undelivered) -> None:
-        body = pydantic_core.to_json(_body_of(notice, title=self._title, ui_url=self._hook.ui_url))
-        signed = signed_headers(body, self._hook.key, message_id=notice["id"], at_s=int(time.time()))
+    async def _deliver_one(
+        self, client: httpx.AsyncClient, notification: Notification, undelivered: _Undelivered
+    ) -> None:
+        body = pydantic_core.to_json(_body_of(notification, title=self._title, ui_url=self._webhook.ui_url))
+        signed = signed_headers(body, self._webhook.key, message_id=notification["id"], at_s=int(time.time()))
         headers = {"content-type": "application/json", "user-agent": "dagwright", **signed}
         # The response body is not read, however long it is.
-        async with client.stream("POST", self._hook.url, content=body, headers=headers) as response:
+        async with client.stream("POST", self._webhook.url, content=body, headers=headers) as response:
             if response.is_success:
-                self._delivered.append(notice["id"])
+                self._delivered.append(notification["id"])
                 self._heartbeats.beat(self._delivered, None)
                 return
-            undelivered.notices.append(notice)
+            undelivered.notifications.append(notification)
             undelivered.reason = f"responds {response.status_code}"
             delay = requested_delay(response.headers)
             if delay is not None:
@@ -125,18 +127,18 @@ def _kind(error: Exception) -> str:
     return f"no response within {RESPONSE_TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def _body_of(notice: Notice, *, title: Any, ui_url: str | None) -> dict[str, Any]:
-    info, request = activity.info(), notice["request"]
+def _body_of(notification: Notification, *, title: Any, ui_url: str | None) -> dict[str, Any]:
+    info, request = activity.info(), notification["request"]
     workflow_id = request["run_id"]
     page = f"{ui_url}/namespaces/{quote(info.namespace, safe='')}/workflows/{quote(workflow_id, safe='')}"
     return {
-        "kind": notice["kind"],
-        "at": notice["at"],
+        "kind": notification["kind"],
+        "at": notification["at"],
         "run_id": workflow_id,
         "execution_id": info.workflow_run_id,
         "title": title,
         "request": request,
-        "closing": notice["closing"],
+        "closing": notification["closing"],
         "links": {
             "answer": shlex.join(["dagwright", "feedback", workflow_id, request["request_id"]]),
             "run": None if ui_url is None else f"{page}/{info.workflow_run_id}/history",

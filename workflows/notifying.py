@@ -19,7 +19,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.notifications import NOTE, description_of, dropped_note, failure_note, notification_to_json
+from dagwright.protocol.notifications import NOTE_CODE, description_of, dropped_note, failure_note, notification_to_json
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload
 from dagwright.workflows.retries import UNLIMITED
 
@@ -74,14 +74,14 @@ class Notifier:
             )
         if notifications:
             reason = f"the webhook did not accept them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
-            self._note(NOTE, dropped_note(len(notifications), reason=reason))
+            self._note(NOTE_CODE, dropped_note(len(notifications), reason=reason))
 
     def _drop_oldest(self) -> None:
         notifications = self._scheduler.features.feedback.requests.notifications
         surplus = len(notifications) - limits.NOTIFICATIONS_QUEUED
         if surplus > 0:
             del notifications[:surplus]
-            self._note(NOTE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
+            self._note(NOTE_CODE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
 
     def _batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Return the first notifications, as many as are sent together, and their encoded form."""
@@ -129,6 +129,6 @@ class Notifier:
         for key in keys:
             del self._in_flight[key]
         if (error := handle.exception()) is not None:
-            self._note(NOTE, failure_note(error))
+            self._note(NOTE_CODE, failure_note(error))
         self.send(wake=self._wake)
         self._wake()

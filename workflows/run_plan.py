@@ -54,7 +54,7 @@ from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, state
 from dagwright.protocol.run_start import (
     changed_deadline,
     deadline_of,
-    is_by_model,
+    is_model_written,
     scheduler_for_run,
     start_restored_run,
     start_run,
@@ -290,7 +290,7 @@ class PlanWorkflow(Steerable):
             message["dialect"] = run_input.dialect
         if run_input.policy is not None:
             message["policy"] = run_input.policy.to_json()
-        elif is_by_model(run_input):
+        elif is_model_written(run_input):
             message["written_by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:

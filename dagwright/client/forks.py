@@ -301,7 +301,7 @@ def _is_same(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) ->
 def _inherited_input(view: "RunView", run_input: RunInput, *, is_same: bool) -> RunInput:
     """Return the run input that a fork inherits; a model's plan that has changed needs approval again."""
     assert view.scheduler is not None
-    is_by_model = run_input.needs_approval or run_input.approved_by is not None
+    is_model_written = run_input.needs_approval or run_input.approved_by is not None
     state, features = view.scheduler.state, view.scheduler.features
     approved_by = (features.feedback.state.approved_by or run_input.approved_by) if is_same else None
     budget = features.budget.budget
@@ -314,8 +314,8 @@ def _inherited_input(view: "RunView", run_input: RunInput, *, is_same: bool) -> 
         policy=view.scheduler.state.policy
         if view.scheduler.features.feedback.state.policy_changed
         else run_input.policy,
-        needs_approval=is_by_model and not approved_by,
-        approved_by=approved_by if is_by_model else None,
+        needs_approval=is_model_written and not approved_by,
+        approved_by=approved_by if is_model_written else None,
         # The fork starts with an unused budget.
         budget=options_to_json(budget) if budget is not None and budget.limits else None,
         compensate=run_input.compensate,

@@ -185,7 +185,7 @@ class Sessions:
 
         If an answer cannot be read any more, it remains truncated.
         """
-        stored = [(turn.run, turn.response_at) for turn in session.turns if turn.response_at is not None]
+        stored = [(turn.run, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
         full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in stored))
         texts = {run: text.strip() for (run, _), text in zip(stored, full_texts, strict=True) if text is not None}
         return session.with_answers(texts)

@@ -114,7 +114,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
     """
     plan, options = request.plan, request.options
     sent = await split_for_transfer(plan, store)
-    is_by_model = plan.extender is None and (options.needs_approval or options.approved_by is not None)
+    is_model_written = plan.extender is None and (options.needs_approval or options.approved_by is not None)
     run_input = replace(
         options.input_fields,
         compiled=sent.plan,
@@ -122,7 +122,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
         inputs=request.inputs,
         deadline_s=options.deadline_s,
         notifies=notifies,
-        policy=options.policy or (default_policy("model") if is_by_model else None),
+        policy=options.policy or (default_policy("model") if is_model_written else None),
         needs_approval=options.needs_approval,
         approved_by=options.approved_by,
     )

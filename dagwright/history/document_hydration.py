@@ -22,7 +22,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
 from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, shortened
 from dagwright.protocol.documents import OUTPUT_OMITTED
-from dagwright.protocol.failures import FROM_NODES, run_error_of
+from dagwright.protocol.failures import DERIVED_ERROR_CODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def error_with_inner_nodes(
 ) -> dict[str, Any] | None:
     """Return the error of a run as in `hydrated_document`, without adding nodes to the document."""
     error_document = {**document, "nodes": dict(document["nodes"])}
-    if error_document["error"] is not None and error_document["error"]["code"] in FROM_NODES:
+    if error_document["error"] is not None and error_document["error"]["code"] in DERIVED_ERROR_CODES:
         await _add_inner_nodes(error_document, view, _Hydrator(store, most_bytes=None), only=None)
     return run_error_of(error_document)
 

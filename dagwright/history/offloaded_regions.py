@@ -20,7 +20,7 @@ from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import InnerState, offloaded_regions
 from dagwright.features.regions.offloaded_batches import end_of_entry
-from dagwright.protocol.documents import written_node
+from dagwright.protocol.documents import document_of_record
 from dagwright.store import PayloadStore, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class _OffloadedRegion:
 
     async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
         tool = self._scheduler.plan.tools.get(node.tool)
-        document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=tool)
+        document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declared=tool)
         return InnerNode(node.id, document, number in (await self._head()).ends)
 
 

@@ -56,7 +56,7 @@ from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.map_batch_runs import start_map_batch
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd
 from dagwright.protocol.notes import Notes, ReadMessage, bug_message
-from dagwright.protocol.notifications import NOTE, failure_note
+from dagwright.protocol.notifications import NOTE_CODE, failure_note
 from dagwright.protocol.outcomes import (
     apply_failure,
     apply_loading_failure,
@@ -545,7 +545,7 @@ class HistoryReplay:
         name = self._scheduled.pop(ended.scheduled_event_id, "")
         error = await error_of_call(ended, name, converter=self._converter)
         if name.startswith(wire.ID_NOTIFY):
-            self._notes.add(NOTE, failure_note(error))
+            self._notes.add(NOTE_CODE, failure_note(error))
         if self._end_call_batch(name, None, at):
             return
         if self.scheduler is not None and (task_id := self.task_of(name)) is not None:

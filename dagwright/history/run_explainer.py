@@ -20,7 +20,7 @@ from dagwright.history.executions import NodeNotFound, RunNotFound
 from dagwright.history.map_items import ItemNotStarted, OpenReader, view_of_item
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.protocol.failures import FROM_NODES
+from dagwright.protocol.failures import DERIVED_ERROR_CODES
 from dagwright.store import PayloadStore, StoreError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RunExplanation:
     def ended_by(self) -> str | None:
         """Return code and message of the error of a run, if none of its reasons contains it."""
         error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
-        if error is None or error["code"] in {ERROR_PLAN_FAILED, *FROM_NODES}:
+        if error is None or error["code"] in {ERROR_PLAN_FAILED, *DERIVED_ERROR_CODES}:
             # The reasons of the nodes already explain that no required node was completed.
             return None
         if any(str(error["message"]) in reason.detail for reason in self.chain.reasons):

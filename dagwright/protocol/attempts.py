@@ -37,11 +37,11 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
     """
     usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
     cached = _object(metadata, wire.METADATA_CACHED)
-    written = _object(metadata, wire.METADATA_ATTEMPT) or {}
-    at_ms = written.get("at")
-    started_at = at_ms / 1000 if _is_number(at_ms, upto=_MAX_MS) else None
-    version = _text(written.get("version"))
-    return Attempt(_count(written.get("attempt")), started_at, version, cached, usage, lineage=lineage)
+    encoded = _object(metadata, wire.METADATA_ATTEMPT) or {}
+    at_ms = encoded.get("at")
+    started_at = at_ms / 1000 if _is_number(at_ms, max_value=_MAX_MS) else None
+    version = _text(encoded.get("version"))
+    return Attempt(_count(encoded.get("attempt")), started_at, version, cached, usage, lineage=lineage)
 
 
 def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
@@ -55,7 +55,7 @@ def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
 
 
 def _count(value: object) -> int:
-    return value if _is_number(value, upto=_MAX_COUNT) and value > 0 else 1
+    return value if _is_number(value, max_value=_MAX_COUNT) and value > 0 else 1
 
 
 def _text(value: object) -> str:
@@ -69,8 +69,8 @@ def _seconds_or_none(text: object) -> float | None:
         return None
 
 
-def _is_number(value: object, *, upto: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= upto
+def _is_number(value: object, *, max_value: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= max_value
 
 
 def _object(metadata: Mapping[str, bytes], name: str) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ _MAX_CALLS = 10_000
 """Maximum number of calls in one message: a child run requests 250 at a time, and reports ends of those in flight."""
 _CALL_BYTES = 20_000
 """Longest id of a call, with its path."""
-_REASON = 300
+_MAX_REASON_CHARACTERS = 300
 """Longest reason for which a run finishes early, in characters."""
 
 
@@ -95,7 +95,7 @@ def read_budget_message(name: str, read: ReadMessage, notes: Notes) -> BudgetMes
         name: name of the signal.
     """
     try:
-        return _read(name, read())
+        return _decode(name, read())
     except MessageInvalid as error:
         notes.refuse(name, str(error))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -106,15 +106,19 @@ def read_budget_message(name: str, read: ReadMessage, notes: Notes) -> BudgetMes
     return None
 
 
-def _read(name: str, message: Any) -> BudgetMessage:
+def _decode(name: str, message: Any) -> BudgetMessage:
     if name == wire.SIGNAL_BUDGET_GRANT:
         finishing = message.get("finishing")
-        return BudgetGrant([str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_REASON])
-    claims, settled = message["reservations"], message["settled"]
-    if len(claims) + len(settled) > _MAX_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
+        return BudgetGrant(
+            [str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_MAX_REASON_CHARACTERS]
+        )
+    reservations, settled = message["reservations"], message["settled"]
+    if len(reservations) + len(settled) > _MAX_CALLS or any(
+        len(str(key)) > _CALL_BYTES for key in (*reservations, *settled)
+    ):
         raise ValueError(f"more than {_MAX_CALLS:,} calls, or a call id of more than {_CALL_BYTES:,} bytes")
     report = BudgetReport(
-        {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in claims.items()},
+        {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in reservations.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
         idle if isinstance(idle := message.get("is_idle"), bool) else None,
     )
@@ -123,12 +127,12 @@ def _read(name: str, message: Any) -> BudgetMessage:
     )
 
 
-def apply_budget_message(scheduler: "RunScheduler", news: BudgetMessage, *, at: float) -> None:
+def apply_budget_message(scheduler: "RunScheduler", message: BudgetMessage, *, at: float) -> None:
     """Apply a budget message; the report of a child run that has ended has no effect."""
-    if isinstance(news, BudgetGrant):
-        scheduler.features.budget.handle_grant(news.calls, finishing=news.finishing, at=at)
+    if isinstance(message, BudgetGrant):
+        scheduler.features.budget.handle_grant(message.calls, finishing=message.finishing, at=at)
         return
-    task_id = sub_plan_task(scheduler, news.task)
+    task_id = sub_plan_task(scheduler, message.task)
     record = scheduler.record_of(task_id) if task_id is not None else None
     if record is not None and not record.status.is_final:
-        scheduler.features.budget.handle_report(news.task, news.report, added_nodes=news.added_nodes, at=at)
+        scheduler.features.budget.handle_report(message.task, message.report, added_nodes=message.added_nodes, at=at)

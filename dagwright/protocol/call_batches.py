@@ -52,7 +52,7 @@ class CallBatchInput:
         calls: calls that may start at once.
         plan: plan of the followers in the form of a region batch; the calls are nodes of it that have not ended.
         keys: id of each follower -> its idempotency key.
-        parallel: calls that run at once at most.
+        parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.
     """
 
@@ -145,7 +145,7 @@ def read_call_batch(message: Any) -> CallBatchInput:
         raise ValueError(f"not a call batch: {error!r}") from None
 
 
-def result_from_json(encoded: Any) -> CallBatchResult:
+def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
     """Decode the JSON form of `CallBatchResult`.
 
     Raises:
@@ -171,7 +171,7 @@ def result_from_json(encoded: Any) -> CallBatchResult:
 def read_call_batch_result(payload: Payload) -> CallBatchResult:
     """Return the result of a call batch; an invalid one counts as empty, so that each call is made again."""
     try:
-        return result_from_json(json_from_bytes(payload.data))
+        return call_batch_result_from_json(json_from_bytes(payload.data))
     except (ValueError, MessageInvalid):
         return CallBatchResult()
 

@@ -33,7 +33,7 @@ COMMAND_ID = "command_id"
 
 A client whose update is not answered in time sends the same message as a signal; the server may deliver both.
 """
-WORDS_CHARACTERS = 4_000
+REASON_CHARACTERS = 4_000
 """Longest reason or note; it is part of the state of the run."""
 
 
@@ -52,7 +52,7 @@ def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
     Raises:
         MessageInvalid: the field is not a string, or too long.
     """
-    return _text(message, name, limit=WORDS_CHARACTERS)
+    return _text(message, name, limit=REASON_CHARACTERS)
 
 
 def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
@@ -67,11 +67,11 @@ def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
 def actor_from_any_message(message: Any, *, through: Through) -> Actor:
     """Return the actor of a command that is never refused: invalid fields are omitted, long ones are cut."""
     if not isinstance(message, Mapping):
-        return Actor(None, message[:WORDS_CHARACTERS] if isinstance(message, str) else None, through)
+        return Actor(None, message[:REASON_CHARACTERS] if isinstance(message, str) else None, through)
     reason, by = message.get("reason"), message.get("by")
     return Actor(
         str(by)[:NAME_CHARACTERS] if by is not None else None,
-        str(reason)[:WORDS_CHARACTERS] if reason is not None else None,
+        str(reason)[:REASON_CHARACTERS] if reason is not None else None,
         through,
     )
 
@@ -293,7 +293,7 @@ def _set_limits(message: Any, *, through: Through) -> CommandMessage:
             )
     text = " and ".join(changes)
     command = SetLimits(width, deadline_s, budget, by)
-    return CommandMessage({}, None, command, f"the run has {text} now", note=by.describe(f"{text} set"))
+    return CommandMessage({}, None, command, f"the run now has {text}", note=by.describe(f"{text} set"))
 
 
 def _read_limit(message: Mapping[str, Any], name: str, read: Callable[[Any], _T], *, default: _T) -> _T:

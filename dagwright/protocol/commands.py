@@ -173,13 +173,13 @@ def _forwarded_command(name: str, message: CommandMessage, scheduler: "RunSchedu
 PLAIN_CANCEL = _routed(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
 """Cancel command for a message that cannot be decoded."""
 
-_OF_NODES = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.ADD_NODES)
+_NODE_COMMANDS = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.ADD_NODES)
 _ANSWERS = (wire.SIGNAL_FEEDBACK, wire.UPDATE_SUBMIT_FEEDBACK)
 
 
 def is_command(name: str) -> bool:
     """Return whether a signal or update of that name is a command."""
-    return name in _OF_NODES or name in RUN_MESSAGES or name in _ANSWERS or name == wire.SIGNAL_PLANNED
+    return name in _NODE_COMMANDS or name in RUN_MESSAGES or name in _ANSWERS or name == wire.SIGNAL_PLANNED
 
 
 def decode_command(name: str, message: Any, *, through: Through) -> RoutedCommand:
@@ -204,8 +204,8 @@ def decode_command(name: str, message: Any, *, through: Through) -> RoutedComman
 
 _EARLY = "stored until the run has loaded its plan"
 _ENDED = "the run has ended"
-_ACCEPTED = "the run has this command already"
-_REMEMBERED_IDS = 200
+_ACCEPTED = "the run has already accepted this command"
+_MAX_REMEMBERED_IDS = 200
 """Accepted commands whose repetition is detected: many more than arrive within the timeout of an update."""
 
 
@@ -312,17 +312,17 @@ class CommandHandler:
             result = CommandResult(bug_message(error), error=error)
         self._note(result)
         if result.refusal is None:
-            self._remember(command_id)
+            self._record_accepted(command_id)
         elif through == "signal":
             # The sender of an update gets the refusal as the response.
             self._notes.refuse(name, result.refusal)
         return result
 
-    def _remember(self, command_id: str | None) -> None:
+    def _record_accepted(self, command_id: str | None) -> None:
         if command_id is None:
             return
         self._accepted_ids[command_id] = None
-        if len(self._accepted_ids) > _REMEMBERED_IDS:
+        if len(self._accepted_ids) > _MAX_REMEMBERED_IDS:
             del self._accepted_ids[next(iter(self._accepted_ids))]
 
     def apply_stored(self, scheduler: "RunScheduler", *, at: float) -> Sequence[CommandResult]:

@@ -51,7 +51,7 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
     document = _without_nodes(scheduler, facts, status=status)
     if scheduler is not None:
         document["nodes"] = dict(node_documents(scheduler))
-        if inner_counts := _counts_inside(scheduler):
+        if inner_counts := _counts_of_offloaded(scheduler):
             document["nodes_ref"] = {"ref": "regions", "counts": inner_counts}
     return document
 
@@ -89,7 +89,7 @@ def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status:
     context = names_set(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
     looked_up = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
-    unbound = (
+    lookup_problems = (
         lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
     )
     return {
@@ -98,7 +98,8 @@ def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status:
         "status": status or (scheduler.status().value if scheduler else "failed"),
         "title": facts.title,
         "output": output,
-        "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
+        "error": facts.error
+        or ({**error.to_json(), **({"errors": lookup_problems} if lookup_problems else {})} if error else None),
         "nodes": {},
         "waiting_for": listed_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
@@ -124,11 +125,11 @@ def _error_of(scheduler: "RunScheduler") -> NodeError | None:
 def listed_requests(scheduler: "RunScheduler", workflow_id: str) -> list[dict[str, Any]]:
     """Return the open requests in the order of their opening, as many as fit into one document."""
     documents: list[dict[str, Any]] = []
-    left_bytes = REQUESTS_BYTES
+    remaining_bytes = REQUESTS_BYTES
     for request in scheduler.features.feedback.requests.open.values():
         encoded = request.to_json(workflow_id)
-        left_bytes -= encoded_size(encoded)
-        if left_bytes < 0:
+        remaining_bytes -= encoded_size(encoded)
+        if remaining_bytes < 0:
             break
         documents.append(encoded)
     return documents
@@ -143,7 +144,7 @@ def _omitted_note(count: int) -> dict[str, Any]:
     return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 
 
-def _counts_inside(scheduler: "RunScheduler") -> dict[str, int]:
+def _counts_of_offloaded(scheduler: "RunScheduler") -> dict[str, int]:
     """Return the counts by state of the nodes that only exist inside of offloaded regions."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.subtract(record.status for _, record in scheduler.state.visible_nodes())
@@ -169,7 +170,7 @@ def node_document(scheduler: "RunScheduler", task_id: str, *, node: CompiledNode
     """Return the document of a node or item."""
     needs = [scheduler.plan.nodes[number].id for number in scheduler.state.visible_dependencies(node)]
     declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
-    document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
+    document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
     if node.compensates is not None:
         document["compensates"] = node.compensates
@@ -200,11 +201,11 @@ def answer_documents(scheduler: "RunScheduler", task_id: str) -> list[dict[str, 
 
 def override_steps(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
     """Return the manual overrides of a node or item: action, author, time and channel."""
-    hand = scheduler.state.overrides.get(task_id)
-    return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []
+    override = scheduler.state.overrides.get(task_id)
+    return [{**step, "at": format_time(step["at"])} for step in override.steps] if override is not None else []
 
 
-def written_node(
+def document_of_record(
     record: Record, *, title: str | None, tool: str, needs: Sequence[str], declared: ToolDeclaration | None
 ) -> dict[str, Any]:
     """Return the document of a node by its record.
@@ -217,10 +218,10 @@ def written_node(
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
     reused = {"reused": dict(record.reused)} if record.reused is not None else {}
     message = {"message": record.message} if record.message is not None else {}
-    of_many = {"items": counts_of_items(record)} if is_batched(record) else {}
+    item_counts = {"items": counts_of_items(record)} if is_batched(record) else {}
     planned = planned_version(record, declared)
     return {
-        **of_many,
+        **item_counts,
         "status": record.status.value,
         "title": title,
         "tool": tool or None,

@@ -8,11 +8,11 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 
 NODE_FAILED = FailureCode.NODE_FAILED.value
 NOTHING_COMPLETED = FailureCode.NOTHING_COMPLETED.value
-FROM_NODES = frozenset({NODE_FAILED, NOTHING_COMPLETED})
+DERIVED_ERROR_CODES = frozenset({NODE_FAILED, NOTHING_COMPLETED})
 """Codes of errors that are derived from the nodes of a run, because the run itself recorded no error."""
 FIRST_FAILED = "first_failed"
 """Field of `nodes_ref`: the first failed node of a document that only counts its nodes, with its message."""
-NOTHING_COMPLETED_MESSAGE = "no node that the plan is for was completed"
+NOTHING_COMPLETED_MESSAGE = "no required node was completed"
 """Message of a failed run that has no other error, in runs and in documents."""
 
 
@@ -28,7 +28,7 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
         node, in the order of the plan; without a node if only regions outside the document have failed nodes.
     """
     error = document.get("error")
-    if isinstance(error, Mapping) and error.get("code") not in FROM_NODES:
+    if isinstance(error, Mapping) and error.get("code") not in DERIVED_ERROR_CODES:
         return {"node_id": None, **error}
     if document.get("status") != RunStatus.FAILED.value:
         return None

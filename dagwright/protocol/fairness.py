@@ -46,7 +46,7 @@ def fairness_of(key: object, weight: object) -> Fairness | None:
             raise FairnessInvalid("a fairness weight needs a fairness key, which names the runs that share it")
         return None
     if not isinstance(key, str) or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES or not key.isprintable():
-        raise FairnessInvalid(f"a fairness key has 1 to {KEY_BYTES} bytes of printable UTF-8; {key!r:.80} has not")
+        raise FairnessInvalid(f"a fairness key must be 1 to {KEY_BYTES} bytes of printable UTF-8, not {key!r:.80}")
     if weight is None:
         return Fairness(key)
     # `bool` is an `int`; NaN compares as false.

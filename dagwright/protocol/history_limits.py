@@ -54,7 +54,7 @@ class HistoryLimits:
         return (
             use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * times
             or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * times
-            # The last signals before the limit are divided, because there is no second stretch of this size.
+            # All drains share the signals between the first drain and the limit: each drain takes a smaller part.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // times
             or self.is_at_limit(use)
         )

@@ -21,16 +21,16 @@ def lineage_of_run(scheduler: "RunScheduler") -> CallLineage:
     extender = scheduler.plan.extender
     if extender is None or extender.get("kind") != AGENT_KIND:
         return lineage
-    model_calls = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
+    model_calls = tuple(node.id for node, _ in _tool_nodes(scheduler) if node.tool == MODEL_TOOL)
     tool_calls = tuple(
         {"node_id": node.id, "tool": node.tool, "status": record.status.value}
-        for node, record in _called(scheduler)
+        for node, record in _tool_nodes(scheduler)
         if node.tool != MODEL_TOOL
     )
     return NO_LINEAGE.with_more(replace(lineage, model_calls=model_calls, tool_calls=tool_calls))
 
 
-def _called(scheduler: "RunScheduler") -> Iterator[tuple[CompiledNode, Record]]:
+def _tool_nodes(scheduler: "RunScheduler") -> Iterator[tuple[CompiledNode, Record]]:
     return ((node, record) for node, record in scheduler.state.visible_nodes() if node.kind == "tool")
 
 

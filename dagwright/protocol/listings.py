@@ -79,14 +79,14 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
     """Return the open requests of a run for its memo: those that were opened first, and the number of all."""
     requests = scheduler.features.feedback.requests.open
     documents: list[dict[str, Any]] = []
-    left_bytes = LISTED_REQUESTS_BYTES
+    remaining_bytes = LISTED_REQUESTS_BYTES
     for request in islice(requests.values(), _MAX_REQUESTS):
         document = shortened_request(request.to_json(""), max_bytes=LISTED_REQUEST_BYTES)
         # The reader knows the run. Requests for the inputs of the run belong to no node.
         del document["run_id"]
         node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else request.id
-        left_bytes -= encoded_size(document)
-        if left_bytes < 0:
+        remaining_bytes -= encoded_size(document)
+        if remaining_bytes < 0:
             break
         documents.append({"node": node, "request": document})
     return {"title": title, "count": len(requests), "shown": documents}

@@ -71,7 +71,7 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
     assert task.map_batch is not None
     plan, node, map_batch = scheduler.plan, task.node, task.map_batch
     tool = plan.tools.get(node.tool)
-    own = replace(
+    map_node = replace(
         node,
         for_each=(Placeholder(_ITEMS),),
         item_bindings=(),
@@ -83,13 +83,13 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
     stubs = [CompiledNode(id=scheduler.state.name_of(number), kind="reported") for number in node.dependencies]
     names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
     child_plan = CompiledPlan(
-        nodes=(*stubs, own),
+        nodes=(*stubs, map_node),
         tools=_tools_of(plan, tool) if tool is not None else {},
         title=node.title,
         inputs={name: {} for name in names},
     )
     reported_nodes = [
-        (stub.id, _given(scheduler.records[number], stub.id, node))
+        (stub.id, _end_for_reader(scheduler.records[number], stub.id, node))
         for stub, number in zip(stubs, node.dependencies, strict=True)
     ]
     if isinstance(map_batch.items, StoredList):
@@ -104,7 +104,7 @@ def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclar
     }
 
 
-def _given(record: Record, node_id: str, reader: CompiledNode) -> Record:
+def _end_for_reader(record: Record, node_id: str, reader: CompiledNode) -> Record:
     """Return the end of a dependency as the map node needs it: without a result that it does not read."""
     if reader.when is not None:
         return record

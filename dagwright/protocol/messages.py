@@ -10,8 +10,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agents, reported_usage
 from dagwright.core.errors import Problem
 from dagwright.core.expressions.value_refs import value_from_json
-from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
-from dagwright.core.model.lineage import CallLineage
+from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
 from dagwright.core.model.times import parse_duration
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.protocol.lineage import lineage_from_details
@@ -99,7 +98,7 @@ class SubPlanEnd:
     """Report of a sub-plan: the payload of `sub_plan_ended`.
 
     Args:
-        task: id of the call that started it: `archive`, or `archive#2` for a second try.
+        task: id of the call that started it: `archive`, or `archive#2` after a retry.
         map_batch: for the run of a map batch, the end of its items, as decoded by `map_batch_runs`.
         usage: its use of models; `agents` is the part of each agent.
         lineage: its lineage, including calls if it is the run of an agent.
@@ -114,7 +113,7 @@ class SubPlanEnd:
     map_batch: Any = None
     usage: Usage = NO_USAGE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    lineage: CallLineage = NOTHING_SEEN
+    lineage: CallLineage = NO_LINEAGE
     child_snapshot: Any = None
 
 

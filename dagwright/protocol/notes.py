@@ -21,7 +21,7 @@ class Notes:
 
     def add(self, code: str, message: str) -> None:
         """Add a note."""
-        self._keep({"code": code, "node_id": None, "message": message})
+        self._append({"code": code, "node_id": None, "message": message})
 
     def refuse(self, message: str, reason: str | None) -> None:
         """Add a note about a refused message; without a reason the message was not refused.
@@ -37,7 +37,7 @@ class Notes:
         new, new_omitted = self.entries, self.omitted
         self.entries, self.omitted = [dict(note) for note in notes], omitted + new_omitted
         for note in new:
-            self._keep(note)
+            self._append(note)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the notes as documents show them; the last one has the number of omitted notes."""
@@ -46,7 +46,7 @@ class Notes:
         message = f"{self.omitted} more notes are omitted"
         return [*self.entries, {"code": "omitted", "node_id": None, "message": message}]
 
-    def _keep(self, note: dict[str, Any]) -> None:
+    def _append(self, note: dict[str, Any]) -> None:
         if len(self.entries) < limits.MAX_NOTES:
             self.entries.append(note)
         else:

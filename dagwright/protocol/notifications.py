@@ -14,7 +14,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.listings import shortened_request
 
-NOTE = "notify"
+NOTE_CODE = "notify"
 """Code of the note that the webhook did not accept a notification."""
 
 

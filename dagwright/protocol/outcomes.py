@@ -101,7 +101,7 @@ def read_failure(
         if _unstored_bytes(error) is not None:
             is_repeatable = effects is not Effects.WRITE
             failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _full_text_ref_of(cause))
-            return failure, _of_calls(error, attempt)
+            return failure, _without_uncalled_attempt(error, attempt)
         return NodeError(
             cause.type or "tool_failed", message, not cause.non_retryable, _full_text_ref_of(cause)
         ), attempt
@@ -154,26 +154,26 @@ def _attempt_of(error: ApplicationError, default_attempts: int) -> Attempt:
     return attempt_of_details(details)
 
 
-_DIED = "its worker died"
+_WORKER_DIED = "its worker died"
 
 
-def outcome_unknown_message(tool: str, *, what: str = _DIED) -> str:
+def outcome_unknown_message(tool: str, *, event: str = _WORKER_DIED) -> str:
     """Return the message of a `write` with an unknown outcome.
 
     Args:
-        what: what happened to its call.
+        event: what happened to its call.
     """
-    return f"outcome unknown: {what}, so {tool} may or may not have made its change"
+    return f"outcome unknown: {event}, so {tool} may or may not have made its change"
 
 
 def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, reads_starts: bool) -> NodeError:
     is_lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
     if effects is Effects.WRITE and is_lost:
-        event = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
+        event = _WORKER_DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
         if reads_starts and started_attempt(error.last_heartbeat_details) is None:
             message = f"{node.tool} was not called: {event} before the call started, so nothing was changed"
             return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
-        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, what=event))
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, event=event))
     if error.type == TimeoutType.HEARTBEAT:
         cause = "its worker died, or an async tool blocks its event loop; its log names a tool that blocks for over 3 s"
         return NodeError("timeout", f"{node.tool} stopped heartbeating: {cause}", retryable=True)
@@ -226,7 +226,7 @@ def wait_for_store(
     waits = scheduler.state.store_waits.get(task_id, (0, 0))[0]
     if tool.is_foreign or (is_write and size_bytes) or waits >= MAX_STORE_WAITS:
         return None
-    scheduler.await_store(task_id, at=at, attempt=_of_calls(cause, _attempt_of(cause, 1)))
+    scheduler.await_store(task_id, at=at, attempt=_without_uncalled_attempt(cause, _attempt_of(cause, 1)))
     return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (waits - 1) if waits else 0.0)
 
 
@@ -244,7 +244,7 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
     return size_bytes if is_size else None
 
 
-def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
+def _without_uncalled_attempt(error: BaseException, attempt: Attempt) -> Attempt:
     """Return an attempt without the last one if that has not called the tool."""
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
@@ -254,8 +254,8 @@ def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, a
     node = scheduler.state.node_of(task_id)
     is_join = node.for_each is not None and scheduler.state.map_batch_of(task_id) is not None
     if node.kind == "region":
-        take = apply_batch if node.inner is None else apply_offloaded_batch
-        take(scheduler, task_id, _answer_of(payload), at=at)
+        apply_region_batch = apply_batch if node.inner is None else apply_offloaded_batch
+        apply_region_batch(scheduler, task_id, _batch_output(payload), at=at)
         return
     tool = scheduler.plan.tools.get(node.tool)
     is_foreign = tool is not None and tool.is_foreign and not is_join
@@ -268,7 +268,7 @@ def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, a
     scheduler.complete(task_id, value, at=at, attempt=attempt)
 
 
-def _answer_of(payload: Payload) -> Any:
+def _batch_output(payload: Payload) -> Any:
     """Return the output of a region batch; null if it cannot be decoded."""
     try:
         return json_from_bytes(payload.data)
@@ -307,7 +307,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
 def _terminated(tool: ToolDeclaration) -> NodeError:
     event = "its workflow was terminated"
     if tool.effects is Effects.WRITE:
-        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(tool.name, what=event))
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(tool.name, event=event))
     return NodeError("terminated", f"{tool.name}: {event}", retryable=True)
 
 
@@ -400,6 +400,6 @@ def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float)
     else:
         message = (end.error or {}).get("message") or "it reported no reason"
         agent = agent_of(scheduler.state.node_of(task_id))
-        who = "the sub-plan" if agent is None else f"the agent {agent!r}"
-        problem = NodeError("sub_plan_failed", f"{who} failed: {message}")
+        subject = "the sub-plan" if agent is None else f"the agent {agent!r}"
+        problem = NodeError("sub_plan_failed", f"{subject} failed: {message}")
         scheduler.fail(task_id, problem, at=at, attempt=attempt)

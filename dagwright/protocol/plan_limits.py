@@ -43,8 +43,8 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
     ]
     if node.retry is not _DEFAULT_RULE:
         checks += _checks_of_rule(node.retry)
-    for name, value, is_right in checks:
-        if not is_right:
+    for name, value, is_valid in checks:
+        if not is_valid:
             return f"{name} is {value!r:.60}, which Temporal does not accept"
     return None
 

@@ -53,7 +53,7 @@ def planned_from_json(message: Any) -> CommandMessage:
     if not isinstance(call, str) or not 0 < len(call.encode()) <= _ID_BYTES:
         raise MessageInvalid("'call' must be the id of the call that writes the plan")
     if type(attempt) is not int or type(offset) is not int or attempt < 1 or offset < 0:
-        raise MessageInvalid("'attempt' must be a number from 1, and 'from' one from 0")
+        raise MessageInvalid("'attempt' must be an integer of at least 1, and 'from' an integer of at least 0")
     if not isinstance(nodes, list):
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
     return CommandMessage(message, None, Planned(call, attempt, offset, nodes), "the nodes were added")

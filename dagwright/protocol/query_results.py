@@ -26,11 +26,11 @@ def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the compact document of a run, with as many of its open requests as a query result can hold."""
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return dict(document)
-    fitting = _first_of(document["waiting_for"])
+    fitting = _fitting(document["waiting_for"])
     left = len(document["waiting_for"]) - len(fitting)
     omitted = f"{left:,} of {left + len(fitting):,} requests are omitted, because they are too large for a query"
     note = {"code": "too_large", "node_id": None, "message": f"{omitted}; `dagwright status RUN --json` lists all"}
-    return {**document, "waiting_for": fitting, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
+    return {**document, "waiting_for": fitting, "notes": [*_fitting(document["notes"]), *([note] if left else [])]}
 
 
 def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | None:
@@ -47,8 +47,8 @@ def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | Non
     lineage = document["lineage"]
     return document | {
         "result": compact_value(document["result"], ref=f"node:{task_id}"),
-        "blocked_by": _first_of(document["blocked_by"]),
-        "lineage": {**lineage, "inputs": _first_of(lineage["inputs"])},
+        "blocked_by": _fitting(document["blocked_by"]),
+        "lineage": {**lineage, "inputs": _fitting(lineage["inputs"])},
         "note": f"too large for a query: lists are cut; `dagwright node RUN {task_id[:100]!r} --full` shows all of it",
     }
 
@@ -69,7 +69,7 @@ def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
     return {"nodes": [], "edges": [], "counts": counts, "note": message}
 
 
-def _first_of(values: Sequence[Any]) -> list[Any]:
+def _fitting(values: Sequence[Any]) -> list[Any]:
     """Return the first values of a list, as many as fit into a result together with another such list."""
     fitting: list[Any] = []
     size = 0

@@ -224,7 +224,7 @@ def run_input_from_json(message: Any) -> RunInput:
             compensate=options.get("compensate", False),
             only_compensates=message.get("only_compensates") is True,
             model=options.get("model"),
-            session=_turn_place(message.get("session")),
+            session=_parent_session(message.get("session")),
             is_interactive=options.get("interactive", True),
             bound=bound_from_json(message.get("bound", ())),
             reads_starts=message.get("reads_starts") is True,
@@ -319,7 +319,7 @@ def _parent(value: Any) -> Parent | None:
     return None if value is None else Parent(*_report_target(value, name="parent", parts=("run_id", "task")))
 
 
-def _turn_place(value: Any) -> ParentSession | None:
+def _parent_session(value: Any) -> ParentSession | None:
     return (
         None
         if value is None
@@ -381,7 +381,7 @@ def _model(value: Any) -> Mapping[str, Any]:
         raise ValueError(f"is not a model configuration: {error}") from None
 
 
-def _is_true(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, not {value!r:.60}")
     return value
@@ -390,7 +390,7 @@ def _is_true(value: Any) -> bool:
 def _text_or_none(message: Mapping[str, Any], field: str) -> str | None:
     value = message.get(field)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{field!r} must be a text")
+        raise ValueError(f"{field!r} must be a string")
     return value
 
 
@@ -415,18 +415,18 @@ START_OPTIONS: Mapping[str, StartOption] = {
     "max_parallel": StartOption(max_in_flight_from_json, "Limit of the calls in flight, at most 500."),
     "deadline": StartOption(deadline_from_json, "Deadline of the whole run, a duration such as `2h`."),
     "notify": StartOption(
-        _is_true, "Whether requests to people are sent to the [webhook](../guides/notifications.md)."
+        _boolean, "Whether requests to people are sent to the [webhook](../guides/notifications.md)."
     ),
     "policy": StartOption(_policy, "Which calls need an [approval](../guides/approvals.md), and which are refused."),
-    "approve_plan": StartOption(_is_true, "Whether a person approves the plan before its first node starts."),
+    "approve_plan": StartOption(_boolean, "Whether a person approves the plan before its first node starts."),
     "interactive": StartOption(
-        _is_true, "Whether people are asked for missing inputs and unclear lookups; `true` by default."
+        _boolean, "Whether people are asked for missing inputs and unclear lookups; `true` by default."
     ),
     "budget": StartOption(
         _budget, "[Limits](../guides/budgets.md) of tokens, cost, model calls, added nodes and time."
     ),
     "compensate": StartOption(
-        _is_true, "Whether a run that does not complete [undoes](../guides/compensation.md) its changes."
+        _boolean, "Whether a run that does not complete [undoes](../guides/compensation.md) its changes."
     ),
     "model": StartOption(
         _model, "Name of the [model](../guides/models.md#choose-a-model), or an object with its options."

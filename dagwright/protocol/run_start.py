@@ -83,7 +83,7 @@ def scheduler_for_run(
     """
     extender = extender_of(plan)
     # The nodes that an extender adds are requested by a model.
-    is_model = extender is not None or is_by_model(run_input)
+    is_model = extender is not None or is_model_written(run_input)
     scheduler = create_scheduler(
         plan,
         inputs,
@@ -112,7 +112,7 @@ def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
     )
 
 
-def is_by_model(run_input: RunInput) -> bool:
+def is_model_written(run_input: RunInput) -> bool:
     """Return whether the input declares that a model wrote the plan, so that it needs approval or has been approved."""
     return run_input.needs_approval or run_input.approved_by is not None
 
@@ -138,7 +138,7 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
 
 def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> None:
     """Start a run, or first request its approval and its missing inputs."""
-    if run_input.needs_approval or _is_for_approval(scheduler, run_input):
+    if run_input.needs_approval or _needs_approval(scheduler, run_input):
         scheduler.features.feedback.run.ask_for_approval(at)
     elif run_input.parent is None:
         scheduler.features.feedback.run.start_or_request_inputs(at)
@@ -147,7 +147,7 @@ def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> N
         scheduler.start(at)
 
 
-def _is_for_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
+def _needs_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
     """Return whether the policy requires approval of the plan; extensions by an extender are approved separately."""
     is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
     return is_first and scheduler.state.policy.approves_changes and changes_of(scheduler.plan) > 0

@@ -36,9 +36,9 @@ def state_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
         "usage", "lineage", "budget", "reuse", "feedback"}`. Fields after `is_stopped` are omitted if they are empty.
         `records` are in plan order, without default values; null is a record with defaults only.
     """
-    people = _people_to_json(scheduler)
+    feedback = _feedback_to_json(scheduler)
     state, budget, table = scheduler.state, scheduler.features.budget.budget, scheduler.features.reuse.table
-    return ({"feedback": people} if people else {}) | {
+    return ({"feedback": feedback} if feedback else {}) | {
         "format": _FORMAT,
         "records": [_record_to_json(record) for record in state.records],
         "error": state.error.to_json() if state.error else None,
@@ -122,7 +122,7 @@ def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, An
     return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended}
 
 
-def _people_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
+def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the requests, answers and decisions of people, without empty parts."""
     feedback, state = scheduler.features.feedback, scheduler.state
     approved = feedback.state.approved_nodes

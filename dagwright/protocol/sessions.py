@@ -23,7 +23,7 @@ from dagwright.protocol.messages import ParentSession
 from dagwright.protocol.turn_summaries import answer_ref_from_json, response_of, shortened
 from dagwright.protocol.turns import (
     EXPLANATION_BYTES,
-    NAMES,
+    MAX_NAMES,
     OUTCOME_BYTES,
     REQUEST_BYTES,
     TurnEnd,
@@ -33,7 +33,7 @@ from dagwright.protocol.turns import (
 
 NAME_BYTES = 150
 """Longest name of a session in UTF-8; with its prefix it is a workflow id and a search attribute."""
-TURNS = 50
+MAX_TURNS = 50
 """Turns that a session stores."""
 TURNS_BYTES = 14_000
 """Largest encoded turns of a session without their responses, which have 16,000 bytes of their own.
@@ -61,7 +61,7 @@ def session_name(text: str) -> str:
         problem = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
         raise SessionNameInvalid(f"the name of the session {problem}; it must be 1-{NAME_BYTES} bytes of UTF-8")
     # Invisible and bidirectional control characters would make two names look the same.
-    if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in name):
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in name):
         raise SessionNameInvalid(f"the name {name!r} contains characters that are not allowed in the name of a session")
     return name
 
@@ -101,7 +101,7 @@ class Turn:
         status: `running`, or the final status of the run.
         outcome: outcome on one line.
         response: its answer, if the outcome does not contain all of it.
-        response_at: reference of the full answer in the payload store, if it is too long for a run.
+        response_ref: reference of the full answer in the payload store, if it is too long for a run.
         names: names that it set.
         started_at, ended_at: RFC 3339.
     """
@@ -113,7 +113,7 @@ class Turn:
     explanation: str | None = None
     outcome: str | None = None
     response: str | None = None
-    response_at: Mapping[str, Any] | None = None
+    response_ref: Mapping[str, Any] | None = None
     names: Sequence[str] = ()
     started_at: str | None = None
     ended_at: str | None = None
@@ -127,7 +127,7 @@ class Turn:
             "explanation": self.explanation,
             "outcome": self.outcome,
             "response": self.response,
-            **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
+            **({"response_ref": dict(self.response_ref)} if self.response_ref is not None else {}),
             "names": list(self.names),
             "started_at": self.started_at,
             "ended_at": self.ended_at,
@@ -272,7 +272,7 @@ class SessionRecord:
         number = self.omitted_turns + len(self.turns) + 1
         self.turns.append(Turn(number, start.run, start.request, started_at=format_time(at)))
         self.policy = start.policy or self.policy
-        self._changed()
+        self._record_change()
         return True
 
     def input_of_turn(self, start: TurnStart, *, workflow_id: str) -> dict[str, Any]:
@@ -306,7 +306,7 @@ class SessionRecord:
             status=end.status,
             outcome=end.outcome,
             response=end.response,
-            response_at=end.response_at,
+            response_ref=end.response_ref,
             explanation=end.explanation,
             names=tuple(end.names),
             ended_at=format_time(at),
@@ -315,37 +315,37 @@ class SessionRecord:
             self.names.pop(name, None)
             self.names[name] = entity
         # It is unknown which entities no longer exist, and to look up all of them again costs little.
-        self.resolved_lookups = [] if end.is_unbound else self.resolved_lookups
+        self.resolved_lookups = [] if end.has_failed_lookup else self.resolved_lookups
         for lookup in end.resolved_lookups:
             self.resolved_lookups = [
-                resolved for resolved in self.resolved_lookups if _looked_up(resolved) != _looked_up(lookup)
+                resolved for resolved in self.resolved_lookups if _lookup_key(resolved) != _lookup_key(lookup)
             ]
             self.resolved_lookups.append(lookup)
-        self._changed()
+        self._record_change()
         return True
 
     def drop_turn(self, run: str) -> None:
         """Remove the running turn: a run with its id exists that was not started for it."""
         if self.running is not None and self.running.run == run:
             self.turns.pop()
-            self._changed()
+            self._record_change()
 
     def end(self) -> None:
         """Accept no more turns."""
         self.is_ending = True
-        self._changed()
+        self._record_change()
 
-    def _changed(self) -> None:
+    def _record_change(self) -> None:
         self.version += 1
         self.turns = self.shortened().turns
         encoded = [{**turn.to_json(), "response": None} for turn in self.turns]
-        count = _newest(encoded, max_count=TURNS, max_bytes=TURNS_BYTES)
+        count = _count_of_newest(encoded, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
         self.omitted_turns += len(self.turns) - count
         self.turns = self.turns[len(self.turns) - count :]
-        count = _newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
+        count = _count_of_newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
         self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - count :]
         names = list(self.names.items())
-        count = _newest(names, max_count=NAMES, max_bytes=NAMES_BYTES)
+        count = _count_of_newest(names, max_count=MAX_NAMES, max_bytes=NAMES_BYTES)
         self.names = dict(names[len(names) - count :])
 
     # Serialization.
@@ -364,12 +364,12 @@ class SessionRecord:
         }
 
 
-def _looked_up(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
+def _lookup_key(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key of a lookup."""
     return (lookup.get("search_text"), lookup.get("entity_type"), filters_in(lookup))
 
 
-def _newest(values: Sequence[Any], *, max_bytes: int, max_count: int | None = None) -> int:
+def _count_of_newest(values: Sequence[Any], *, max_bytes: int, max_count: int | None = None) -> int:
     """Return how many of the last values fit; at least one."""
     remaining_bytes = max_bytes
     for count, value in enumerate(reversed(values)):
@@ -395,7 +395,7 @@ def session_from_json(encoded: Any, *, name: str) -> SessionRecord:
             version=int(encoded["version"]),
             names=dict(end.names),
             resolved_lookups=list(end.resolved_lookups),
-            turns=[_turn_from_json(turn) for turn in encoded["turns"]][-TURNS:],
+            turns=[_turn_from_json(turn) for turn in encoded["turns"]][-MAX_TURNS:],
             omitted_turns=int(encoded["omitted_turns"]),
             policy=policy_from_json(encoded["policy"]) if encoded.get("policy") is not None else None,
             is_ending=encoded["status"] in ("ending", "ended"),
@@ -413,7 +413,7 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
         explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
         outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
         response=response_of(encoded.get("response")),
-        response_at=answer_ref_from_json(encoded.get("response_at")),
+        response_ref=answer_ref_from_json(encoded.get("response_ref")),
         names=tuple(str(name) for name in encoded.get("names", ())),
         started_at=_cut(encoded.get("started_at"), 40),
         ended_at=_cut(encoded.get("ended_at"), 40),

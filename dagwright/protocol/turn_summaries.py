@@ -20,9 +20,9 @@ _TEXTS_SHOWN = 4
 _TEXT_CHARACTERS = 80
 """A longer text is not a name."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
-_OF_ID = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
+_ID_KEY = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
 """Keys of ids, which are only for programs."""
-_WITHOUT_EFFECT = {"created": "was there", "removed": "was not there"}
+_WITHOUT_EFFECT = {"created": "existed already", "removed": "did not exist"}
 """Key of a result -> text if its value is false."""
 
 
@@ -54,7 +54,7 @@ def _call_summary(tool: str, result: Any) -> str:
     texts = [
         value.strip()
         for key, value in result.items()
-        if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _OF_ID.fullmatch(str(key))
+        if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _ID_KEY.fullmatch(str(key))
     ]
     without = [message for key, message in _WITHOUT_EFFECT.items() if result.get(key) is False]
     excerpt = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
@@ -118,13 +118,13 @@ def cut_inside(text: str, *, max_bytes: int) -> str:
         max_bytes: much larger than the mark of the cut.
     """
     encoded = text.encode(errors="replace")
-    decoded, stored = encoded.decode(), len(encoded)
+    decoded, fitting = encoded.decode(), len(encoded)
     # A character has one to six bytes in JSON, so the length that fits is found by trial.
     while (size := encoded_size(decoded)) > max_bytes:
-        stored = min(stored - 1, stored * max_bytes // size)
-        end = stored // 3
+        fitting = min(fitting - 1, fitting * max_bytes // size)
+        end = fitting // 3
         last = encoded[len(encoded) - end :]
-        decoded = first_bytes(encoded, stored - end) + CUT + last.decode(errors="ignore")
+        decoded = first_bytes(encoded, fitting - end) + CUT + last.decode(errors="ignore")
     return decoded
 
 

@@ -17,7 +17,7 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
 from dagwright.core.text import join_first
 from dagwright.planning.session_names import identified, is_session_name, line_or_none
-from dagwright.protocol.failures import FROM_NODES
+from dagwright.protocol.failures import DERIVED_ERROR_CODES
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from_json
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import is_queue
@@ -38,7 +38,7 @@ EXPLANATION_BYTES = 400
 """Longest explanation of a turn that a session stores."""
 OUTCOME_BYTES = 400
 """Longest outcome of a turn that a session stores."""
-NAMES = 100
+MAX_NAMES = 100
 """Maximum number of names in a session, the newest first: a planner accepts no more."""
 LOOKUP_BYTES = 2_000
 """Largest encoded lookup that a session stores; a larger one is looked up again."""
@@ -150,31 +150,31 @@ class TurnEnd:
     Args:
         outcome: outcome on one line.
         response: its answer, if the outcome does not contain all of it.
-        response_at: reference of the full answer, `{"ref", "paths"}`, if it is too long for a run.
+        response_ref: reference of the full answer, `{"ref", "paths"}`, if it is too long for a run.
         names: names that it set -> `{"id", "name", "kind"}`.
         resolved_lookups: entities found by its lookups.
-        is_unbound: whether the run failed because of a lookup, whose entity may no longer exist.
+        has_failed_lookup: whether the run failed because of a lookup, whose entity may no longer exist.
     """
 
     status: str
     outcome: str | None = None
     response: str | None = None
-    response_at: Mapping[str, Any] | None = None
+    response_ref: Mapping[str, Any] | None = None
     explanation: str | None = None
     names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     resolved_lookups: Sequence[Mapping[str, Any]] = ()
-    is_unbound: bool = False
+    has_failed_lookup: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
             "status": self.status,
             "outcome": self.outcome,
             "response": self.response,
-            **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
+            **({"response_ref": dict(self.response_ref)} if self.response_ref is not None else {}),
             "explanation": self.explanation,
             "names": {name: dict(value) for name, value in self.names.items()},
             "bindings": [dict(lookup) for lookup in self.resolved_lookups],
-            "unbound": self.is_unbound,
+            "unbound": self.has_failed_lookup,
         }
 
 
@@ -191,11 +191,11 @@ def turn_end_from_json(message: Any) -> TurnEnd:
         status=message["status"],
         outcome=line_or_none(message.get("outcome"), max_bytes=OUTCOME_BYTES),
         response=response_of(message.get("response")),
-        response_at=answer_ref_from_json(message.get("response_at")),
+        response_ref=answer_ref_from_json(message.get("response_ref")),
         explanation=line_or_none(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
         names=_names_from_json(names if isinstance(names, Mapping) else {}),
         resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
-        is_unbound=message.get("unbound") is True,
+        has_failed_lookup=message.get("unbound") is True,
     )
 
 
@@ -204,7 +204,7 @@ def _names_from_json(encoded: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
     for name, value in encoded.items():
         if is_session_name(name) and isinstance(value, Mapping) and (entity := identified(value)) is not None:
             names[name] = entity
-    return dict([*names.items()][-NAMES:])
+    return dict([*names.items()][-MAX_NAMES:])
 
 
 def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
@@ -241,11 +241,11 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
         status=status if status in _FINAL_STATUSES else RunStatus.FAILED.value,
         outcome=outcome,
         response=response if response != outcome else None,
-        response_at=answer_ref_of(document.get("output")),
+        response_ref=answer_ref_of(document.get("output")),
         explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=EXPLANATION_BYTES),
         names=_names_from_json(names if isinstance(names, Mapping) else {}),
         resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
-        is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODE_PREFIX),
+        has_failed_lookup=isinstance(code, str) and code.startswith(_LOOKUP_CODE_PREFIX),
     )
 
 
@@ -260,7 +260,7 @@ def _explanation(scheduler: "RunScheduler") -> Any:
 def _outcome(document: Mapping[str, Any], response: str | None, scheduler: "RunScheduler | None") -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
     # An error that is derived from the nodes has less information than the nodes.
-    if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:
+    if isinstance(error, Mapping) and error.get("message") and error.get("code") not in DERIVED_ERROR_CODES:
         return line_or_none(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
     failed = [
         f"{name!r} failed: {(node.get('error') or {}).get('message')}"

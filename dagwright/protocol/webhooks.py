@@ -11,12 +11,12 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_ENCODED = "whsec_"
+_BASE64_PREFIX = "whsec_"
 """Prefix of a secret whose rest is base64."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class Webhook:
     """Webhook that is notified of requests.
 
     Args:
@@ -32,10 +32,10 @@ class Hook:
 
 def signing_key(secret: str) -> bytes:
     """Return the bytes of a secret; empty if the secret is invalid."""
-    if not secret.startswith(_ENCODED):
+    if not secret.startswith(_BASE64_PREFIX):
         return secret.encode(errors="replace")
     try:
-        return base64.b64decode(secret.removeprefix(_ENCODED), validate=True)
+        return base64.b64decode(secret.removeprefix(_BASE64_PREFIX), validate=True)
     except binascii.Error:
         return b""
 

@@ -23,7 +23,7 @@ from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.protocol.plan_limits import is_queue
-from dagwright.protocol.webhooks import Hook, signing_key
+from dagwright.protocol.webhooks import Webhook, signing_key
 from dagwright.settings import Settings, app_settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec, load_tools
@@ -62,7 +62,7 @@ class Toolset:
             the same tools.
         database_url: the database of added agents.
         store: store of large values; opened on first use.
-        hook: receives notifications about requests of runs to people.
+        webhook: receives notifications about requests of runs to people.
         models: the model service and its settings; opened on first use.
         servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
         agents: those of `--agents`; each is a tool too.
@@ -76,7 +76,7 @@ class Toolset:
     environment: ToolEnvironment
     database_url: str
     store: PayloadStore
-    hook: Hook | None = None
+    webhook: Webhook | None = None
     models: ModelSetup = field(default_factory=ModelSetup)
     servers: "ServersOfTools | None" = None
     agents: AgentRegistry = field(default_factory=AgentRegistry)
@@ -140,7 +140,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
         environment=environment,
         database_url=settings.database_url,
         store=store,
-        hook=_hook_of(settings),
+        webhook=_webhook_of(settings),
         models=_models_of(settings),
         servers=servers,
         agents=agents,
@@ -274,10 +274,10 @@ def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     return replace(base, own=own, references=tuple(references))
 
 
-def _hook_of(settings: Settings) -> Hook | None:
+def _webhook_of(settings: Settings) -> Webhook | None:
     if settings.notify_url is None or settings.notify_secret is None:
         return None
-    return Hook(settings.notify_url, signing_key(settings.notify_secret.get_secret_value()), settings.ui_url)
+    return Webhook(settings.notify_url, signing_key(settings.notify_secret.get_secret_value()), settings.ui_url)
 
 
 def _absolute(reference: str) -> str:

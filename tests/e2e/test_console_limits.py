@@ -38,7 +38,7 @@ async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium:
             await dialog.get_by_label("Deadline").fill("")
             await dialog.get_by_label("Running nodes").fill("2")
             await dialog.get_by_role("button", name="Set them").click()
-            await expect(page.get_by_text("the run has max_parallel 2 now")).to_be_attached()
+            await expect(page.get_by_text("the run now has max_parallel 2")).to_be_attached()
             await expect(page.get_by_role("group", name="Steer next").get_by_text("Raise a limit")).to_have_count(0)
             next_one = (await live.http.get(f"/v1/runs/{run}/nodes/next")).json()
             await live.post(f"/v1/runs/{run}/cancel", {})

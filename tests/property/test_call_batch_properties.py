@@ -21,9 +21,9 @@ from dagwright.protocol.call_batches import (
     CallBatchResult,
     CallEnd,
     apply_call_batch,
+    call_batch_result_from_json,
     encode_call_batch,
     read_call_batch,
-    result_from_json,
 )
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.ready_calls import ReadyCall, next_call
@@ -112,7 +112,7 @@ class Run:
             ended.append(self._made(call))
             followers.end(call.task_id, ended[-1].payload)
             waiting += followers.next_calls()
-        result = result_from_json(
+        result = call_batch_result_from_json(
             pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(ended, left).to_json()))
         )
         self._left |= left.keys()

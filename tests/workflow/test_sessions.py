@@ -81,7 +81,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
     document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     [kept] = session.turns
-    assert kept.response_at is not None
+    assert kept.response_ref is not None
     assert len(kept.response or "") < 1_000
     [whole] = (await bench.sessions.with_full_answers(session)).turns
     assert whole.answer == "x" * 20_000
@@ -92,7 +92,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
     assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
     # A value that was removed from the store is known by its start.
     lost = session.with_answers({})
-    lost.turns = [replace(kept, response_at={"ref": f"v1/{'0' * 64}", "paths": []})]
+    lost.turns = [replace(kept, response_ref={"ref": f"v1/{'0' * 64}", "paths": []})]
     assert await bench.sessions.with_full_answers(lost) == lost
     await bench.close(unique)
 

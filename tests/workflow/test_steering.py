@@ -161,7 +161,7 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
     handle = await runs.start({**_held(unique), "deadline": "3s"})
     await eventually(lambda: unique in bench.entered)
     started_at = time.time()
-    assert await _set(handle, deadline="1h", reason="slow today") == "the run has deadline 1h now"
+    assert await _set(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
     await eventually(lambda: _has_timers(handle, 2))
     # After the original deadline.
     await eventually(lambda: time.time() > started_at + 3.5)
@@ -191,7 +191,7 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
 async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held(unique, count=4), max_in_flight=1)
     await eventually(lambda: bench.running[unique] == 1)
-    assert await _set(handle, max_parallel=3) == "the run has max_parallel 3 now"
+    assert await _set(handle, max_parallel=3) == "the run now has max_parallel 3"
     await eventually(lambda: bench.running[unique] == 3)
     view = await RunReader(runs.client, handle.id).read()
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]

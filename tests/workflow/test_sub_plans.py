@@ -54,7 +54,7 @@ async def test_failed_sub_plan_fails_its_node_and_one_with_failures_completes_in
             {"id": "part", "plan": {"nodes": [{"id": "bad", "tool": "fail"}, {"id": "good", "tool": "echo"}]}},
         ]
     }
-    message = "sub_plan_failed: the sub-plan failed: no node that the plan is for was completed"
+    message = "sub_plan_failed: the sub-plan failed: no required node was completed"
     document = await runs.run(plan)
     assert document["nodes"] == {
         "sub": failed(message),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from dagwright.interfaces.http.event_models import NodeState, RunError, reference_to
 from dagwright.interfaces.http.headers import header_descriptions
-from dagwright.protocol.command_messages import NAME_CHARACTERS, WORDS_CHARACTERS
+from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
 
 JsonObject = dict[str, Any]
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
@@ -24,7 +24,7 @@ ByField = Annotated[
         description="User name of the actor. A key replaces it with its owner, or with its ID if its owner is `*`.",
     ),
 ]
-NoteField = Annotated[str | None, Field(max_length=WORDS_CHARACTERS)]
+NoteField = Annotated[str | None, Field(max_length=REASON_CHARACTERS)]
 """A reason or a note, at most as long as the run accepts."""
 
 

@@ -25,7 +25,7 @@ from dagwright.core.boundary.wire import HEADER_BATCH_FAILURE
 from dagwright.features.batch_followers import can_lead, followers_of
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.call_batches import CallBatchResult, encode_call_batch, result_from_json
+from dagwright.protocol.call_batches import CallBatchResult, call_batch_result_from_json, encode_call_batch
 from dagwright.protocol.ready_calls import next_call
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
@@ -125,7 +125,7 @@ class Scene:
         bench = ActivityBench(self._batch)
         bench.temporal.info = replace(bench.temporal.info, attempt=attempt)
         payload = await bench.payload(self.message(*nodes, parallel=parallel))
-        return result_from_json(json.loads(payload.data))
+        return call_batch_result_from_json(json.loads(payload.data))
 
     def own(self, tool: str, node: str) -> ActivityBench:
         """Return the first attempt of a call's own activity."""
@@ -224,7 +224,7 @@ async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> No
     message["calls"][0][2] = "gone"
     payload = await ActivityBench(scene._batch).payload(message)
     scene.released.set()
-    result = result_from_json(json.loads(payload.data))
+    result = call_batch_result_from_json(json.loads(payload.data))
     assert (result.detached["a"], result.separate[0]) == (None, "gone")
     with pytest.raises(ApplicationError, match="not a call batch"):
         await ActivityBench(scene._batch).payload({"calls": [1]})

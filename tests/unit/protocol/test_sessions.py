@@ -213,7 +213,7 @@ def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
     end = _decoded(end_of_turn({"status": "completed", "output": output}))
     place = {"ref": "ref", "paths": [["message", "content"]]}
-    assert (end.response_at, end.outcome) == (place, "It begins so [… cut here …]")
+    assert (end.response_ref, end.outcome) == (place, "It begins so [… cut here …]")
     session = SessionRecord("s")
     session.start_turn(_turn("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
@@ -227,9 +227,9 @@ def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     assert newest.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT}".strip()
     large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
-    assert end_of_turn({"status": "completed", "output": large}).response_at is None
+    assert end_of_turn({"status": "completed", "output": large}).response_ref is None
     for odd in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
-        assert turn_end_from_json({"status": "completed", "response_at": odd}).response_at is None
+        assert turn_end_from_json({"status": "completed", "response_ref": odd}).response_ref is None
 
 
 @settings(deadline=None)
@@ -251,7 +251,7 @@ def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
             "completed",
             outcome=words,
             response=sign * 30_000,
-            response_at={"ref": f"v1/{'a' * 64}", "paths": [["message", "content"]]},
+            response_ref={"ref": f"v1/{'a' * 64}", "paths": [["message", "content"]]},
             explanation=words,
             names={f"n{number}": {**FUND, "name": words}},
             resolved_lookups=[{**JOHN, "search_text": f"{number} {words}"}],
@@ -273,7 +273,7 @@ _ENDS = st.builds(
     st.sampled_from(["completed", "failed", "cancelled", "completed_with_failures"]),
     names=_NAMES,
     response=st.none() | st.text(max_size=4_000),
-    response_at=st.none() | st.just({"ref": "r", "paths": [["a", 0]]}),
+    response_ref=st.none() | st.just({"ref": "r", "paths": [["a", 0]]}),
     resolved_lookups=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
 )
 
@@ -371,7 +371,7 @@ def test_results_of_a_run_are_summarized_without_ids() -> None:
     )
     tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
     scheduler = _completed_run(CompiledPlan(nodes, tools), results.get)
-    made = "make: fund, Apex; make: CUSTODY (was not there); make: Bird (was there); make"
+    made = "make: fund, Apex; make: CUSTODY (did not exist); make: Bird (existed already); make"
     assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == made
     assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
     failed = {"x": {"status": "failed", "error": {"message": "no"}}}

@@ -88,7 +88,7 @@ HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
             _error("node_failed", "'a' failed: no; 2 more failed", "a"),
         ),
         (_failed({}, **HISTORY), _error("node_failed", "3 nodes failed")),
-        (_failed({"a": _node("skipped")}), _error("nothing_completed", "no node that the plan is for was completed")),
+        (_failed({"a": _node("skipped")}), _error("nothing_completed", "no required node was completed")),
     ],
 )
 def test_error_of_a_failed_run_has_message_and_node(document: dict[str, Any], error: dict[str, Any] | None) -> None:
