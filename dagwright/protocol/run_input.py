@@ -433,3 +433,31 @@ START_OPTIONS: Mapping[str, StartOption] = {
     ),
 }
 """Options of a start by name, from which the reference is generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartField:
+    """A field of the input of a run that other programs send.
+
+    Args:
+        json_type: type in the reference.
+        meaning: description in Markdown, from which the reference is generated.
+    """
+
+    json_type: str
+    meaning: str
+
+
+START_FIELDS: Mapping[str, StartField] = {
+    "plan": StartField("object, list or string", "A [plan](plan.md) in any dialect."),
+    "goal": StartField(
+        "string",
+        "In place of `plan`, for the workflow type `PlanAndExecute`: a "
+        "[request in words](../guides/asking.md#from-other-programs).",
+    ),
+    "dialect": StartField("string", "The [dialect](dialects.md) of the plan; detected by default."),
+    "inputs": StartField("object", "Inputs of the plan by name."),
+    "context": StartField("object", "Values of `@name` in the plan."),
+    "options": StartField("object", "Options of the run."),
+}
+"""Fields of a start by name; all other fields are internal, and may change."""

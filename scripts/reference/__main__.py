@@ -51,6 +51,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "scopes": api_keys.scopes_table,
     "session messages": workflows.session_messages,
     "settings": settings.settings_table,
+    "start fields": workflows.start_fields,
     "start options": workflows.start_options,
     "tools": tools.tool_sections,
 }

@@ -1,11 +1,11 @@
-"""The tables of messages to workflows, from their handlers, and of the options of a start."""
+"""The tables of messages to workflows, from their handlers, and of the fields and options of a start."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from temporalio import workflow
 
 from dagwright.core.boundary import wire
-from dagwright.protocol.run_input import START_OPTIONS
+from dagwright.protocol.run_input import START_FIELDS, START_OPTIONS
 from dagwright.workflows.run_plan import RunPlanWorkflow
 from dagwright.workflows.session import SessionWorkflow
 from scripts.reference.markdown import code, first_paragraph, table
@@ -41,6 +41,12 @@ _PAYLOADS: Mapping[str, str] = {
     wire.SIGNAL_END_SESSION: "",
 }
 """Message -> example of its payload."""
+
+
+def start_fields() -> str:
+    """Return a row for each field of a start."""
+    rows = [(code(name), field.json_type, field.meaning) for name, field in START_FIELDS.items()]
+    return table(("Field", "Type", "Meaning"), rows)
 
 
 def start_options() -> str:

@@ -17,6 +17,7 @@ from dagwright.core.boundary.wire import METADATA_ATTEMPT, METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.actor import Actor
+from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.validation import check_document
@@ -43,7 +44,7 @@ from dagwright.protocol.node_paths import is_sub_plan, running_sub_plan_of, sub_
 from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, read_result
 from dagwright.protocol.query_results import graph_result, node_result, status_result
 from dagwright.protocol.ready_calls import next_call
-from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_input import START_FIELDS, START_OPTIONS, RunInput, run_input_from_json, run_input_to_json
 from dagwright.workflows.activity_calls import RunScope
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.core.test_compilation import EVERYTHING
@@ -229,6 +230,19 @@ def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
 )
 def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:
     assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
+
+
+def test_documented_fields_and_options_of_a_start_are_all_that_a_client_sends() -> None:
+    plan = {"plan": 1, "nodes": []}
+    options: dict[str, Any] = {"notifies": True, "policy": Policy(), "needs_approval": True, "is_interactive": False}
+    options |= {"budget": {"tokens": 1}, "compensate": True, "model": {"model": "m"}, "max_in_flight": 7}
+    start = RunInput(
+        plan=plan, dialect="plan", inputs={"a": 1}, context={"b": "x"}, deadline_s=1.5, reads_starts=False, **options
+    )
+    encoded = run_input_to_json(start)
+    assert {*encoded, "goal"} == {*START_FIELDS}
+    assert encoded["options"].keys() == START_OPTIONS.keys()
+    assert run_input_from_json({"goal": "Double it."}).plan == {"goal": "Double it."}
 
 
 @pytest.mark.parametrize(
