@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import CodeType
@@ -376,42 +376,50 @@ def validate_declaration(
         ValueError: a value is invalid; the message names it.
     """
     name = declaration.name
+    _validate_name(name)
+    if effects not in list(Effects):
+        raise ValueError(f"Tool {name!r}: effects is {effects!r}, expected one of {', '.join(Effects)}")
+    declaration = replace(declaration, effects=Effects(effects))
+    if (problem := next(_option_problems(declaration), None)) is not None:
+        raise ValueError(f"Tool {name!r}: {problem}")
+    if timeout is not None:
+        return replace(declaration, timeout_s=_timeout_s(name, timeout))
+    has_no_default = declaration.effects is Effects.PURE or declaration.worker is not None
+    return replace(declaration, timeout_s=0.0 if has_no_default else DEFAULT_TIMEOUT_S)
+
+
+def _validate_name(name: str) -> None:
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
         raise ValueError("A tool name contains a lone surrogate (half a character)") from error
     if not 0 < size <= NAME_LIMIT_BYTES:
         raise ValueError(f"Tool {name[:50]!r}: a name has 1 to {NAME_LIMIT_BYTES} bytes, this one {size}")
-    if effects not in list(Effects):
-        raise ValueError(f"Tool {name!r}: effects is {effects!r}, expected one of {', '.join(Effects)}")
+
+
+def _option_problems(declaration: ToolDeclaration) -> Iterator[str]:
+    """Yield the invalid options of a declaration: counts, names of tools, and options that contradict its effects."""
     for option, count in (
         ("max_parallel", declaration.max_parallel),
         ("max_attempts", declaration.max_attempts),
     ):
         if count is not None and (type(count) is not int or count < 1):
-            raise ValueError(f"Tool {name!r}: {option} is {count!r}, expected a whole number from 1")
-    for option, tool_names in (
+            yield f"{option} is {count!r}, expected a whole number from 1"
+    for option, tool_name in (
         ("undo", declaration.undo),
         ("sets", declaration.sets),
         ("returns", declaration.returns),
     ):
-        if tool_names is not None and not _is_name(tool_names):
-            raise ValueError(
-                f"Tool {name!r}: {option} is {tool_names!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
-            )
+        if tool_name is not None and not _is_name(tool_name):
+            yield f"{option} is {tool_name!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
     if declaration.effects_by is not None and (problem := problem_of_effects_rule(declaration.effects_by)) is not None:
-        raise ValueError(f"Tool {name!r}: effects_by: {problem}")
-    if declaration.batch and (problem := _problem_of_batch(declaration, Effects(effects))) is not None:
-        raise ValueError(f"Tool {name!r}: batch: {problem}")
-    if declaration.undo is not None and Effects(effects).changes_nothing:
-        raise ValueError(f"Tool {name!r}: effects {effects} change nothing, so there is nothing to undo")
+        yield f"effects_by: {problem}"
+    if declaration.batch and (problem := _problem_of_batch(declaration, declaration.effects)) is not None:
+        yield f"batch: {problem}"
+    if declaration.undo is not None and declaration.effects.changes_nothing:
+        yield f"effects {declaration.effects} change nothing, so there is nothing to undo"
     if declaration.sets is not None and declaration.sets.startswith("@"):
-        raise ValueError(f"Tool {name!r}: sets is {declaration.sets!r}, expected the name without '@'")
-    if timeout is None:
-        is_left_open = effects == Effects.PURE or declaration.worker is not None
-        timeout_s = 0.0 if is_left_open else DEFAULT_TIMEOUT_S
-        return replace(declaration, effects=Effects(effects), timeout_s=timeout_s)
-    return replace(declaration, effects=Effects(effects), timeout_s=_timeout_s(name, timeout))
+        yield f"sets is {declaration.sets!r}, expected the name without '@'"
 
 
 def _problem_of_batch(declaration: ToolDeclaration, effects: Effects) -> str | None:

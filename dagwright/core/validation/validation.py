@@ -275,56 +275,56 @@ class _Checker:
         return references
 
     def _check_sub_plan(self, index: int, node: Node, references: NodeReferences) -> None:
-        at = ("nodes", index, "plan")
-        if not isinstance(node.plan, Mapping):
-            self.report.report_problem(
-                "unreadable",
-                f"the sub-plan {node.plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}",
-                at,
-                node=node.id,
-            )
+        document = self._sub_document(index, node)
+        if document is None:
             return
-        if len(self.report.base) >= 3 * MAX_SUB_PLAN_DEPTH:
-            self.report.report_problem(
-                "too_large", f"sub-plans are nested deeper than {MAX_SUB_PLAN_DEPTH}", at, node=node.id
-            )
-            return
-        document = self.document.sub_documents.get(index, Document(node.plan))
-        if not document.is_parsed:
-            return
-        before = len(self.report.problems)
-        inner = self.report.child(*at)
+        problem_count = len(self.report.problems)
+        inner = self.report.child("nodes", index, "plan")
         checked = _Checker(
             document, inner, tools=self.tools, any_tool=self.any_tool, path=f"{self.path}{node.id}/"
         ).check()
         if checked is None:
             return
         self.sub_plans[index] = checked
-        written = document.plan.get("inputs")
-        unknown = [
-            name
-            for name in node.arguments
-            if name not in checked.inputs and (written is None or (isinstance(written, dict) and name not in written))
-        ]
-        # A misspelt name is reported as unknown, not as missing too.
+        unknown = _unknown_inputs(node, checked, document.plan.get("inputs"))
+        self._report_missing_inputs(index, node, checked, unknown)
+        schema = schema_of(checked.inputs if len(self.report.problems) == problem_count else {}, self.report.names)
+        for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
+            self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
+        for name in unknown:
+            hint = self.hints.near(name, checked.inputs)
+            self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
+
+    def _sub_document(self, index: int, node: Node) -> Document | None:
+        """Return the document of a sub-plan; `None`, and a problem, if it cannot be checked."""
+        at = ("nodes", index, "plan")
+        if not isinstance(node.plan, Mapping):
+            message = (
+                f"the sub-plan {node.plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
+            )
+            self.report.report_problem("unreadable", message, at, node=node.id)
+            return None
+        if len(self.report.base) >= 3 * MAX_SUB_PLAN_DEPTH:
+            self.report.report_problem(
+                "too_large", f"sub-plans are nested deeper than {MAX_SUB_PLAN_DEPTH}", at, node=node.id
+            )
+            return None
+        document = self.document.sub_documents.get(index, Document(node.plan))
+        return document if document.is_parsed else None
+
+    def _report_missing_inputs(self, index: int, node: Node, checked: Checked, unknown: Sequence[str]) -> None:
+        """Report the inputs of a sub-plan that a node does not set, except those whose names it misspells."""
         misspelt = {near for name in unknown for near in nearest(name, checked.inputs, limit=1, hints=self.hints)}
         for name, declared in checked.inputs.items():
             if name not in node.arguments and "default" not in declared and name not in misspelt:
                 message = f"the sub-plan needs the input {name!r}"
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
-        bindings = references.argument_bindings
-        schema = schema_of(checked.inputs if len(self.report.problems) == before else {}, self.report.names)
-        for path, message, hint in schema.problems_of(node.arguments, bindings):
-            at_value = ("nodes", index, "arguments", *path)
-            self.report.report_problem(
-                "invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=hint
-            )
-        for name in unknown:
-            hint = self.hints.near(name, checked.inputs)
-            at_input = ("nodes", index, "arguments", name)
-            self.report.report_problem(
-                "invalid_arguments", f"the sub-plan has no input {name!r}", at_input, node=node.id, hint=hint
-            )
+
+    def _report_argument(
+        self, index: int, node: Node, path: Sequence[str | int], message: str, hint: str | None
+    ) -> None:
+        at = ("nodes", index, "arguments", *path)
+        self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=hint)
 
     def _read_output(self, plan: PlanDocument, numbers: Mapping[str, int]) -> list[Binding]:
         bindings: list[Binding] = []
@@ -369,3 +369,16 @@ class _Checker:
         for name in names:
             inputs.setdefault(name, {})
         return inputs
+
+
+def _unknown_inputs(node: Node, checked: Checked, declared: Any) -> list[str]:
+    """Return the arguments of a node that its sub-plan does not declare as inputs, as far as this is known.
+
+    Args:
+        declared: inputs as written in the sub-plan; they may be invalid.
+    """
+    return [
+        name
+        for name in node.arguments
+        if name not in checked.inputs and (declared is None or (isinstance(declared, dict) and name not in declared))
+    ]
