@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.client.sessions import PreparedTurn
 from dagwright.client.starts import DEFAULT_OPTIONS, AnyProfile, RunStartOptions, Started, StartRequest
+from dagwright.core.model.policy import Policy
 from dagwright.core.validation.workers import workers_among
 from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
@@ -69,12 +70,12 @@ class PreparedRequest:
 
     Args:
         note: a hint for the user, for example about tools that no plan can use.
-        may_ask_first: whether a person may have to approve the plan before it runs.
+        may_need_approval: whether a person may have to approve the plan before it runs.
     """
 
     start: StartRequest
     note: str | None = None
-    may_ask_first: bool = False
+    may_need_approval: bool = False
 
 
 def prepare_request(request: TextRequest, toolset: Toolset, session: SessionRecord | None = None) -> PreparedRequest:
@@ -90,41 +91,54 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: SessionReco
     options = replace(request.options, policy=policy)
     if request.profile == "rounds":
         return _prepare_rounds(request, toolset, session, options=options)
-    goal = PlanningOptions(
+    planning = _planning_options(request, session, policy=policy)
+    plan, note = prepare_goal(request.text, toolset.declarations(), planning)
+    start = StartRequest(plan, _source_of(request, planning), options=options)
+    return PreparedRequest(start, note, planning.may_need_approval)
+
+
+def _planning_options(request: TextRequest, session: SessionRecord | None, *, policy: Policy | None) -> PlanningOptions:
+    """Return the options for planning a request, with the turns and names of its session."""
+    turns = session.turn_texts() if session is not None else []
+    names = context_from_json(session.names) if session is not None and request.profile == "intents" else {}
+    planning = PlanningOptions(
         request.config,
         approve_plan=request.approve_plan,
         plan_only=request.plan_only,
         policy=policy,
-        profile=request.profile,
-        context=request.context,
+        profile="intents" if request.profile == "intents" else "plan",
+        context={**names, **request.context},
+        turns=turns or [_turn_text(turn) for turn in request.earlier_turns],
         confidence=request.confidence,
         title=request.title,
         output_schema=request.output_schema,
     )
-    # The source identifies the run by the request, not by the state of the session at that time.
-    requested = goal
-    turns = session.turn_texts() if session is not None else []
-    goal = replace(goal, turns=turns or [_turn_text(turn) for turn in request.earlier_turns])
-    if session is not None and goal.profile == "intents":
-        goal = replace(goal, context={**context_from_json(session.names), **goal.context})
     if request.max_repairs is not None:
-        goal = replace(goal, plans=1 + request.max_repairs)
+        planning = replace(planning, plans=1 + request.max_repairs)
     if request.max_replans is not None:
-        goal = replace(goal, replans=request.max_replans)
-    plan, note = prepare_goal(request.text, toolset.declarations(), goal)
+        planning = replace(planning, replans=request.max_replans)
+    return planning
+
+
+def _source_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any]:
+    """Return what identifies the run of a request: the request itself, not the state of the session at that time."""
     source = {
         "goal": request.text.strip(),
-        "config": goal.config.to_json(),
-        "approve_plan": goal.approve_plan,
-        "plan_only": goal.plan_only,
-        "max_repairs": goal.plans - 1,
-        "max_replans": goal.replans,
+        "config": planning.config.to_json(),
+        "approve_plan": planning.approve_plan,
+        "plan_only": planning.plan_only,
+        "max_repairs": planning.plans - 1,
+        "max_replans": planning.replans,
     }
-    if goal.output_schema:
-        source["output_schema"] = dict(goal.output_schema)
-    if goal.profile == "intents":
-        source |= {"profile": goal.profile, "context": dict(requested.context), "confidence": goal.confidence}
-    return PreparedRequest(StartRequest(plan, source, options=options), note, goal.may_ask_first)
+    if planning.output_schema:
+        source["output_schema"] = dict(planning.output_schema)
+    if planning.profile == "intents":
+        source |= {
+            "profile": planning.profile,
+            "context": dict(request.context),
+            "confidence": planning.confidence,
+        }
+    return source
 
 
 def _prepare_rounds(

@@ -44,11 +44,11 @@ from dagwright.server import Connection
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
-LOOK_PAUSE_S = 0.5
+POLL_INTERVAL_S = 0.5
 """Interval, in seconds, between two reads of a session that a client waits for."""
 TURN_TIMEOUT_S = 60.0
 """How long a turn waits for a worker, in seconds; a worker that was just started needs some of them."""
-SETTLE_S = 3.0
+SETTLE_TIMEOUT_S = 3.0
 """How long the session may take to receive the end of a run, in seconds."""
 
 MAX_REFUSALS = 100
@@ -231,46 +231,61 @@ class Sessions:
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
-
-        async def prepared(session: SessionRecord) -> PreparedTurn:
-            return await prepare((await self.with_full_answers(session)).shortened())
-
-        if run is not None:
-            turn = await prepared((await self.read(name)).session)
-            if (existing := await self._runs.find_same(checked_run_id(run), turn.start)) is not None:
-                _check_session_of(name, await self._client.get_workflow_handle(run).describe())
-                await self._serve()
-                return existing
-        chosen = run or new_run_id()
-        waits_for: str | None = None
+        if run is not None and (existing := await self._existing_run(name, prepare, run=run)) is not None:
+            return existing
+        run = run or new_run_id()
         refusals = 0
         while True:
+            session = await self._free_session(name, run=run, busy=busy)
+            if session.turn_of(run) is not None:
+                await self._serve()
+                return await self._started_run(name, run)
+            turn = await self._prepared(session, prepare)
+            await self._serve()
+            try:
+                await self._send(name, turn, run=run, version=session.version)
+            except TurnRejected as rejected:
+                refusals += 1
+                if rejected.code not in _OUTDATED_CODES or refusals > MAX_REFUSALS:
+                    raise
+                # Another turn was accepted first and will be visible shortly; a session that is ending is followed by a
+                # new one.
+                await asyncio.sleep(0.1)
+                continue
+            await self._serve()
+            # Do not ask the session for the turn: it drops a turn whose ID another run has, and this would never end.
+            return await self._started_run(name, run)
+
+    async def _existing_run(self, name: str, prepare: Prepare, *, run: str) -> Started | None:
+        """Return the run of a turn that was sent before; `None` if no run has its ID."""
+        turn = await self._prepared((await self.read(name)).session, prepare)
+        existing = await self._runs.find_same(checked_run_id(run), turn.start)
+        if existing is not None:
+            _check_session_of(name, await self._client.get_workflow_handle(run).describe())
+            await self._serve()
+        return existing
+
+    async def _free_session(self, name: str, *, run: str, busy: Busy | None) -> SessionRecord:
+        """Return the session as soon as no turn is running, or as soon as it has the turn of a run.
+
+        Raises:
+            TurnRejected: a turn is running, and `busy` is missing.
+        """
+        reported_run: str | None = None
+        while True:
             session = (await self.read(name)).session
-            if session.turn_of(chosen) is not None:
-                await self._serve()
-                return await self._started_run(name, chosen)
-            if (running := session.running) is None:
-                turn = await prepared(session)
-                await self._serve()
-                try:
-                    await self._send(name, turn, run=chosen, version=session.version)
-                except TurnRejected as refused:
-                    refusals += 1
-                    if refused.code not in _OUTDATED_CODES or refusals > MAX_REFUSALS:
-                        raise
-                    # Another turn was accepted first and will be visible shortly; a session that is ending is followed
-                    # by a new one.
-                    await asyncio.sleep(0.1)
-                    continue
-                await self._serve()
-                # Do not ask the session: it drops a turn whose ID another run has, so the turn would be sent for ever.
-                return await self._started_run(name, chosen)
+            running = session.running
+            if running is None or session.turn_of(run) is not None:
+                return session
             if busy is None:
                 raise _busy(name, running.run)
-            if running.run != waits_for:
-                waits_for = running.run
+            if running.run != reported_run:
+                reported_run = running.run
                 busy(running)
-            await asyncio.sleep(LOOK_PAUSE_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _prepared(self, session: SessionRecord, prepare: Prepare) -> PreparedTurn:
+        return await prepare((await self.with_full_answers(session)).shortened())
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
         encoded = turn.start
@@ -340,7 +355,7 @@ class Sessions:
 
     async def settled(self, name: str, run: str) -> None:
         """Wait for a limited time until the session has received the end of a run."""
-        give_up_at = time.monotonic() + SETTLE_S
+        give_up_at = time.monotonic() + SETTLE_TIMEOUT_S
         while time.monotonic() < give_up_at:
             turn = (await self.read(name)).session.turn_of(run)
             if turn is None or turn.ended_at is not None:
@@ -361,7 +376,7 @@ class Sessions:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-        give_up_at = time.monotonic() + SETTLE_S
+        give_up_at = time.monotonic() + SETTLE_TIMEOUT_S
         while time.monotonic() < give_up_at:
             view = await self.find(name)
             if not view.is_open:

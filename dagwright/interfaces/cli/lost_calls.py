@@ -27,7 +27,7 @@ from dagwright.server.pollers import is_dead_here
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
-LOOK_PAUSE_S = 2.0
+POLL_INTERVAL_S = 2.0
 """Seconds between checks; each costs the server a `describe`."""
 
 _STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -44,7 +44,7 @@ class LostCalls:
     async def marked(self, view: "RunView") -> "RunView":
         """Return the view with its lost calls marked."""
         is_any_running = any(call.state == "started" for call in view.pending.values())
-        if is_any_running and time.monotonic() - self._looked_at > LOOK_PAUSE_S:
+        if is_any_running and time.monotonic() - self._looked_at > POLL_INTERVAL_S:
             self._looked_at = time.monotonic()
             self._lost = await self._look(view)
         pending = {task_id: self._marked(task_id, call) for task_id, call in view.pending.items()}

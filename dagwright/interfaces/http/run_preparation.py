@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
-from dagwright.client.sessions import LOOK_PAUSE_S
+from dagwright.client.sessions import POLL_INTERVAL_S
 from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
@@ -337,7 +337,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
                 raise
             await _refuse_waiting(context, run_start.session, refused.run)
             run_start.is_waiting.set()
-        await asyncio.sleep(LOOK_PAUSE_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
         _refuse_abandoned(context, run_start)
 
 
