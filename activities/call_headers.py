@@ -34,7 +34,7 @@ from dagwright.core.model.call_limits import Subject
 from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
-from dagwright.planning.model_calls.model_requests import NOTHING_SET, ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import DEFAULT_CONFIG, ModelConfig, model_config_from_json
 from dagwright.protocol.attempts import encode_attempt
 from dagwright.protocol.conversion import decode_failure
 from dagwright.protocol.idempotency import derived_key
@@ -132,12 +132,12 @@ def given_model() -> ModelConfig:
     """Return the model configuration of the run; options that the run does not set are empty."""
     header = _header(HEADER_MODEL)
     if header is None:
-        return NOTHING_SET
+        return DEFAULT_CONFIG
     try:
         return model_config_from_json(header)
     except ValueError:
         # A header of another Dagwright version: use the worker's settings.
-        return NOTHING_SET
+        return DEFAULT_CONFIG
 
 
 def checked_version() -> str | None:

@@ -183,7 +183,7 @@ class _Attempt:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
         if not messages:
             raise InvalidArguments("Invalid arguments: the request has no messages")
-        config = request.call.config.over(given_model())
+        config = request.call.config.overriding(given_model())
         return replace(request, call=replace(request.call, messages=tuple(messages), config=config))
 
     async def _earlier_messages(self, request: ModelRequest) -> tuple[Any, ...]:

@@ -405,7 +405,9 @@ class ToolCall:
         messages = [
             message.model_copy(update={"content": self._redaction.value(message.content)}) for message in call.messages
         ]
-        return await self._models.call(replace(call, messages=tuple(messages), config=call.config.over(given_model())))
+        return await self._models.call(
+            replace(call, messages=tuple(messages), config=call.config.overriding(given_model()))
+        )
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):

@@ -35,7 +35,7 @@ from dagwright.core.boundary.wire import (
     DETAIL_USAGE,
     DETAIL_WAITS_FOR,
 )
-from dagwright.planning.model_calls.partial_text import TextSoFar
+from dagwright.planning.model_calls.heartbeat_text import HeartbeatText
 from dagwright.tools.context import Progress
 
 MAX_INTERVAL_S = 5.0
@@ -87,7 +87,7 @@ class Heartbeats:
         self._activity = contextvars.copy_context()
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        self._text: TextSoFar | None = None
+        self._text: HeartbeatText | None = None
         self._sent_at = -MIN_INTERVAL_S
         self._soon_timer: asyncio.TimerHandle | None = None
         """The timer that sends the details reported since the last heartbeat."""
@@ -227,7 +227,7 @@ class Heartbeats:
             self._limited_by = reason
             self._activity.run(self._send_soon)
 
-    def report_text(self, text: TextSoFar) -> None:
+    def report_text(self, text: HeartbeatText) -> None:
         """Send a heartbeat at once with the partial text; call it on the event loop, at a limited rate."""
         self._text = text
         self._activity.run(self._send)

@@ -11,7 +11,7 @@ from typing import Self
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.llm.client import ModelStream
 from dagwright.llm.visible_text import VisibleText
-from dagwright.planning.model_calls.partial_text import end_of
+from dagwright.planning.model_calls.heartbeat_text import last_part
 
 MIN_PAUSE_S = 0.1
 """Minimum interval of heartbeats for one response: text that arrives ten times a second looks continuous."""
@@ -53,7 +53,7 @@ class TextHeartbeats:
     def __enter__(self) -> Self:
         self._pace.open_responses += 1
         # It announces the text and replaces the partial text of an earlier attempt.
-        self._heartbeats.report_text(end_of("", attempt=self._attempt))
+        self._heartbeats.report_text(last_part("", attempt=self._attempt))
         return self
 
     def __exit__(
@@ -79,4 +79,4 @@ class TextHeartbeats:
         text = self._text.text
         if text != self._reported:
             self._reported, self._reported_at = text, self._loop.time()
-            self._heartbeats.report_text(end_of(text, attempt=self._attempt))
+            self._heartbeats.report_text(last_part(text, attempt=self._attempt))

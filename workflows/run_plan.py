@@ -481,8 +481,8 @@ class RunPlanWorkflow(PlanWorkflow):
 
 def _is_called_by_another_type(run_input: RunInput | None) -> bool:
     """Return whether a workflow of another type started the run and reads its result, which then has the nodes."""
-    is_own = run_input is not None and (run_input.parent is not None or run_input.session is not None)
-    return workflow.info().parent is not None and not is_own
+    has_dagwright_parent = run_input is not None and (run_input.parent is not None or run_input.session is not None)
+    return workflow.info().parent is not None and not has_dagwright_parent
 
 
 def _error_of(error: MessageInvalid) -> dict[str, Any]:

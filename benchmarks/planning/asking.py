@@ -110,7 +110,7 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: Pl
 
 def _messages(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
     """Return the conversation so far: each invalid plan, followed by its problems."""
-    messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), plans_again=True)]
+    messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), can_replan=True)]
     for each in tries:
         messages += [Message(role="assistant", content=each.text), user(repair_message(each.problems))]
     return messages

@@ -7,7 +7,7 @@ not repeated. If it writes another text, the answer restarts.
 import zlib
 from dataclasses import dataclass
 
-from dagwright.planning.model_calls.partial_text import TextSoFar
+from dagwright.planning.model_calls.heartbeat_text import HeartbeatText
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PartialTexts:
         self.newest: PartialText | None = None
         """Text of the last call with new text whose start is known."""
 
-    def apply(self, node: str, update: TextSoFar) -> bool:
+    def apply(self, node: str, update: HeartbeatText) -> bool:
         """Apply a heartbeat; return whether there is new text.
 
         While a part before the end of the text is missing, the text is ignored.

@@ -31,7 +31,7 @@ from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart
 from dagwright.llm.visible_text import VisibleText
 from dagwright.planning.agent_loop.spec import is_turn, turn_after
-from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar, text_from_json
+from dagwright.planning.model_calls.heartbeat_text import TEXT_INDEX, HeartbeatText, heartbeat_text_from_json
 from dagwright.planning.model_calls.response_summary import ANSWER_FIELD, has_text_in_output, summarize_response
 from dagwright.protocol.messages import MessageInvalid, read_message
 
@@ -272,7 +272,7 @@ class _Topic:
         if (
             newest_text is not None
             and text is not None
-            and self._texts_of_calls.apply(newest_text.node, TextSoFar(newest_text.attempt, 0, text))
+            and self._texts_of_calls.apply(newest_text.node, HeartbeatText(newest_text.attempt, 0, text))
         ):
             self._put(self._texts_of_calls.newest)
 
@@ -280,7 +280,7 @@ class _Topic:
         with self._texts.pausing(interval_s) as pause_s:
             await events.pause(pause_s)
 
-    def _pause_s(self, delivered: TextSoFar) -> float:
+    def _pause_s(self, delivered: HeartbeatText) -> float:
         if delivered.text:
             return NEXT_PAUSE_S
         now = asyncio.get_running_loop().time()
@@ -353,7 +353,7 @@ class _Child:
     workflow_id: str
 
 
-def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, TextSoFar] | None:
+def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:
     """Return the newest call in flight that reports its text, and the text; `None` if there is no such call."""
     text_calls = [
         (call.scheduled_time.ToNanoseconds(), call.activity_id, delivered)
@@ -363,12 +363,12 @@ def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, TextSoFar] | N
     return max(text_calls, key=lambda text_call: text_call[:2])[1:] if text_calls else None
 
 
-def _text_in_heartbeat(call: PendingActivityInfo) -> TextSoFar | None:
+def _text_in_heartbeat(call: PendingActivityInfo) -> HeartbeatText | None:
     details = call.heartbeat_details.payloads
     if len(details) <= TEXT_INDEX:
         return None
     with suppress(MessageInvalid):
-        return text_from_json(read_message(details[TEXT_INDEX]))
+        return heartbeat_text_from_json(read_message(details[TEXT_INDEX]))
     return None
 
 

@@ -170,7 +170,11 @@ class McpSession:
             return RemoteFailed(f"it ended during the call, so its result is unknown{self._why()}")
         status = http_answer.status if http_answer.status is not None and http_answer.status >= 400 else None
         return tool_error_of(
-            error.code, error.message, status=status, retry_after=http_answer.retry_after, asked_by=http_answer.asked_by
+            error.code,
+            error.message,
+            status=status,
+            retry_after=http_answer.retry_after,
+            asked_by=http_answer.asked_by,
         )
 
     async def close(self) -> None:

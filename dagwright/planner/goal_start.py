@@ -1,6 +1,6 @@
 """Prepare the initial plan of a run for a request in words; used by `ask` and by every other entry point."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 _MAX_NAMED_AGENTS = 3
-_OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
+_INTERNAL_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
 """Tools that only the run itself calls; a plan cannot use them."""
 
 
@@ -78,8 +78,8 @@ class PlanningOptions:
     output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def may_ask_first(self) -> bool:
-        """Return whether a person may have to approve the plan before it runs."""
+    def may_need_approval(self) -> bool:
+        """Whether a person may have to approve the plan before it runs."""
         by_policy = self.policy is not None and self.policy.approves_changes
         return self.approve_plan or self.confidence is not None or by_policy
 
@@ -99,8 +99,10 @@ def prepare_goal(
     if options.profile == "intents":
         return _prepare_intents(text, tools, options)
     # Compensating tools are not offered to the planner, but the parser of the plan still needs their declarations.
-    unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())} | (tools.keys() - callable_tools(tools).keys())
-    catalogue = build_catalogue({name: tool for name, tool in tools.items() if name not in unnamed})
+    excluded_names = {*_INTERNAL_TOOLS, *(tool.undo for tool in tools.values())}
+    catalogue = build_catalogue(
+        {name: tool for name, tool in callable_tools(tools).items() if name not in excluded_names}
+    )
     request = validate_goal(text, catalogue)
     policy = options.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
@@ -117,12 +119,12 @@ def prepare_goal(
         replans=replans,
         approve_plan=options.approve_plan,
         plan_only=options.plan_only,
-        streams=options.streams and not (options.may_ask_first or options.plan_only),
+        streams=options.streams and not (options.may_need_approval or options.plan_only),
         inline_agents=inline_agents,
         output_schema=options.output_schema,
     )
     messages = planning_messages(
-        request, catalogue, inline_agents=inline_agents, plans_again=replans > 0, turns=options.turns
+        request, catalogue, inline_agents=inline_agents, can_replan=replans > 0, turns=options.turns
     )
     plan = goal_plan(goal, messages, title=summary_of(options.title or request))
     _refuse_too_large(plan, catalogue.tools)
@@ -130,9 +132,10 @@ def prepare_goal(
 
 
 def _with_compensation(
-    named_tools: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
+    offered_tools: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
 ) -> Mapping[str, ToolDeclaration]:
-    return {name: tools[name] for name in with_compensating_tools(named_tools, tools) if name in tools}
+    """Return the tools that the planner is offered, and the tools that compensate their calls."""
+    return {name: tools[name] for name in with_compensating_tools(offered_tools, tools) if name in tools}
 
 
 def _prepare_intents(
@@ -140,12 +143,12 @@ def _prepare_intents(
 ) -> tuple[CompiledPlan, str | None]:
     verbs = verb_catalogue(intent_verbs(tools))
     resolver = resolver_of(tools)
-    of_resolver = {name: tools[name] for name in (resolver.find, resolver.bind) if name in tools}
-    advice = tools[resolver.find].description if of_resolver else ""
+    resolver_tools = {name: tools[name] for name in (resolver.find, resolver.bind) if name in tools}
+    advice = tools[resolver.find].description if resolver_tools else ""
     request = validate_goal(text, verbs)
     goal = Goal(
         request,
-        encode_tools({**_with_compensation(verbs.tools, tools), **of_resolver}),
+        encode_tools({**_with_compensation(verbs.tools, tools), **resolver_tools}),
         intents_schema(resolver),
         "",
         config=options.config,
@@ -175,27 +178,31 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     Raises:
         GoalRejected: the tools and agents are too large; the message names the largest agents.
     """
-    sizes = [encoded_size(dict(node.arguments)) for node in plan.nodes]
-    try:
-        refuse_too_large(plan)
-    except PlanTooLarge:
-        pass
-    else:
-        if max(sizes) <= ARGUMENTS_LIMIT_BYTES:
-            return
+    size_bytes = max(encoded_size(dict(node.arguments)) for node in plan.nodes)
+    if size_bytes <= ARGUMENTS_LIMIT_BYTES and not _is_too_large(plan):
+        return
     cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
     largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_MAX_NAMED_AGENTS])
-    text = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
+    text = f"the agents and tools that a plan may use have {size_bytes:,} bytes together"
     message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
     hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
     raise GoalRejected("too_large", message, hint=f"{hint}, or name fewer in `agents` and `tools`")
+
+
+def _is_too_large(plan: CompiledPlan) -> bool:
+    try:
+        refuse_too_large(plan)
+    except PlanTooLarge:
+        return True
+    return False
 
 
 _FIELDS = (
     "goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans",
     "profile", "context", "turns", "confidence",
 )  # fmt: skip
-_OF_INTENTS = ("context", "confidence")
+_FLAGS = ("approve_plan", "plan_only")
+_INTENTS_FIELDS = ("context", "confidence")
 """Fields that only the profile `intents` has."""
 
 
@@ -222,53 +229,23 @@ def goal_from_document(
     Raises:
         PlanInvalid: the document is invalid or the request cannot be planned for.
     """
-    problems = [
-        Problem(
-            "invalid_field", f"a request has no field {name!r:.60}", pointer(str(name)), hint=suggestion(name, _FIELDS)
-        )
-        for name in document
-        if name not in _FIELDS
-    ]
-    flags = {name: document.get(name, False) for name in ("approve_plan", "plan_only")}
-    problems += [
-        Problem("invalid_field", f"{name} must be true or false", pointer(name))
-        for name, value in flags.items()
-        if not isinstance(value, bool)
-    ]
-    limits = {"max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1), "max_replans": (MAX_REPLANS, REPLANS_LIMIT)}
     profile = document.get("profile", "plan")
-    if profile not in PROFILES:
-        problems.append(
-            Problem("invalid_field", f"profile must be {', '.join(PROFILES)} or rounds", pointer("profile"))
-        )
-    if profile == "intents":
-        limits["max_replans"] = (0, 0)
-    else:
-        problems += [
-            Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
-            for name in _OF_INTENTS
-            if name in document
-        ]
-    counts = {name: document.get(name, usual) for name, (usual, _) in limits.items()}
-    problems += [
-        Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
-        for name, (_, limit) in limits.items()
-        if type(counts[name]) is not int or not 0 <= counts[name] <= limit
-    ]
+    counts, problems = _counts(document, profile)
+    problems = [*_field_problems(document, profile), *problems]
+    config = ModelConfig()
     try:
         config = model_config_from_json(document.get("config", {}))
     except ValueError as error:
         problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
-        config = ModelConfig()
-    names, turns, confidence = _session_of(document, context or {}, problems)
+    names, turns, confidence = _session_fields(document, context or {}, problems)
     if problems:
         raise PlanInvalid(problems)
     options = PlanningOptions(
         config,
         1 + counts["max_repairs"],
         counts["max_replans"],
-        approve_plan=flags["approve_plan"],
-        plan_only=flags["plan_only"],
+        approve_plan=document.get("approve_plan", False),
+        plan_only=document.get("plan_only", False),
         policy=policy,
         profile=profile,
         context=names,
@@ -281,10 +258,42 @@ def goal_from_document(
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
 
 
-def _session_of(
+def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Problem]:
+    """Yield unknown fields, invalid flags, an unknown profile, and fields that the profile does not have."""
+    for name in document:
+        if name not in _FIELDS:
+            message = f"a request has no field {name!r:.60}"
+            yield Problem("invalid_field", message, pointer(str(name)), hint=suggestion(name, _FIELDS))
+    for name in _FLAGS:
+        if not isinstance(document.get(name, False), bool):
+            yield Problem("invalid_field", f"{name} must be true or false", pointer(name))
+    if profile not in PROFILES:
+        yield Problem("invalid_field", f"profile must be {', '.join(PROFILES)} or rounds", pointer("profile"))
+    if profile != "intents":
+        for name in _INTENTS_FIELDS:
+            if name in document:
+                yield Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
+
+
+def _counts(document: Mapping[str, Any], profile: Any) -> tuple[Mapping[str, int], list[Problem]]:
+    """Return the maximum numbers of repairs and replans of a request, and their problems."""
+    limits = {
+        "max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1),
+        "max_replans": (0, 0) if profile == "intents" else (MAX_REPLANS, REPLANS_LIMIT),
+    }
+    counts = {name: document.get(name, default) for name, (default, _) in limits.items()}
+    problems = [
+        Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
+        for name, (_, limit) in limits.items()
+        if type(counts[name]) is not int or not 0 <= counts[name] <= limit
+    ]
+    return counts, problems
+
+
+def _session_fields(
     document: Mapping[str, Any], context: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str], float | None]:
-    """Return names, earlier turns and confidence of a request; append problems to `problems`."""
+    """Return the names, the earlier turns and the confidence of a request; append problems to `problems`."""
     names: Mapping[str, Mapping[str, Any]] = {}
     turns: Sequence[str] = ()
     confidence = None

@@ -27,10 +27,10 @@ from dagwright.planner.verbs import intent_verbs
 from dagwright.planning.plan_and_execute.goal_spec import PlannedNodes
 
 _GROUPS = ("params", "refs", "lookups")
-_EXPLANATION_SHOWN = 1_000
+_EXPLANATION_CHARACTERS = 1_000
 """Limit for the model's explanation in an approval request, in characters."""
-_LOOKUPS_SHOWN = 20
-_LEVELS_SHOWN = 1_000
+_MAX_LOOKUPS = 20
+_LEVELS_CHARACTERS = 1_000
 NOTHING_TO_DO = "Nothing is to be done."
 
 
@@ -48,111 +48,116 @@ def parse_intents(
     Raises:
         PlanInvalid: lists all errors and ambiguities in the terms of the dialect.
     """
-    raw, repairs = _written(plan, text)
-    if isinstance(raw, dict):
-        raw, more = _plain(raw)
+    answer, repairs = _answer_document(plan, text)
+    if isinstance(answer, dict):
+        answer, more = _with_decoded_fields(answer)
         repairs = [*repairs, *more]
-    cut = [
+    missing_parts = [
         Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
         for repair in repairs
         if repair.code == CUT_OFF
     ]
-    if isinstance(raw, dict) and raw.get("intents") == [] and not cut:
-        return _plan_without_nodes(raw)
-    own = [*cut, *_own_problems(raw)]
+    if isinstance(answer, dict) and answer.get("intents") == [] and not missing_parts:
+        return _plan_without_nodes(answer)
+    problems = [*missing_parts, *_own_problems(answer)]
     try:
         document = to_document(
-            raw, dialect="intents", context={name: dict(entity) for name, entity in context.items()}, tools=tools
+            answer, dialect="intents", context={name: dict(entity) for name, entity in context.items()}, tools=tools
         )
         verbs = intent_verbs(tools)
         document, name_repairs = repair_tool_names(document, verbs)
-        own += [*_no_verbs(document, tools, verbs), *_entities_in_params(raw, document, verbs)]
+        problems += [*_compensating_calls(document, tools, verbs), *_entities_in_params(answer, document, verbs)]
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
-        raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
-    if problems := [*own, *problems_of(checked)]:
+        raise PlanInvalid([*problems, *(_for_model(problem, context) for problem in invalid.problems)]) from None
+    if problems := [*problems, *problems_of(checked)]:
         raise PlanInvalid(problems)
     parsed_plan = build_parsed_plan(checked, [*repairs, *name_repairs])
-    read = replace(
+    result = replace(
         parsed_plan,
-        written=_with_verbs(raw, document),
-        summary=f"{_summary(raw, checked)}\n{parsed_plan.summary}",
-        model_fields=_explanation_fields(raw),
+        written=_with_verbs(answer, document),
+        summary=f"{_summary(answer, checked)}\n{parsed_plan.summary}",
+        model_fields=_explanation_fields(answer),
     )
-    reject_oversized(read)
-    return read
+    reject_oversized(result)
+    return result
 
 
-def _written(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
+def _answer_document(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if plan is not None and not isinstance(plan, str):
         return plan, ()
     written_json = read_written_json(text if plan is None else plan)
     return written_json.value, written_json.repairs
 
 
-def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
+def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
     """Return an answer with JSON strings in its fields decoded, and the repairs.
 
     The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
     """
-    plain, repairs = dict(raw), list[Repair]()
-    if isinstance(intents := raw.get("intents"), list):
-        plain["intents"] = [_plain_intent(intent) if isinstance(intent, dict) else intent for intent in intents]
-    confidence = raw.get("confidence")
+    decoded, repairs = dict(answer), list[Repair]()
+    if isinstance(intents := answer.get("intents"), list):
+        decoded["intents"] = [
+            _with_decoded_groups(intent) if isinstance(intent, dict) else intent for intent in intents
+        ]
+    confidence = answer.get("confidence")
     if (
         isinstance(confidence, str)
-        and isinstance(number := _json_of(confidence), int | float)
-        and not isinstance(number, bool)
+        and isinstance(decoded_number := _decoded(confidence), int | float)
+        and not isinstance(decoded_number, bool)
     ):
-        plain["confidence"] = number
+        decoded["confidence"] = decoded_number
         repairs.append(
             Repair("number_as_text", f"the confidence {confidence!r:.40} was read as a number", None, "/confidence")
         )
-    return plain, repairs
+    return decoded, repairs
 
 
-def _plain_intent(intent: Mapping[str, Any]) -> dict[str, Any]:
-    plain = dict(intent)
+def _with_decoded_groups(intent: Mapping[str, Any]) -> dict[str, Any]:
+    decoded = dict(intent)
     for name in _GROUPS:
-        if isinstance(text := intent.get(name), str) and isinstance(group := _json_of(text), dict | None):
-            plain[name] = group
-    return plain
+        if isinstance(text := intent.get(name), str) and isinstance(group := _decoded(text), dict | None):
+            decoded[name] = group
+    return decoded
 
 
-def _json_of(text: str) -> Any:
+def _decoded(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _plan_without_nodes(raw: Mapping[str, Any]) -> ParsedPlan:
+def _plan_without_nodes(answer: Mapping[str, Any]) -> ParsedPlan:
     """Return a plan without nodes for an answer that explains why there is nothing to do.
 
     Raises:
         PlanInvalid: the explanation is missing.
     """
-    explanation = raw.get("explanation")
-    problems = [*_own_problems(raw)]
+    explanation = answer.get("explanation")
+    problems = [*_own_problems(answer)]
     if not isinstance(explanation, str) or not explanation.strip():
         hint = "write the intents, or give the reason in explanation"
         problems.append(Problem("empty_plan", "there are no intents and no explanation", "/intents", hint=hint))
     if problems:
         raise PlanInvalid(problems)
     return ParsedPlan(
-        PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", model_fields=_explanation_fields(raw)
+        PlannedNodes((), {}),
+        answer,
+        f"{_explanation_text(answer)}\n{NOTHING_TO_DO}",
+        model_fields=_explanation_fields(answer),
     )
 
 
-def _own_problems(raw: Any) -> Iterator[Problem]:
+def _own_problems(answer: Any) -> Iterator[Problem]:
     """Yield errors that the dialect accepts from people but not from models."""
-    if not isinstance(raw, Mapping):
+    if not isinstance(answer, Mapping):
         return
-    confidence = _confidence(raw)
+    confidence = _confidence(answer)
     if confidence is not None and not 0 <= confidence <= 1:
         message = f"'confidence' must be a number from 0 to 1, not {confidence!r:.40}"
         yield Problem("invalid_field", message, "/confidence")
-    intents = raw.get("intents")
+    intents = answer.get("intents")
     if isinstance(intents, list) and len(intents) > MAX_INTENTS:
         message = f"there are {len(intents):,} intents; at most {MAX_INTENTS} are allowed"
         yield Problem(
@@ -160,19 +165,19 @@ def _own_problems(raw: Any) -> Iterator[Problem]:
         )
 
 
-def _no_verbs(
+def _compensating_calls(
     document: Document, tools: Mapping[str, ToolDeclaration], verbs: Mapping[str, ToolDeclaration]
 ) -> Iterator[Problem]:
     """Yield the intents that call a compensating tool."""
     for index, node in enumerate(document.plan["nodes"]):
         if (name := node.get("tool")) in tools and name not in verbs:
-            message = f"there is no verb {name!r}: it only compensates other calls"
+            message = f"{name!r} is no verb: it only compensates other calls"
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
-def _entities_in_params(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
+def _entities_in_params(answer: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
     """Yield entities in `params`: a model does not know entity ids, so it invented the value."""
-    for index, (intent, node) in enumerate(zip(raw["intents"], document.plan["nodes"], strict=True)):
+    for index, (intent, node) in enumerate(zip(answer["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
@@ -193,48 +198,50 @@ def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
     return replace(problem, hint=f"{session_text}; use lookups for existing entities")
 
 
-def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:
+def _with_verbs(answer: Any, document: Document) -> dict[str, Any]:
     """Return the answer as written, with the repaired names of the verbs."""
     intents = [
-        {**intent, "verb": node["tool"]} for intent, node in zip(raw["intents"], document.plan["nodes"], strict=True)
+        {**intent, "verb": node["tool"]} for intent, node in zip(answer["intents"], document.plan["nodes"], strict=True)
     ]
-    return {**raw, "intents": intents}
+    return {**answer, "intents": intents}
 
 
-def _explanation_fields(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _explanation_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return explanation and confidence of an answer; a missing confidence counts as 0."""
-    return {"explanation": raw.get("explanation") or "", "confidence": _confidence(raw) or 0}
+    return {"explanation": answer.get("explanation") or "", "confidence": _confidence(answer) or 0}
 
 
-def _confidence(raw: Mapping[str, Any]) -> float | None:
-    confidence = raw.get("confidence")
+def _confidence(answer: Mapping[str, Any]) -> float | None:
+    confidence = answer.get("confidence")
     return confidence if isinstance(confidence, int | float) and not isinstance(confidence, bool) else None
 
 
 # Text for a person who approves the plan.
 
 
-def _summary(raw: Mapping[str, Any], checked: Checked) -> str:
-    lines = [_explained(raw), _looked_up(checked.lookups), _order(checked.levels)]
+def _summary(answer: Mapping[str, Any], checked: Checked) -> str:
+    lines = [_explanation_text(answer), _lookups_text(checked.lookups), _order_text(checked.levels)]
     return "\n".join(filter(None, lines))
 
 
-def _explained(raw: Mapping[str, Any]) -> str:
-    confidence = _confidence(raw)
+def _explanation_text(answer: Mapping[str, Any]) -> str:
+    confidence = _confidence(answer)
     confidence_text = "does not say how sure it is" if confidence is None else f"is {confidence:.0%} sure"
-    explanation = one_line(str(raw.get("explanation") or "").strip(), limit=_EXPLANATION_SHOWN)
+    explanation = one_line(str(answer.get("explanation") or "").strip(), limit=_EXPLANATION_CHARACTERS)
     return f"The model {confidence_text}" + (f": “{explanation}”" if explanation else ".")
 
 
-def _looked_up(lookups: Sequence[Lookup]) -> str:
+def _lookups_text(lookups: Sequence[Lookup]) -> str:
     searched = [lookup for lookup in lookups if lookup.known_as is None]
     if not searched:
         return ""
-    entries = [f"{one_line(each.search_text, limit=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
+    entries = [
+        f"{one_line(lookup.search_text, limit=80)!r} ({lookup.entity_type})" for lookup in searched[:_MAX_LOOKUPS]
+    ]
     omitted_count = len(searched) - len(entries)
     return f"Looked up first: {', '.join(entries)}" + (f", and {omitted_count} more" if omitted_count else "")
 
 
-def _order(levels: Sequence[Sequence[str]]) -> str:
+def _order_text(levels: Sequence[Sequence[str]]) -> str:
     message = " → ".join(", ".join(level) for level in levels)
-    return f"Order: {one_line(message, limit=_LEVELS_SHOWN)}"
+    return f"Order: {one_line(message, limit=_LEVELS_CHARACTERS)}"

@@ -29,10 +29,10 @@ from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.planning.plan_and_execute.goal_spec import (
     DECLARATION,
-    OWN_IDS,
+    RESERVED_IDS,
     PlannedNodes,
     Profile,
-    is_own,
+    is_reserved,
     may_start_early,
 )
 from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, ReplanContext
@@ -87,7 +87,7 @@ class ParsedPlan:
         summary: summary of the plan, in lines.
         described: ids of the nodes that the summary describes completely.
         notes: repairs and ignored fields.
-        changes: number of nodes that change something.
+        change_count: number of nodes that change something.
         model_fields: the model's `explanation` and `confidence`, if the profile has them.
     """
 
@@ -96,7 +96,7 @@ class ParsedPlan:
     summary: str
     described: Sequence[str] = ()
     notes: Sequence[Note] = ()
-    changes: int = 0
+    change_count: int = 0
     model_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class ParsedPlan:
             "summary": self.summary,
             "described": list(self.described),
             "notes": [note.to_json() for note in self.notes[:MAX_NOTES]],
-            "changes": self.changes,
+            "changes": self.change_count,
             **self.model_fields,
             **self.planned.to_json(),
         }
@@ -142,10 +142,13 @@ def parse_plan(
     referable_ids = replan_context.referable if replan_context is not None else ()
     try:
         checked, repairs = _checked(
-            plan, text, _known(tools, replan_context), accepted=_with_stubs(accepted, replan_context)
+            plan, text, _with_existing_node(tools, replan_context), accepted=_with_stand_ins(accepted, replan_context)
         )
         checked, repairs = _with_free_ids(
-            checked, repairs, _known(tools, replan_context), accepted=_with_stubs(accepted, replan_context)
+            checked,
+            repairs,
+            _with_existing_node(tools, replan_context),
+            accepted=_with_stand_ins(accepted, replan_context),
         )
     except PlanInvalid as invalid:
         if replan_context is None or not _is_empty(invalid):
@@ -156,8 +159,8 @@ def parse_plan(
         for repair in repairs
         if repair.code == CUT_OFF
     ]
-    inline_cards = [] if inline_agents else _inline_agents_of(checked)
-    if problems := [*cut, *problems_of(checked, referable_ids=referable_ids), *inline_cards]:
+    inline_agent_problems = [] if inline_agents else _inline_agent_problems(checked)
+    if problems := [*cut, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:
         raise PlanInvalid(problems)
     parsed = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
     reject_oversized(parsed)
@@ -182,25 +185,25 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_
         refuse_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
-    own = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in referable_ids))
+    added = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in referable_ids))
     return ParsedPlan(
         PlannedNodes(
             _with_nested_regions(plan), {name: tool for name, tool in plan.tools.items() if name != EXISTING_NODE.name}
         ),
-        _own_of(checked.document.plan, referable_ids=referable_ids),
+        _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
         *summary_and_described(restricted, referable_ids=frozenset(referable_ids)),
         [*(repair.to_note() for repair in folded(repairs)), *_notes_of(checked)],
-        changes_of(own),
+        changes_of(added),
     )
 
 
-def reject_oversized(read: ParsedPlan) -> None:
+def reject_oversized(parsed_plan: ParsedPlan) -> None:
     """Refuse a plan that would take up too much of the history.
 
     Raises:
         PlanInvalid: the plan is too large.
     """
-    if (size := encoded_size(read.to_json())) > PLANNED_BYTES:
+    if (size := encoded_size(parsed_plan.to_json())) > PLANNED_BYTES:
         message = f"the parsed plan has {size:,} bytes; at most {PLANNED_BYTES:,} are allowed"
         hint = "let tools load long values, and plan fewer nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
@@ -224,12 +227,14 @@ def _checked(
             raise invalid from None
 
 
-def _known(tools: Mapping[str, ToolDeclaration], replan_context: ReplanContext | None) -> Mapping[str, ToolDeclaration]:
+def _with_existing_node(
+    tools: Mapping[str, ToolDeclaration], replan_context: ReplanContext | None
+) -> Mapping[str, ToolDeclaration]:
     return tools if replan_context is None else {**tools, EXISTING_NODE.name: EXISTING_NODE}
 
 
-def _with_stubs(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
-    return accepted if replan_context is None else [*accepted, *replan_context.stubs()]
+def _with_stand_ins(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
+    return accepted if replan_context is None else [*accepted, *replan_context.stand_ins()]
 
 
 def _is_empty(invalid: PlanInvalid) -> bool:
@@ -237,7 +242,7 @@ def _is_empty(invalid: PlanInvalid) -> bool:
     return all((problem.code, problem.pointer) == ("empty_plan", "/nodes") for problem in invalid.problems)
 
 
-def _own_of(written: Mapping[str, Any], *, referable_ids: Sequence[str]) -> Mapping[str, Any]:
+def _without_stand_ins(written: Mapping[str, Any], *, referable_ids: Sequence[str]) -> Mapping[str, Any]:
     """Return a plan without the stand-ins for existing nodes of the run."""
     if not referable_ids:
         return written
@@ -248,7 +253,7 @@ def _with_free_ids(
     checked: Checked, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
 ) -> tuple[Checked, Sequence[Repair]]:
     """Rename nodes whose ids are reserved for the run, if the change is unambiguous."""
-    renamed = rename_reserved_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
+    renamed = rename_reserved_ids(checked.document) if any(is_reserved(node.id) for node in checked.nodes) else None
     if renamed is None:
         return checked, repairs
     plan, more_repairs = renamed
@@ -276,7 +281,9 @@ def can_start_early(
         return False
     try:
         checked = check_plan(
-            {"nodes": [*_with_stubs((), replan_context), *nodes]}, _known(tools, replan_context), dialect="plan"
+            {"nodes": [*_with_stand_ins((), replan_context), *nodes]},
+            _with_existing_node(tools, replan_context),
+            dialect="plan",
         )
         if any(True for _ in problems_of(checked, referable_ids=referable_ids)):
             return False
@@ -317,19 +324,19 @@ def problems_of(checked: Checked, *, referable_ids: Sequence[str] = ()) -> Itera
         if node.tool == EXISTING_NODE.name and node.id not in referable_ids:
             at = checked.document.written_pointer(pointer("nodes", index, "tool"))
             yield Problem("unknown_tool", f"the run has no node {node.id!r}", at, node.id)
-        if is_own(node.id):
+        if is_reserved(node.id):
             at = checked.document.written_pointer(pointer("nodes", index, "id"))
-            reserved_ids = ", ".join(sorted(OWN_IDS))
+            reserved_ids = ", ".join(sorted(RESERVED_IDS))
             message = f"the id {node.id!r} is reserved for the run; reserved ids are {reserved_ids}"
             yield Problem("reserved_id", message, at, node.id, "choose another id, and change the references to it")
     for name in checked.inputs:
         message = f"the plan has an input {name!r}, but a planned run has no inputs"
         hint = "write the value itself, or ask for it with a human node and refer to its result"
         yield Problem("missing_input", message, pointer("inputs", name), hint=hint)
-    yield from _secrets_of(checked)
+    yield from _secret_problems(checked)
 
 
-def _secrets_of(checked: Checked) -> Iterator[Problem]:
+def _secret_problems(checked: Checked) -> Iterator[Problem]:
     """Yield the nodes that use a secret: a prompt injection could have the secret sent anywhere."""
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if references.has_secrets:
@@ -337,10 +344,10 @@ def _secrets_of(checked: Checked) -> Iterator[Problem]:
             message = "a plan that a model wrote cannot name secrets"
             yield Problem("invalid_reference", message, at, node.id, "omit it: tools have their own secrets")
         if index in checked.sub_plans:
-            yield from _secrets_of(checked.sub_plans[index])
+            yield from _secret_problems(checked.sub_plans[index])
 
 
-def _inline_agents_of(checked: Checked) -> Iterator[Problem]:
+def _inline_agent_problems(checked: Checked) -> Iterator[Problem]:
     """Yield the agents that the plan defines, for a policy that allows only existing agents."""
     for problem in policy_problems(checked, CHANGES_ASK):
         yield replace(problem, hint="use a listed agent, or tools")

@@ -10,10 +10,10 @@ from typing import Any
 
 from dagwright.core.model.document import Document
 from dagwright.dialects.written_values import Repair
-from dagwright.planning.plan_and_execute.goal_spec import is_own
+from dagwright.planning.plan_and_execute.goal_spec import is_reserved
 
 _NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
-"""Fields of a node without references in braces; a sub-plan has ids of its own."""
+"""Fields of a node without references in braces. The ids in a sub-plan are separate."""
 
 
 def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair]] | None:
@@ -24,11 +24,12 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
     """
     nodes = document.plan["nodes"]
     ids = [node["id"] for node in nodes]
-    own = [node_id for node_id in ids if is_own(node_id)]
-    if document.bindings or document.workers or document.sub_documents or any(_is_unclear(one, nodes) for one in own):
+    reserved_ids = [node_id for node_id in ids if is_reserved(node_id)]
+    is_ambiguous = any(_is_ambiguous(node_id, nodes) for node_id in reserved_ids)
+    if document.bindings or document.workers or document.sub_documents or is_ambiguous:
         return None
     renamed: dict[str, str] = {}
-    for node_id in own:
+    for node_id in reserved_ids:
         renamed[node_id] = _free_id(node_id, {*ids, *renamed.values()})
     plan = {**document.plan, "nodes": [_with_ids(node, renamed) for node in nodes]}
     repairs = [
@@ -38,7 +39,7 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
     return plan, repairs
 
 
-def _is_unclear(node_id: str, nodes: list[Any]) -> bool:
+def _is_ambiguous(node_id: str, nodes: list[Any]) -> bool:
     """Return whether an id occurs where it may or may not mean the node."""
     word = re.compile(rf"(?<!\w){re.escape(node_id)}(?!\w)")
     literal = re.compile(rf"\\\{{\{{\s*{re.escape(node_id)}\b")

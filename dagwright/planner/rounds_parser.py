@@ -21,11 +21,11 @@ from dagwright.planner.sub_goal_fields import Fields, plain
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 
-READ_BYTES = 96 * 1024
+ROUND_BYTES = 96 * 1024
 """Limit for the JSON of one answer, which is part of the history and of the run state from then on."""
 REASONING_CHARACTERS = 4_000
 _ACTIONS = ("continue", "done", "failed")
-_WORDS_CHARACTERS = 1_000
+_SUMMARY_CHARACTERS = 1_000
 _MAX_PROBLEMS = 100
 _PROBLEMS_BYTES = 32 * 1024
 _MESSAGE_CHARACTERS = 1_000
@@ -46,20 +46,20 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
         ValueError: `round_context` is invalid.
     """
     workers = workers_among(decode_tools(list(round_context.workers)))
-    raw: Any = None
+    answer: Any = None
     try:
-        raw, repairs = _written(output, text)
-        read = _read(raw, round_context, workers, repairs)
-        if (size := encoded_size(read)) > READ_BYTES:
-            message = f"the answer has {size:,} bytes; at most {READ_BYTES:,} are allowed"
+        answer, repairs = _answer_document(output, text)
+        parsed = _parsed(answer, round_context, workers, repairs)
+        if (size := encoded_size(parsed)) > ROUND_BYTES:
+            message = f"the answer has {size:,} bytes; at most {ROUND_BYTES:,} are allowed"
             hint = "start fewer sub-goals, and let workers find long values"
             raise PlanInvalid([Problem("too_large", message, hint=hint)])
     except PlanInvalid as invalid:
-        return _refused(invalid.problems, raw)
-    return read
+        return _rejected(invalid.problems, answer)
+    return parsed
 
 
-def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
+def _answer_document(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if output is not None and not isinstance(output, str):
         return plain(output), ()
     content = text if output is None else output
@@ -70,28 +70,32 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     return plain(written_json.value), written_json.repairs
 
 
-def _read(
-    raw: Any, round_context: RoundContext, workers: Mapping[str, WorkerTool], repairs: Sequence[Repair]
+def _parsed(
+    answer: Any, round_context: RoundContext, workers: Mapping[str, WorkerTool], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
-    if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
-        raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}") for repair in cut])
-    if lost := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
+    if missing_parts := [
+        Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
+        for repair in repairs
+        if repair.code == CUT_OFF
+    ]:
+        raise PlanInvalid(missing_parts)
+    if not_numbers := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
         hint = "write a number, or omit the field"
         # If NaN were read as null, the message would quote a value that the planner did not write.
         raise PlanInvalid(
-            [Problem("invalid_syntax", "NaN is not a JSON number", repair.pointer, hint=hint) for repair in lost]
+            [Problem("invalid_syntax", "NaN is not a JSON number", repair.pointer, hint=hint) for repair in not_numbers]
         )
-    if not isinstance(raw, Mapping):
+    if not isinstance(answer, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
-    reasoning = _reasoning(raw.get("reasoning"))
-    document: dict[str, Any] = {"valid": True, "action": raw.get("action"), "reasoning": reasoning}
+    reasoning = _reasoning(answer.get("reasoning"))
+    document: dict[str, Any] = {"valid": True, "action": answer.get("action"), "reasoning": reasoning}
     checks = RoundChecks(round_context, workers)
-    match raw.get("action"):
+    match answer.get("action"):
         case "continue":
-            problems, sub_goals = _sub_goals(raw, checks)
+            problems, sub_goals = _sub_goals(answer, checks)
             document["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
         case "done":
-            problems, inputs = checks.synthesis(raw.get("synthesis_inputs"))
+            problems, inputs = checks.synthesis(answer.get("synthesis_inputs"))
             document["synthesis_inputs"] = INPUTS.encode(inputs)
         case "failed":
             hint = "write in 'reasoning' why the question cannot be answered"
@@ -113,32 +117,32 @@ def _reasoning(content: Any) -> str:
     return cut_for_model(text, REASONING_CHARACTERS)
 
 
-def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
+def _sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
     """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
     fields = Fields()
-    sub_goals = fields.sub_goals(raw.get("sub_goals"), checks.workers)
-    problems = [*fields.problems, *checks.problems_of(sub_goals, fields.refused)]
+    sub_goals = fields.sub_goals(answer.get("sub_goals"), checks.workers)
+    problems = [*fields.problems, *checks.problems_of(sub_goals, fields.invalid)]
     return problems, () if problems else checks.new_sub_goals(
         [sub_goal for sub_goal in sub_goals if sub_goal is not None]
     )
 
 
-def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
-    entries = [_bounded(problem) for problem in problems[:_MAX_PROBLEMS]]
+def _rejected(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
+    entries = [_shortened(problem) for problem in problems[:_MAX_PROBLEMS]]
     while len(entries) > 1 and encoded_size(entries) > _PROBLEMS_BYTES:
         entries = entries[: len(entries) // 2]
     return {
         "valid": False,
-        "reasoning": _reasoning(raw.get("reasoning")) if isinstance(raw, Mapping) else "",
+        "reasoning": _reasoning(answer.get("reasoning")) if isinstance(answer, Mapping) else "",
         "problems": entries,
         "problem_count": len(problems),
         "repeats": any(problem.code == REPEATED for problem in problems),
-        "message": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
+        "message": "; ".join(_summary_parts(problems))[:_SUMMARY_CHARACTERS],
         "repair": repair_message(problems, profile="rounds"),
     }
 
 
-def _bounded(problem: Problem) -> dict[str, Any]:
+def _shortened(problem: Problem) -> dict[str, Any]:
     """Serialize a problem for the history, with long quoted values cut."""
     document = problem.to_json()
     return document | {
@@ -148,7 +152,7 @@ def _bounded(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _in_short(problems: Sequence[Problem]) -> Iterator[str]:
+def _summary_parts(problems: Sequence[Problem]) -> Iterator[str]:
     for problem in problems[:5]:
         yield f"{problem.code}{f' at {problem.pointer}' if problem.pointer else ''}: {problem.text}"
     if (omitted := len(problems) - 5) > 0:

@@ -12,7 +12,7 @@ from dagwright.planner.schema import RESPONSE_FILE
 ROUNDS_FILE: Path = RESPONSE_FILE.with_name("rounds.schema.json")
 MAX_SUB_GOALS = 50
 """Maximum number of sub-goals that one answer starts."""
-MAX_OF_RUN = 100
+MAX_SUB_GOALS_OF_RUN = 100
 """Maximum number of sub-goals of all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
 """Maximum number of slots that the answer uses."""

@@ -26,7 +26,7 @@ ROUNDS_PROFILE = ROUNDS_KIND
 _FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 TURNS = 1_000
 """Maximum number of turns of a request; only the newest go into the prompt."""
-TURN_SHOWN_CHARACTERS = 500
+SHOWN_TURN_CHARACTERS = 500
 """Limit for each side of a turn, in documents."""
 
 
@@ -67,19 +67,19 @@ def prepare_rounds(
         check_workers(workers)
     except WorkersRefused as refused:
         raise GoalRejected("no_tools", str(refused), hint="name other worker tools in `tools`") from None
-    registry = worker_catalogue(workers)
-    question = validate_goal(text, registry)
+    catalogue = worker_catalogue(workers)
+    question = validate_goal(text, catalogue)
     rounds = RoundsSpec(
         question,
-        encode_tools(registry.tools),
-        registry.text,
+        encode_tools(catalogue.tools),
+        catalogue.text,
         rounds_schema(),
         planner_prompt(options.limits.synthesis),
         ANSWER_PROMPT,
         options.config,
         options.limits.max_rounds,
         options.limits.worker_timeout_s,
-        recent_turns(options.turns, characters=TURN_SHOWN_CHARACTERS),
+        recent_turns(options.turns, characters=SHOWN_TURN_CHARACTERS),
         options.limits.synthesis,
     )
     plan = rounds_plan(rounds, intention_messages(question, options.turns), title=summary_of(options.title or question))
@@ -88,7 +88,7 @@ def prepare_rounds(
             f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
         )
         raise GoalRejected("too_large", message, hint="describe workers in fewer words, or ask in fewer")
-    return replace(plan, deadline_s=options.limits.deadline_s), registry.note()
+    return replace(plan, deadline_s=options.limits.deadline_s), catalogue.note()
 
 
 def is_rounds(document: Mapping[str, Any]) -> bool:
@@ -146,10 +146,10 @@ def rounds_from_document(
             raise ValueError(f"turns: at most {TURNS:,} are allowed; send the newest")
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("turns")))
-    for name, limited in _LIMITS.items():
+    for name, with_limit in _LIMITS.items():
         try:
             if name in document:
-                limits = limited(limits, document[name])
+                limits = with_limit(limits, document[name])
         except ValueError as error:
             problems.append(Problem("invalid_field", f"{name}: {error}", pointer(name)))
     if problems:

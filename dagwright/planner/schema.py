@@ -100,7 +100,7 @@ def answer_schema() -> dict[str, Any]:
 
 
 def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ...]) -> dict[str, Any]:
-    properties = {name: _plain(definition["properties"][name]) for name in names}
+    properties = {name: _without_null(definition["properties"][name]) for name in names}
     return {
         "type": "object",
         "description": definition["description"],
@@ -110,13 +110,13 @@ def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ..
     }
 
 
-def _plain(schema: Any) -> dict[str, Any]:
+def _without_null(schema: Any) -> dict[str, Any]:
     """Return the schema of a property without its default and without null: models omit absent fields."""
-    plain = {word: part for word, part in schema.items() if word != "default"}
-    choices = [choice for choice in plain.pop("anyOf", ()) if choice != {"type": "null"}]
+    simplified = {word: part for word, part in schema.items() if word != "default"}
+    choices = [choice for choice in simplified.pop("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
-        return {**choices[0], **plain}
-    return {**plain, "anyOf": choices} if choices else plain
+        return {**choices[0], **simplified}
+    return {**simplified, "anyOf": choices} if choices else simplified
 
 
 def text_of(schema: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from dagwright.core.model.compiled import Binding
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import WorkerCard
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, other_slot, slots_not_given
-from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
+from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, slots_not_given, wrong_slot_message
+from dagwright.planner.rounds_schema import MAX_SUB_GOALS_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import Fields
 from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS
 from dagwright.planning.rounds.sub_goals import (
@@ -26,7 +26,7 @@ from dagwright.planning.rounds.sub_goals import (
 
 REPEATED = "repeated"
 """Code of the problem that a planner repeats completed work."""
-_PROBLEMS_OF_ARGUMENTS = 5
+_MAX_ARGUMENT_PROBLEMS = 5
 
 
 class RoundChecks:
@@ -39,7 +39,7 @@ class RoundChecks:
     def __init__(self, round_context: RoundContext, workers: Mapping[str, WorkerTool]) -> None:
         self.workers = workers
         self._known = {result.id: result for result in round_context.known}
-        self._refused: Collection[int] = ()
+        self._invalid_ids: Collection[int] = ()
 
     # Action `done`.
 
@@ -61,7 +61,7 @@ class RoundChecks:
                 problems.append(problem)
             elif source is not None and ref.slot not in source.slots:
                 text = (
-                    f"it is {source.status}" if source.status not in DONE else f"its slots are {_listed(source.slots)}"
+                    f"it is {source.status}" if source.status not in DONE else f"its slots are {_joined(source.slots)}"
                 )
                 message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {text}"
                 problems.append(Problem("invalid_reference", message, location))
@@ -81,13 +81,13 @@ class RoundChecks:
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
         """Return the problem of a reference, regardless of the status of its sub-goal."""
         if source is None:
-            hint = f"there are {_listed(sorted(self._known))}" if self._known else None
+            hint = f"there are {_joined(sorted(self._known))}" if self._known else None
             message = f"there is no sub-goal {ref.from_sub_goal}"
             return Problem("invalid_reference", message, f"{at}/from_sub_goal", hint=hint)
         outputs = self._outputs(source)
         if ref.slot in outputs:
             return None
-        declared = _listed(outputs)
+        declared = _joined(outputs)
         message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {declared}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
@@ -95,23 +95,23 @@ class RoundChecks:
 
     def new_sub_goals(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
         """Return the sub-goals that an answer adds or changes, without the pending sub-goals that it repeats."""
-        return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
+        return tuple(sub_goal for sub_goal in sub_goals if not self._is_pending(sub_goal))
 
-    def _is_waiting_already(self, sub_goal: PlannedSubGoal) -> bool:
+    def _is_pending(self, sub_goal: PlannedSubGoal) -> bool:
         earlier = self._known.get(sub_goal.id)
         return earlier is not None and earlier.status == "pending" and earlier.work == self._work(sub_goal)
 
     def problems_of(
-        self, sub_goals: Sequence[PlannedSubGoal | None], refused: Mapping[int, tuple[int, Mapping[str, Input]]]
+        self, sub_goals: Sequence[PlannedSubGoal | None], invalid: Mapping[int, tuple[int, Mapping[str, Input]]]
     ) -> Iterator[Problem]:
         """Yield the problems of the sub-goals of an answer.
 
         Args:
             sub_goals: in their order, `None` for each with an invalid field.
-            refused: sub-goals with an invalid field, as in `Fields.refused`; references to them are not checked.
+            invalid: sub-goals with an invalid field, as in `Fields.invalid`; references to them are not checked.
         """
         ids: set[int] = set()
-        self._refused = refused.keys()
+        self._invalid_ids = invalid.keys()
         new = {
             sub_goal.id: sub_goal
             for sub_goal in self.new_sub_goals([sub_goal for sub_goal in sub_goals if sub_goal is not None])
@@ -127,18 +127,18 @@ class RoundChecks:
             ids.add(sub_goal.id)
             if sub_goal.id in new:
                 problems += self._problems_of(sub_goal, at, new)
-        for index, inputs in refused.values():
-            problems += self._problems_of_refused(index, inputs, new)
-        if not problems and not refused:
-            problems += self._problems_of_all(new)
+        for index, inputs in invalid.values():
+            problems += self._problems_of_invalid(index, inputs, new)
+        if not problems and not invalid:
+            problems += self._problems_of_graph(new)
         yield from problems
 
-    def _problems_of_refused(
+    def _problems_of_invalid(
         self, index: int, inputs: Mapping[str, Input], new: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         """Yield the invalid references of a sub-goal that has an invalid field."""
         for name, ref, position in _each_ref(inputs):
-            if ref.from_sub_goal in self._refused:
+            if ref.from_sub_goal in self._invalid_ids:
                 continue
             source = new.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
             location = pointer("sub_goals", index, "inputs", name, *position)
@@ -153,12 +153,12 @@ class RoundChecks:
             message = f"sub-goal {sub_goal.id} already exists: it is {earlier.status}"
             hint = "use its slots, or give new work an unused id"
             yield Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id, hint)
-        elif (repeated := self._repeated(sub_goal)) is not None:
-            yield Problem(REPEATED, repeated[0], pointer(*at), sub_goal.node_id, repeated[1])
+        elif (repetition := self._repetition(sub_goal)) is not None:
+            yield Problem(REPEATED, repetition[0], pointer(*at), sub_goal.node_id, repetition[1])
         yield from self._problems_of_inputs(sub_goal, at, new)
         yield from self._problems_of_arguments(sub_goal, at)
 
-    def _repeated(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
+    def _repetition(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
         """Return the message and the hint for work that was done before."""
         work = self._work(sub_goal)
         for earlier in self._known.values():
@@ -169,8 +169,8 @@ class RoundChecks:
                 hint = f"{hint}, request different work, or write done or failed"
                 return f"the same work was done in sub-goal {earlier.id}, whose status is {earlier.status}", hint
             if earlier.attempts >= MAX_ATTEMPTS:
-                tries = f"{earlier.attempts} times with the same inputs, and failed each time"
-                return f"sub-goal {sub_goal.id} was tried {tries}", "find another way, or write done or failed"
+                message = f"sub-goal {sub_goal.id} failed in {earlier.attempts} attempts with the same inputs"
+                return message, "find another way, or write done or failed"
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
@@ -186,15 +186,15 @@ class RoundChecks:
         card = self.workers[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
         for name, ref, path in _each_ref(sub_goal.inputs):
-            if ref.from_sub_goal in self._refused:
+            if ref.from_sub_goal in self._invalid_ids:
                 continue
             location = pointer(*at, "inputs", name, *path)
             known = self._known.get(ref.from_sub_goal)
             source = new.get(ref.from_sub_goal) or known
             if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 yield problem
-            elif source is not None and (other := self._other_slot(sub_goal, name, ref, source)) is not None:
-                yield Problem("invalid_reference", other[0], f"{location}/slot", sub_goal.node_id, other[1])
+            elif source is not None and (wrong_slot := self._wrong_slot(sub_goal, name, ref, source)) is not None:
+                yield Problem("invalid_reference", wrong_slot[0], f"{location}/slot", sub_goal.node_id, wrong_slot[1])
             elif isinstance(source, KnownSubGoal) and source.status == "failed":
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never have a value"
                 hint = f"retry sub-goal {ref.from_sub_goal} in this answer, or connect another slot"
@@ -203,21 +203,21 @@ class RoundChecks:
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
                 yield Problem(PRECONDITION_MISSING, message, location, sub_goal.node_id)
 
-    def _other_slot(
+    def _wrong_slot(
         self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
     ) -> tuple[str, str] | None:
         """Return the message and the hint for a slot where a different slot is required."""
-        maker = self.workers.get(source.worker)
-        hint = maker and other_slot(self.workers[sub_goal.worker], name, maker.card, ref.slot)
+        producer = self.workers.get(source.worker)
+        hint = producer and wrong_slot_message(self.workers[sub_goal.worker], name, producer.card, ref.slot)
         if not hint:
             return None
-        makers = [
+        slots = [
             f"{slot!r} of {worker.tool.name!r}"
             for worker in self.workers.values()
             for slot in worker.card.outputs
             if worker.card.fills(slot, name)
         ]
-        return hint, f"connect {' or '.join(makers)}"
+        return hint, f"connect {' or '.join(slots)}"
 
     def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].tool.input_schema
@@ -234,14 +234,14 @@ class RoundChecks:
         except ValueError:
             # The schema of the worker tool is invalid; the worker tool validates the call itself.
             return
-        for path, message, hint in argument_problems[:_PROBLEMS_OF_ARGUMENTS]:
+        for path, message, hint in argument_problems[:_MAX_ARGUMENT_PROBLEMS]:
             group = "inputs" if path and path[0] in sub_goal.inputs else "params"
             yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
 
-    def _problems_of_all(self, new: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
+    def _problems_of_graph(self, new: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
         """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
-        if len(self._known.keys() | new.keys()) > MAX_OF_RUN:
-            message = f"the question would have more than {MAX_OF_RUN} sub-goals"
+        if len(self._known.keys() | new.keys()) > MAX_SUB_GOALS_OF_RUN:
+            message = f"the question would have more than {MAX_SUB_GOALS_OF_RUN} sub-goals"
             yield Problem("too_large", message, "/sub_goals", hint="write done with the existing slots, or failed")
             return
         sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
@@ -254,8 +254,8 @@ class RoundChecks:
                 "cycle", "sub-goals form a dependency cycle", "/sub_goals", hint="remove a reference of the cycle"
             )
             return
-        started: dict[int, bool] = {}
-        if new and not any(self._can_start(sub_goal, new, started) for sub_goal in new.values()):
+        startable: dict[int, bool] = {}
+        if new and not any(self._can_start(sub_goal, new, startable) for sub_goal in new.values()):
             hint = "start a sub-goal that has all its inputs, retry a failed one, or write done or failed"
             yield Problem(
                 PRECONDITION_MISSING, "no sub-goal can start: their inputs have failed", "/sub_goals", hint=hint
@@ -267,20 +267,20 @@ class RoundChecks:
             )
 
     def _can_start(
-        self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]
+        self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], startable: dict[int, bool]
     ) -> bool:
-        """Return whether a sub-goal can start, in a graph without cycles; `started` caches results by ID."""
-        if sub_goal.id not in started:
-            started[sub_goal.id] = all(self._can_have_value(source, new, started) for source in sub_goal.sources)
-        return started[sub_goal.id]
+        """Return whether a sub-goal can start, in a graph without cycles; `startable` caches results by ID."""
+        if sub_goal.id not in startable:
+            startable[sub_goal.id] = all(self._can_have_value(source, new, startable) for source in sub_goal.sources)
+        return startable[sub_goal.id]
 
-    def _can_have_value(self, source: int, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]) -> bool:
+    def _can_have_value(self, source: int, new: Mapping[int, PlannedSubGoal], startable: dict[int, bool]) -> bool:
         if source in new:
-            return self._can_start(new[source], new, started)
+            return self._can_start(new[source], new, startable)
         source_goal = self._known.get(source)
         if source_goal is None or source_goal.status == "failed":
             return False
-        return source_goal.status in DONE or self._can_start(source_goal, new, started)
+        return source_goal.status in DONE or self._can_start(source_goal, new, startable)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -317,5 +317,5 @@ def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tupl
             yield from ((name, ref, (index,)) for index, ref in enumerate(value))
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _joined(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values)) or "none"

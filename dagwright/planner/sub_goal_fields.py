@@ -85,7 +85,7 @@ class Fields:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         """Problems found so far."""
-        self.refused: dict[int, tuple[int, Mapping[str, Input]]] = {}
+        self.invalid: dict[int, tuple[int, Mapping[str, Input]]] = {}
         """Sub-goals with an invalid field: id -> index in the answer, and the inputs that could be read."""
 
     def _report(
@@ -130,7 +130,7 @@ class Fields:
             self._report("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
             if number is not None:
-                self.refused[number] = (index, inputs)
+                self.invalid[number] = (index, inputs)
             return None
         card = worker.card
         # Outputs and goal type come from the card, not from the answer.

@@ -12,11 +12,11 @@ from dagwright.core.text import cut_for_model, join_first, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024
-"""Limit for all lines together, about 25,000 tokens: a quarter of the context window of models that plan well."""
+"""Limit for all lines together: about 25,000 tokens, a quarter of the context window of models that plan well."""
 DESCRIPTION_CHARACTERS = 1_000
 SCHEMA_CHARACTERS = 6_000
 """Limit for the JSON Schema of the arguments of one tool; longer schemas are reduced to names and types."""
-_LEFT_OUT_NAMED = 20
+_MAX_NAMED_OMISSIONS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Catalogue:
         """Return a sentence that names the omitted entries; `None` if all entries fit."""
         if not self.omitted:
             return None
-        names = join_first([*map(repr, self.omitted)], _LEFT_OUT_NAMED)
+        names = join_first([*map(repr, self.omitted)], _MAX_NAMED_OMISSIONS)
         return f"the catalogue of the planner omits {names}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
 
 
@@ -64,16 +64,16 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the lines that fit, by name, and the names of the other lines."""
-    document: dict[str, str] = {}
+    fitting: dict[str, str] = {}
     omitted: list[str] = []
-    room = CATALOGUE_CHARACTERS
+    remaining_characters = CATALOGUE_CHARACTERS
     for name, line in lines.items():
-        if len(line) < room:
-            document[name] = line
-            room -= len(line) + 1
+        if len(line) < remaining_characters:
+            fitting[name] = line
+            remaining_characters -= len(line) + 1
         else:
             omitted.append(name)
-    return document, omitted
+    return fitting, omitted
 
 
 def _agent_entry(agent: AgentCard) -> dict[str, Any]:

@@ -47,24 +47,24 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
     if properties is None or None in kinds.values():
         return {"arguments": arguments}
     groups: dict[str, Any] = {
-        "params": {name: _plain(properties[name]) for name, is_taken in kinds.items() if not is_taken},
-        "entities": {name: _entity(verb, name, is_taken) for name, is_taken in kinds.items() if is_taken},
+        "params": {name: _without_null(properties[name]) for name, accepted in kinds.items() if not accepted},
+        "entities": {name: _entity(verb, name, accepted) for name, accepted in kinds.items() if accepted},
         "required": arguments.get("required", []),
     }
     return {name: group for name, group in groups.items() if group}
 
 
-def _plain(schema: Any) -> Any:
+def _without_null(schema: Any) -> Any:
     """Return the schema of an argument without the null of an optional one, with its format under the key `format`."""
     if not isinstance(schema, Mapping):
         return schema
-    plain = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
-    choices = plain.get("anyOf")
-    some = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
-    if len(some) == 1 and isinstance(some[0], Mapping):
-        del plain["anyOf"]
-        plain = {**some[0], **plain}
-    return {"format" if word == TEXT_FORMAT else word: part for word, part in plain.items()}
+    simplified = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
+    choices = simplified.get("anyOf")
+    non_null = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
+    if len(non_null) == 1 and isinstance(non_null[0], Mapping):
+        del simplified["anyOf"]
+        simplified = {**non_null[0], **simplified}
+    return {"format" if word == TEXT_FORMAT else word: part for word, part in simplified.items()}
 
 
 def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         showing = Showing(print_document, Output(is_json=True))
     else:
         needs_approval = (
-            prepared.may_ask_first and not request.non_interactive and not request.is_detached and output.can_ask
+            prepared.may_need_approval and not request.non_interactive and not request.is_detached and output.can_ask
         )
         showing = Showing(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:

@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
-from dagwright.interfaces.cli.node_text import closing_text, near_time, step_text
+from dagwright.interfaces.cli.node_text import closing_text, near_time, override_text
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.request_text import answer_command, option_lines
@@ -125,8 +125,8 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
         yield from _lookup_lines(bound)
     for answer in facts.get("answers", ()):
         yield closing_text(answer)
-    for step in facts.get("steps", ()):
-        yield step_text(step)
+    for override in facts.get("overrides", ()):
+        yield override_text(override)
     if "result" in facts:
         yield f"result: {value_as_text(facts['result'])}"
 

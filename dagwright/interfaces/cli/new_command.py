@@ -10,8 +10,8 @@ from string import Template
 from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.planning.plan_and_execute.goal_spec import OWN_IDS
-from dagwright.planning.rounds.rounds_spec import is_own
+from dagwright.planning.plan_and_execute.goal_spec import RESERVED_IDS
+from dagwright.planning.rounds.rounds_spec import is_reserved
 from dagwright.settings import load_settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
@@ -133,7 +133,7 @@ def _check_name(name: str) -> None:
         raise CommandRefused(
             f"invalid name {name!r} of a worker tool: _, test_ and conftest have other meanings; choose another"
         )
-    if is_own(name) or name in OWN_IDS:
+    if is_reserved(name) or name in RESERVED_IDS:
         raise CommandRefused(f"{name!r} is the ID of a node that runs use; choose another")
     others = [(load_toolset(load_settings()).built_in, "a built-in tool")]
     modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)

@@ -123,11 +123,11 @@ def near_time(seconds: float) -> str:
     return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date(seconds)
 
 
-def step_text(step: Mapping[str, Any]) -> str:
+def override_text(override: Mapping[str, Any]) -> str:
     """Format a manual change of a node: `set result by ann at 2026-03-04 17:02:11: the file was empty`."""
-    by = f" by {step['by']}" if step.get("by") else ""
-    reason = f": {step['reason']}" if step.get("reason") else ""
-    return f"{str(step['command']).replace('_', ' ')}{by} at {local_date(seconds_of(step['at']))}{reason}"
+    by = f" by {override['by']}" if override.get("by") else ""
+    reason = f": {override['reason']}" if override.get("reason") else ""
+    return f"{str(override['command']).replace('_', ' ')}{by} at {local_date(seconds_of(override['at']))}{reason}"
 
 
 _MANUAL = {"set_result": "result set manually", "add_nodes": "added to the plan"}
@@ -136,9 +136,11 @@ _MANUAL = {"set_result": "result set manually", "add_nodes": "added to the plan"
 
 def overrides_text(node: Mapping[str, Any]) -> str:
     """Return the manual changes of a node: `added to the plan by ann, result set manually by bob`."""
-    steps = {step["command"]: step for step in node["lineage"].get("overrides", ()) if step["command"] in _MANUAL}
+    overrides = node["lineage"].get("overrides", ())
+    shown = {override["command"]: override for override in overrides if override["command"] in _MANUAL}
     return ", ".join(
-        _MANUAL[command] + (f" by {step['by']}" if step.get("by") else "") for command, step in steps.items()
+        _MANUAL[command] + (f" by {override['by']}" if override.get("by") else "")
+        for command, override in shown.items()
     )
 
 

@@ -12,7 +12,7 @@ from dagwright.client.open_requests import Answer, RequestRef, requests_in
 from dagwright.interfaces.cli.command_arguments import account_name
 from dagwright.interfaces.cli.input_prompts import NO, YES
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.planning.plan_and_execute.goal_spec import APPROVE, is_own, own_id
+from dagwright.planning.plan_and_execute.goal_spec import APPROVE, is_reserved, role_of
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
@@ -41,12 +41,12 @@ async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) ->
 
 
 def _is_about_plan(node: str) -> bool:
-    return own_id(node) == APPROVE
+    return role_of(node) == APPROVE
 
 
 def _has_started(view: "RunView") -> bool:
     scheduler = view.scheduler
-    return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.state.visible_nodes())
+    return scheduler is not None and any(not is_reserved(node.id) for node, _ in scheduler.state.visible_nodes())
 
 
 def _arguments(view: "RunView", node: str) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     PLAN,
     PLAN_INVALID,
     READ,
-    is_own,
-    own_id,
+    is_reserved,
+    role_of,
 )
-from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
+from dagwright.planning.plan_and_execute.replans import REPLAN_TITLE
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import NODE_FAILED
@@ -105,7 +105,7 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     nodes_result: Mapping[str, Any] = {}
     for node_id, node in document["nodes"].items():
         result = node["result"]
-        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
+        if role_of(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
             nodes_result = result
     if not nodes_result:
         return
@@ -113,7 +113,7 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     certainty = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
     yield f"{explanation or 'no explanation'} ({certainty})"
     yield from bound_lines(document.get("lookups", []))
-    done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
+    done = [(name, node) for name, node in document["nodes"].items() if not is_reserved(name)]
     yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
 
 
@@ -158,7 +158,7 @@ def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield each replan of a request with its reason."""
     for node_id, node in document["nodes"].items():
-        if own_id(node_id) == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
+        if role_of(node_id) == PLAN and (node["title"] or "").startswith(REPLAN_TITLE):
             state = "" if node["status"] == "completed" else f" ({node['status']})"
             yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{state}"
 
@@ -168,7 +168,7 @@ def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
     name, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
         result = node["result"]
-        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and result.get("valid") is True:
+        if role_of(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and result.get("valid") is True:
             name, notes = node_id, result.get("notes") or []
     lines = [*dict.fromkeys(map(_repair_line, notes))]
     yield from lines[:REPAIRS_SHOWN]
@@ -295,7 +295,7 @@ def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
     number = max(
-        (node.partition("#")[2] for node in document["nodes"] if own_id(node) == PLAN),
+        (node.partition("#")[2] for node in document["nodes"] if role_of(node) == PLAN),
         key=_number,
         default="",
     )

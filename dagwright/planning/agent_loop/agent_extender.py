@@ -43,7 +43,7 @@ from dagwright.planning.model_calls.response_summary import ResponseSummary, sum
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-_OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
+_RESERVED_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
 """How often a turn is repeated after an invalid answer."""
 _LAST_TURN = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
@@ -80,13 +80,13 @@ class AgentLoop:
         """Return `None`: the nodes report the errors of such a run."""
         return None
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         """Check whether a node ID belongs to a turn, a tool call of a turn, or a request of a turn."""
-        return _OWN_ID.fullmatch(node_id) is not None
+        return _RESERVED_ID.fullmatch(node_id) is not None
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
         """Return why a result cannot be set: the result of a turn must be a model response."""
-        if not self.is_own(node_id) or "." in node_id:
+        if not self.is_reserved(node_id) or "." in node_id:
             return None
         try:
             summarize_response(result)
@@ -105,10 +105,10 @@ class _Turn:
     def __init__(self, state: "RunState", spec: AgentSpec, number: int) -> None:
         self._state = state
         self._spec = spec
-        self._count = number
+        self._turn_number = number
         self._name = turn_id(number)
         self.record = self._record(self._name)
-        self._number = self._number_of(self._name)
+        self._node_number = self._number_of(self._name)
         self._answer: ResponseSummary | None = None
 
     def _record(self, node_id: str) -> Record:
@@ -122,12 +122,12 @@ class _Turn:
 
     @property
     def _node(self) -> CompiledNode:
-        return self._state.plan.nodes[self._number]
+        return self._state.plan.nodes[self._node_number]
 
     @property
     def is_last(self) -> bool:
         """Whether the turn could not call tools, so no turn follows for tool results."""
-        return self._count >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
+        return self._turn_number >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
 
     @property
     def is_calling(self) -> bool:
@@ -166,7 +166,7 @@ class _Turn:
         messages = [*node.arguments["messages"], user(text).to_json()]
         repeated_turn = replace(
             node,
-            id=free_id(self._state, self._number),
+            id=free_id(self._state, self._node_number),
             arguments={**node.arguments, "messages": messages},
             supersedes=node.id,
         )
@@ -184,7 +184,7 @@ class _Turn:
         """Return the nodes of the tool calls, or the next turn once they have ended."""
         if self._has_used_token_limit():
             message = _TOKENS_SPENT.format(used=self._spec.max_tokens)
-            return self._next([(self._message(call.id, message), None) for call in self.calls], [self._number])
+            return self._next([(self._message(call.id, message), None) for call in self.calls], [self._node_number])
         call_nodes, errors = self._nodes_and_errors()
         if call_nodes and self._state.number_of(call_nodes[0].id) is None:
             known = {**self._spec.compensating_tools, **self._spec.tools}
@@ -199,7 +199,7 @@ class _Turn:
             else (self._message(call.id, ""), self._reply(node_id))
             for node_id, call in self._named_calls()
         ]
-        return self._next(replies, [self._number_of(node.id) for node in call_nodes] or [self._number])
+        return self._next(replies, [self._number_of(node.id) for node in call_nodes] or [self._node_number])
 
     def _named_calls(self) -> list[tuple[str, Any]]:
         return [(f"{self._name}.{index}", call) for index, call in enumerate(self.calls, start=1)]
@@ -211,7 +211,7 @@ class _Turn:
         is_reported = False
         for node_id, call in named[:MAX_CALLS]:
             try:
-                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn=self._number))
+                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn=self._node_number))
             except UnknownTool as error:
                 errors[node_id] = str(error) if is_reported else unknown_tool_message(call.name, self._spec)
                 is_reported = True
@@ -247,26 +247,26 @@ class _Turn:
         request = parsed or parse_answer(self._summary.marker or "", self._spec)
         if request.problem and not self.is_last:
             summary = f"No request was sent: {request.problem}.\nAsk again or answer without asking."
-            return self._next([(user(summary), None)], [self._number])
+            return self._next([(user(summary), None)], [self._node_number])
         if request.question is not None and not self.is_last:
             return self._after_request(request.question)
-        if self._spec.feedback_policy == "always" and self._is_answer():
+        if self._spec.feedback_policy == "always" and self._has_answer():
             return self._after_review()
         if parsed is not None and parsed.text != text:
             return self._output_of((parsed.text, ()))
-        if self.calls and not self._is_answer():
-            message = f"the model was asked to finish without tools in {self._name!r}, and called tools all the same"
+        if self.calls and not self._has_answer():
+            message = f"the model was asked to finish without tools in {self._name!r}, but called tools"
             raise GoalUnreachable(NodeError("agent_unfinished", message))
         return None
 
-    def _is_answer(self) -> bool:
+    def _has_answer(self) -> bool:
         answer = self._summary.text if self._spec.output is None else self._summary.output
         return answer is not None and answer != ""
 
     def _after_request(self, question: Mapping[str, Any]) -> Extension | None:
         node_id = f"{self._name}.ask"
         if self._state.number_of(node_id) is None:
-            return Extension(self._state.plan.written_count, (human_node(question, node_id, self._number),))
+            return Extension(self._state.plan.written_count, (human_node(question, node_id, self._node_number),))
         if not self._record(node_id).status.is_final:
             return None
         prompt = str(question["prompt"])
@@ -279,7 +279,7 @@ class _Turn:
         if self._state.number_of(node_id) is None:
             _, template = output_of_turn(self._spec, self._name)
             prompt = (f"{self._spec.name} answers:\n\n", *template, "\n\nIs that good?")
-            node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._number)
+            node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._node_number)
             review = replace(node, bindings=((("prompt",), prompt),))
             return Extension(self._state.plan.written_count, (review,))
         record = self._record(node_id)
@@ -312,7 +312,7 @@ class _Turn:
             messages_with_templates: messages, each with the template of its content, if it has one.
             needs: numbers of the nodes that the turn depends on.
         """
-        is_last = self._count + 1 >= self._spec.max_turns or self._has_used_token_limit()
+        is_last = self._turn_number + 1 >= self._spec.max_turns or self._has_used_token_limit()
         messages = [message for message, _ in messages_with_templates]
         if is_last:
             messages.append(user(_LAST_TURN))
@@ -323,11 +323,11 @@ class _Turn:
             before=self._summary.conversation,
             cuts=dict.fromkeys(range(len(messages_with_templates)), characters),
         )
-        name = turn_id(self._count + 1)
+        name = turn_id(self._turn_number + 1)
         node = model_node(
             name,
             request,
-            title=f"{self._spec.name}: turn {self._count + 1}",
+            title=f"{self._spec.name}: turn {self._turn_number + 1}",
             dependencies=tuple(dict.fromkeys(needs)),
             bindings=[
                 (("messages", index, "content"), template)
@@ -345,5 +345,5 @@ class _Turn:
         max_tokens = self._spec.max_tokens
         if max_tokens is None:
             return False
-        turns = range(1, self._count + 1)
+        turns = range(1, self._turn_number + 1)
         return sum(usage_of_response(self._record(turn_id(number)).result).tokens for number in turns) >= max_tokens

@@ -70,10 +70,10 @@ def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
     if not spec.can_send_requests or spec.output is not None:
         return ParsedAnswer(text)
     if markers := [*_markers(text)]:
-        without, end = "", 0
+        text_without_markers, end = "", 0
         for marker in markers:
-            without, end = without + text[end : marker.start], marker.end
-        return _parse_marker(markers[0], (without + text[end:]).strip(), spec)
+            text_without_markers, end = text_without_markers + text[end : marker.start], marker.end
+        return _parse_marker(markers[0], (text_without_markers + text[end:]).strip(), spec)
     if spec.feedback_policy == "heuristic" and _is_question(text):
         return ParsedAnswer(text, {"type": "CLARIFICATION", "prompt": text.strip()})
     return ParsedAnswer(text)
@@ -137,6 +137,6 @@ def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
 
 def _is_question(text: str) -> bool:
     stripped = text.strip()
-    is_one = stripped.endswith("?") and "\n\n" not in stripped and len(stripped) <= _QUESTION_CHARACTERS
+    is_single_question = stripped.endswith("?") and "\n\n" not in stripped and len(stripped) <= _QUESTION_CHARACTERS
     # A preceding sentence may be the actual answer.
-    return is_one and re.search(r"[.!:]\s", stripped) is None
+    return is_single_question and re.search(r"[.!:]\s", stripped) is None

@@ -40,8 +40,8 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
         ToolCallInvalid: the call is invalid.
     """
     if spec.is_feedback_tool(call.name):
-        asking = ask_person_tool(spec.request_types)
-        question = ToolDeclaration(asking.name, Effects.READ, input_schema=asking.parameters)
+        ask_tool = ask_person_tool(spec.request_types)
+        question = ToolDeclaration(ask_tool.name, Effects.READ, input_schema=ask_tool.parameters)
         return _question_node(_arguments_of(call, question), node_id, turn)
     tool = spec.tools.get(call.name)
     if tool is None:

@@ -129,7 +129,7 @@ class ModelFailure(DagwrightError):
         delay: delay after which the same call may be retried, if the server sent one.
 
     Attributes:
-        asked_by: the service that asked for the delay, such as `429 from api.example.org`; `None` if the delay follows
+        asked_by: service that requested the delay, such as `429 from api.example.org`; `None` if the delay follows
             another failure.
         model: name of the model; empty if it is not known.
         partial: text that the model wrote before the failure.

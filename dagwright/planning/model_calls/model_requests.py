@@ -42,12 +42,12 @@ class ModelConfig(BaseModel):
         """Return the fields that are set."""
         return self.model_dump(exclude_none=True)
 
-    def over(self, other: "ModelConfig") -> "ModelConfig":
+    def overriding(self, other: "ModelConfig") -> "ModelConfig":
         """Return `other`, overridden by the fields that are set here."""
         return ModelConfig(**(other.to_json() | self.to_json()))
 
 
-NOTHING_SET = ModelConfig()
+DEFAULT_CONFIG = ModelConfig()
 """Uses the worker's settings for all fields."""
 
 
@@ -82,14 +82,14 @@ class Message(BaseModel):
     tool_calls: tuple[ToolCall, ...] = ()
     """Tool calls of an assistant message; a `tool` message must follow for each of them."""
     tool_call_id: str | None = None
-    """ID of the call that a `tool` message answers."""
+    """For a `tool` message: ID of the call that it answers."""
 
     @model_validator(mode="after")
     def _check_role(self) -> "Message":
         if self.tool_calls and self.role != "assistant":
             raise ValueError(f"a message of {self.role!r} cannot call tools")
         if (self.tool_call_id is None) == (self.role == "tool"):
-            raise ValueError("a tool message, and no other, has the tool_call_id that it answers")
+            raise ValueError("a message of the role tool must have a tool_call_id, and no other message may have one")
         return self
 
     def to_json(self) -> Json:

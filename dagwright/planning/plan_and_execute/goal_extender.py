@@ -18,7 +18,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     READ,
     Goal,
     decode_tools,
-    is_own,
+    is_reserved,
     may_start_early,
 )
 from dagwright.planning.plan_and_execute.goal_state import GoalState, Stage
@@ -53,7 +53,7 @@ class PlanAndExecute:
         if read is None:
             return Stage.OPEN
         if (parsed := run.parsed_plan_of(read)) is None:
-            return run.without_plan(read)
+            return run.stage_without_plan(read)
         if parsed["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
@@ -74,7 +74,7 @@ class PlanAndExecute:
     ) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
         if (approved := run.parsed_plan_of(approval)) is None:
-            return run.without_approval(approval)
+            return run.stage_without_approval(approval)
         if not approved["valid"]:
             return run.approval(read, parsed, problems=approved)
         if run.has_nodes(approved):
@@ -86,13 +86,13 @@ class PlanAndExecute:
         """Return `None`: the nodes report the errors of such a run."""
         return None
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         """Check whether a node ID belongs to a node that the run itself adds."""
-        return is_own(node_id)
+        return is_reserved(node_id)
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
         """Return why the result of a node cannot be overridden: plans are parsed and approved, not set."""
-        if not is_own(node_id):
+        if not is_reserved(node_id):
             return None
         return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
 
@@ -114,6 +114,7 @@ class PlanAndExecute:
         for node in extension.nodes:
             if not may_start_early(node, tools):
                 return f"{node.id!r} must wait until the plan is complete"
-            if (own := next((ids[number] for number in node.dependencies if is_own(ids[number])), None)) is not None:
-                return f"{node.id!r} waits for {own!r}, which is not a node of the plan"
+            dependency_ids = [ids[number] for number in node.dependencies]
+            if (reserved_id := next(filter(is_reserved, dependency_ids), None)) is not None:
+                return f"{node.id!r} waits for {reserved_id!r}, which is not a node of the plan"
         return None

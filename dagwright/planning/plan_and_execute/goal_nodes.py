@@ -27,7 +27,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     Goal,
     decode_tools,
     goal_from_json,
-    own_id,
+    role_of,
 )
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 
@@ -155,17 +155,17 @@ def without_later_plans(plan: CompiledPlan, rerun: Collection[str]) -> CompiledP
     """
     if not plan.has_planner:
         return plan
-    own = [own_id(node.id) for node in plan.nodes]
-    again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
-    if not again:
+    roles = [role_of(node.id) for node in plan.nodes]
+    rerun_numbers = [number for number, node in enumerate(plan.nodes) if node.id in rerun and roles[number] is not None]
+    if not rerun_numbers:
         return plan
     # A planning call needs the node that parses its result.
-    reads = [number for number, name in enumerate(own) if name == READ]
-    count = max(again[0], *(number for number in reads if number <= again[0] + 1)) + 1
-    if ANSWER in own[:count]:
+    parse_numbers = [number for number, name in enumerate(roles) if name == READ]
+    count = max(rerun_numbers[0], *(number for number in parse_numbers if number <= rerun_numbers[0] + 1)) + 1
+    if ANSWER in roles[:count]:
         return replace(plan, nodes=plan.nodes[:count])
-    last = plan.nodes[max(number for number in reads if number < count)].id
-    output, bindings = output_of_plan(goal_from_json(plan.extender), last) or (None, ())
+    last_parse_id = plan.nodes[max(number for number in parse_numbers if number < count)].id
+    output, bindings = output_of_plan(goal_from_json(plan.extender), last_parse_id) or (None, ())
     return replace(plan, nodes=plan.nodes[:count], output=output, output_bindings=bindings)
 
 

@@ -21,7 +21,7 @@ from dagwright.planning.model_calls.model_requests import ModelConfig, model_con
 
 PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
 """IDs of the nodes that the run itself adds; later nodes of the same kind have the suffix `#` and a number."""
-OWN_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
+RESERVED_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
 PLAN_INVALID = "plan_invalid"
 """Error code of a run whose model wrote no plan that can run."""
 LOW_CONFIDENCE = "low_confidence"
@@ -92,15 +92,15 @@ def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) ->
     return is_harmless and node.approval == "policy"
 
 
-def own_id(node_id: str) -> str | None:
-    """Return the entry of `OWN_IDS` that a node ID is derived from, without its number; `None` for other nodes."""
+def role_of(node_id: str) -> str | None:
+    """Return the entry of `RESERVED_IDS` that a node ID is derived from, without its number; `None` for other nodes."""
     name = node_id.partition("#")[0]
-    return name if name in OWN_IDS else None
+    return name if name in RESERVED_IDS else None
 
 
-def is_own(node_id: str) -> bool:
+def is_reserved(node_id: str) -> bool:
     """Check whether a node ID belongs to a node that the run itself adds."""
-    return own_id(node_id) is not None
+    return role_of(node_id) is not None
 
 
 _FLAGS = ("approve_plan", "plan_only", "streams", "inline_agents")
@@ -168,7 +168,10 @@ class Goal:
         if config := self.config.to_json():
             encoded["config"] = config
         if self.profile != "plan":
-            encoded |= {"profile": self.profile, "context": {name: dict(what) for name, what in self.context.items()}}
+            encoded |= {
+                "profile": self.profile,
+                "context": {name: dict(entity) for name, entity in self.context.items()},
+            }
         if self.confidence is not None:
             encoded["confidence"] = self.confidence
         if self.output_schema:
@@ -185,10 +188,10 @@ def goal_from_json(encoded: Any) -> Goal:
     try:
         plans, tools, schema = encoded.get("plans", MAX_PLANS), encoded["tools"], encoded["schema"]
         if type(plans) is not int or not 1 <= plans <= PLANS_LIMIT:
-            raise ValueError(f"plans: a model may write 1 to {PLANS_LIMIT} plans, not {plans!r:.20}")
+            raise ValueError(f"plans: expected a number from 1 to {PLANS_LIMIT}, not {plans!r:.20}")
         replans = encoded.get("replans", MAX_REPLANS)
         if type(replans) is not int or not 0 <= replans <= REPLANS_LIMIT:
-            raise ValueError(f"replans: it is planned again 0 to {REPLANS_LIMIT} times, not {replans!r:.20}")
+            raise ValueError(f"replans: expected a number from 0 to {REPLANS_LIMIT}, not {replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
         for name in ("answer_schema", "output_schema"):
@@ -230,13 +233,13 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
     """
     if not isinstance(encoded, Mapping) or len(encoded) > CONTEXT_NAMES:
         raise ValueError(f"context: expected an object of at most {CONTEXT_NAMES} names")
-    return {name: _named(name, what) for name, what in encoded.items()}
+    return {name: _named(name, entity) for name, entity in encoded.items()}
 
 
-def _named(name: Any, what: Any) -> dict[str, str]:
+def _named(name: Any, entity: Any) -> dict[str, str]:
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
         raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as order for @order")
-    fields = {"id": what} if isinstance(what, str) else what
+    fields = {"id": entity} if isinstance(entity, str) else entity
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
     named = [field for field in fields if isinstance(field, str) and fields[field] is not None]

@@ -59,9 +59,9 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     REPLAN,
     Goal,
     PlannedNodes,
-    is_own,
-    own_id,
+    is_reserved,
     planned_nodes_from_json,
+    role_of,
 )
 from dagwright.planning.plan_and_execute.replan_context import (
     EXISTING_NODE,
@@ -105,17 +105,17 @@ class GoalState:
         self._goal = goal
 
     def last(self, name: str) -> int | None:
-        """Return the number of the newest node that the run added under an ID of its own."""
-        return max(self._own_nodes(name), default=None)
+        """Return the number of the newest node that the run added under a reserved ID."""
+        return max(self._nodes_with_role(name), default=None)
 
-    def _own_nodes(self, name: str) -> Iterator[int]:
+    def _nodes_with_role(self, name: str) -> Iterator[int]:
         written = self._state.plan.nodes[: self._state.plan.written_count]
-        return (number for number, node in enumerate(written) if own_id(node.id) == name)
+        return (number for number, node in enumerate(written) if role_of(node.id) == name)
 
     def _planned(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield the nodes of the plan and the nodes that people added, without superseded nodes."""
         for node, record in self._state.visible_nodes():
-            if not is_own(node.id) and record.status is not NodeStatus.SUPERSEDED:
+            if not is_reserved(node.id) and record.status is not NodeStatus.SUPERSEDED:
                 yield node, record
 
     def parsed_plan_of(self, number: int) -> Mapping[str, Any] | None:
@@ -154,7 +154,7 @@ class GoalState:
     @cached_property
     def _round_start(self) -> int:
         """Number of the planning call that started the newest round of planning."""
-        plans = list(self._own_nodes(PLAN))
+        plans = list(self._nodes_with_role(PLAN))
         return next((number for number in reversed(plans) if self._is_replan(number)), plans[0])
 
     def _is_replan(self, number: int) -> bool:
@@ -167,10 +167,10 @@ class GoalState:
 
     def _replan_context_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
-        reader = next((nodes[read] for read in self._own_nodes(READ) if number in nodes[read].dependencies), None)
+        reader = next((nodes[read] for read in self._nodes_with_role(READ) if number in nodes[read].dependencies), None)
         return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
 
-    def without_plan(self, read: int) -> Stage:
+    def stage_without_plan(self, read: int) -> Stage:
         """Return the stage of a plan that was not parsed; a replan has then finished without effect.
 
         Raises:
@@ -181,7 +181,7 @@ class GoalState:
         self.refuse_to_end_without_plan(read)
         return Stage.OPEN
 
-    def without_approval(self, approval: int) -> Stage:
+    def stage_without_approval(self, approval: int) -> Stage:
         """Return the stage of a plan that was not approved; a rejected replan has then finished without effect."""
         is_rejected = self._replan_context is not None and self._state.records[approval].status.is_final
         return Stage.FINISHED if is_rejected else Stage.OPEN
@@ -202,25 +202,27 @@ class GoalState:
         is_needed = any(
             state.records[number].status is NodeStatus.FAILED
             or state.plan.nodes[number].kind == "human"
-            or is_own(state.plan.nodes[number].id)
+            or is_reserved(state.plan.nodes[number].id)
             for number in numbers
         )
         return None if is_needed else Stage.FINISHED
 
-    def plan_again(self, reasons: Sequence[ReplanReason]) -> Extension:
+    def replan(self, reasons: Sequence[ReplanReason]) -> Extension:
         """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
         steps = list(self._planned())
         replan_context = replan_context_of(self._state, steps, reasons)
-        replan = replan_messages(self._goal, steps, reasons)
-        done = [read for read in self._own_nodes(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
+        prompt = replan_messages(self._goal, steps, reasons)
+        done = [
+            read for read in self._nodes_with_role(READ) if self._state.records[read].status is NodeStatus.COMPLETED
+        ]
         # The earlier conversation is in the store.
         request = replace(
-            plan_request(self._goal, replan.messages, purpose=REPLAN, replan_context=replan_context),
+            plan_request(self._goal, prompt.messages, purpose=REPLAN, replan_context=replan_context),
             before="",
-            cuts=dict(replan.cuts),
+            cuts=dict(prompt.cuts),
         )
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
-        bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *replan.bindings]
+        bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *prompt.bindings]
         title = title_of(reasons, count=self._replans() + 1, max_replans=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
         ends = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
@@ -247,7 +249,7 @@ class GoalState:
             return None
         handled = {
             node_id
-            for plan in self._own_nodes(PLAN)
+            for plan in self._nodes_with_role(PLAN)
             if self._is_replan(plan) and (replan_context := self._replan_context_at(plan)) is not None
             for node_id in replan_context.because
         }
@@ -261,11 +263,11 @@ class GoalState:
             can_have_gaps = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
             gaps = missing_information(record.result) if can_have_gaps else ()
             reasons += [reason_of_gaps(node, gaps)] if gaps else []
-        if reasons and self._can_plan_again():
-            return self.plan_again(reasons)
+        if reasons and self._can_replan():
+            return self.replan(reasons)
         return self.answer() if answer is None else None
 
-    def _can_plan_again(self) -> bool:
+    def _can_replan(self) -> bool:
         return self._replans() < self._goal.replans
 
     def _output_in(self, answer: int) -> Output | None:
@@ -291,7 +293,7 @@ class GoalState:
 
     def id_conflicts(self, parsed: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
-        nodes = [node for node in _planned_nodes(parsed).nodes if not _is_stub(node)]
+        nodes = [node for node in _planned_nodes(parsed).nodes if not _is_stand_in(node)]
         ids = Counter(self._new_id(node) for node in nodes)
         used_ids = [
             node.id
@@ -317,7 +319,7 @@ class GoalState:
         return node.id if number is None or self.is_in_run(node) else free_id(self._state, number)
 
     def is_empty(self, parsed: Mapping[str, Any]) -> bool:
-        """Check whether a plan has no nodes of its own, so there is nothing left to do."""
+        """Check whether a plan has no new nodes, so there is nothing left to do."""
         return all(node.get("tool") == EXISTING_NODE.name for node in parsed["nodes"])
 
     def has_nodes(self, parsed: Mapping[str, Any]) -> bool:
@@ -331,9 +333,9 @@ class GoalState:
         return not added or all(self._is_same(node) for node in _planned_nodes(parsed).nodes if node.id in added)
 
     def is_in_run(self, node: CompiledNode) -> bool:
-        """Check whether a node was accepted before its plan was complete, or is a placeholder for an existing node."""
+        """Check whether a node was accepted before its plan was complete, or is a stand-in for an existing node."""
         number = self._state.number_of(self._state.newest_id(node.id))
-        if _is_stub(node) or node.kind == "lookup":
+        if _is_stand_in(node) or node.kind == "lookup":
             return number is not None
         return number is not None and number > self._round_start and self._goal.streams and self._is_same(node)
 
@@ -368,12 +370,12 @@ class GoalState:
         """
         last = self.last(PLAN)
         assert last is not None
-        since, replan_context = self._round_start, self._replan_context
-        written = sum(read > since for read in self._own_nodes(READ))
-        if written >= self._goal.plans and replan_context is not None:
+        round_start, replan_context = self._round_start, self._replan_context
+        plan_count = sum(read > round_start for read in self._nodes_with_role(READ))
+        if plan_count >= self._goal.plans and replan_context is not None:
             return Stage.FINISHED
-        if written >= self._goal.plans:
-            message = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
+        if plan_count >= self._goal.plans:
+            message = f"the model wrote {plan_count} plan{'s' if plan_count > 1 else ''}, and none can be run"
             raise GoalUnreachable(
                 NodeError(PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
@@ -437,18 +439,24 @@ class GoalState:
         return True
 
     def approval(self, read: int, parsed: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
+        """Build the node that asks a person to approve a plan.
+
+        Args:
+            read: number of the node that parsed the plan.
+            problems: problems of a plan that a person submitted instead.
+        """
         last = self.last(APPROVE)
         node_id = APPROVE if last is None else self._free(APPROVE)
         text = str(parsed.get("summary", ""))
         if problems is not None:
             message = cut_bytes(problems_text(problems), max_bytes=_PROBLEMS_BYTES)
             text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
-        own = [
+        plan_nodes = [
             node
             for node in parsed["nodes"]
             if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
         ]
-        if undescribed := len(own) - len(_described_nodes(parsed)):
+        if undescribed := len(plan_nodes) - len(_described_nodes(parsed)):
             text = (
                 f"{text}\n\n{undescribed:,} of its nodes are not shown completely; the policy decides on each of them."
             )
@@ -478,7 +486,7 @@ class GoalState:
         base = self._state.plan.written_count
         planned = _planned_nodes(parsed)
         numbers = self._numbers_of(planned, base=base)
-        described, is_approved = _described_nodes(parsed), own_id(self._state.plan.nodes[read].id) == APPROVE
+        described, is_approved = _described_nodes(parsed), role_of(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
         projections: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
@@ -540,12 +548,13 @@ class GoalState:
     # The answer.
 
     def answer(self) -> Extension:
+        """Build the call that writes the answer from the results of the plan."""
         steps = list(self._planned())
         opening = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.request}")]
         step_texts = step_messages(steps, first=len(opening))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
         # Without a replan, the text alone names missing information.
-        schema = self._goal.answer_schema if self._can_plan_again() else {}
+        schema = self._goal.answer_schema if self._can_replan() else {}
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
         streamed_field: str | None = "" if output is None else ANSWER_FIELD
         if self._goal.output_schema:
@@ -574,7 +583,7 @@ def _output_at(*path: str) -> Output:
     return None, (((), (ResultOf(ANSWER, "result", path),)),)
 
 
-def _is_stub(node: CompiledNode) -> bool:
+def _is_stand_in(node: CompiledNode) -> bool:
     return node.tool == EXISTING_NODE.name
 
 

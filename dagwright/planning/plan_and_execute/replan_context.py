@@ -39,7 +39,7 @@ class ReplanContext:
         referable = frozenset(self.referable)
         return [name for names in self.ended.values() for name in names if name not in referable]
 
-    def stubs(self) -> Sequence[Mapping[str, str]]:
+    def stand_ins(self) -> Sequence[Mapping[str, str]]:
         """Return placeholder nodes, in plan syntax, for the nodes that new nodes may refer to."""
         return [{"id": name, "tool": EXISTING_NODE.name} for name in self.referable]
 

@@ -27,7 +27,7 @@ from dagwright.planning.plan_and_execute.step_messages import (
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-PLANNING_AGAIN = "planning again"
+REPLAN_TITLE = "planning again"
 """Prefix of the title of the call: the title shows the number of the replan and its reason."""
 _TITLE_BYTES = 300
 _REASON_BYTES = 1_200
@@ -74,8 +74,8 @@ def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> ReplanReason:
 def _reason_of(node: CompiledNode, record: Record) -> str | None:
     if record.status is NodeStatus.FAILED and node.on_error == "replan":
         error = record.error
-        why = f": {error.code}: {error.message}" if error is not None else ""
-        return f"{node.id!r} failed{cut_bytes(why, max_bytes=_REASON_BYTES)}"
+        reason_text = f": {error.code}: {error.message}" if error is not None else ""
+        return f"{node.id!r} failed{cut_bytes(reason_text, max_bytes=_REASON_BYTES)}"
     if node.kind == "human" and node.arguments.get("type") == "GUIDANCE" and record.status is NodeStatus.COMPLETED:
         guidance = " / ".join(_guidance_in(record.result))
         return f"guidance at {node.id!r}: {cut_bytes(guidance, max_bytes=_REASON_BYTES)}" if guidance else None
@@ -101,7 +101,7 @@ def title_of(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -
     """
     more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
     description = one_line(reasons[0].description)
-    return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {max_replans}): {description}', max_bytes=_TITLE_BYTES)}{more}"
+    return f"{cut_bytes(f'{REPLAN_TITLE} ({count} of {max_replans}): {description}', max_bytes=_TITLE_BYTES)}{more}"
 
 
 def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
@@ -127,11 +127,12 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
     ]
-    steps_sent = step_messages(done, first=0)
-    why = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
+    completed_messages = step_messages(done, first=0)
+    reason_lines = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
     more = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
-    last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
-    return StepMessages([*steps_sent.messages, *other_messages, last], steps_sent.bindings, steps_sent.cuts)
+    last = user("\n".join([goal.replan_prompt, "", "Reasons for the new plan:", *reason_lines, *more]))
+    messages = [*completed_messages.messages, *other_messages, last]
+    return StepMessages(messages, completed_messages.bindings, completed_messages.cuts)
 
 
 def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:

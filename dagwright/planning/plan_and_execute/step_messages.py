@@ -50,11 +50,11 @@ def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
     messages: list[Message] = []
     bindings: list[Binding] = []
     cuts: dict[int, int] = {}
-    room = REFERRED_BYTES
+    remaining_bytes = REFERRED_BYTES
     for number, (node, record) in enumerate(steps, first):
         size = len(pydantic_core.to_json(record.result)) if is_whole(record.result) else 0
-        if room >= size:
-            room -= size
+        if remaining_bytes >= size:
+            remaining_bytes -= size
             cuts[number] = limit
             bindings.append((("messages", number, "content"), _step_parts(node)))
             messages.append(user(""))

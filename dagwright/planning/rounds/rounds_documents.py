@@ -15,7 +15,7 @@ from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import summarize_response
 from dagwright.planning.rounds.rounds_extender import Rounds, why_stopped
 from dagwright.planning.rounds.rounds_nodes import is_answered
-from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, RoundsSpec, is_own
+from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, RoundsSpec, is_reserved
 from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.state_text import shortened_oldest
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
@@ -52,7 +52,7 @@ def drawn_needs(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
     nodes = scheduler.plan.nodes
     needed = scheduler.state.visible_dependencies(node)
     if node.is_worker:
-        return [number for number in needed if nodes[number].is_worker or not is_own(nodes[number].id)]
+        return [number for number in needed if nodes[number].is_worker or not is_reserved(nodes[number].id)]
     if node.id.partition("#")[0] == PLAN:
         return [number for number in needed if not nodes[number].is_worker]
     return needed
@@ -167,26 +167,29 @@ def _intention(state: "RunState") -> str | None:
 def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
     max_bytes = min(_MAX_RESULT_BYTES, _RESULTS_BYTES // max(1, len(run.sub_goals)))
     full = _SizeLimits(8 * 1024, 1024, max_bytes, _MESSAGE_LIMIT)
-    each = run.sub_goals.values()
-    parts = [(_sub_goal(one, compact, full), _sub_goal(one, compact, _BRIEF)) for one in each]
-    return shortened_oldest(parts, max_bytes=_SUB_GOALS_BYTES)
+    documents = [
+        (_sub_goal(progress, compact, full), _sub_goal(progress, compact, _BRIEF))
+        for progress in run.sub_goals.values()
+    ]
+    return shortened_oldest(documents, max_bytes=_SUB_GOALS_BYTES)
 
 
-def _sub_goal(each: SubGoalProgress, compact: Compact, room: _SizeLimits) -> dict[str, Any]:
-    node = each.node.id
+def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) -> dict[str, Any]:
+    node, sub_goal = progress.node.id, progress.sub_goal
+    result = progress.record.result if progress.is_done else None
     return {
-        **SUB_GOALS.encode(each.sub_goal),
-        "description": cut_bytes(each.sub_goal.description, max_bytes=room.description),
-        "params": _within(dict(each.sub_goal.params), node, compact, max_bytes=room.inputs),
-        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, max_bytes=room.inputs),
-        "status": each.status,
-        "result": _within(each.record.result if each.is_done else None, node, compact, max_bytes=room.result),
-        "error": each.error and cut_bytes(each.error, max_bytes=room.error),
+        **SUB_GOALS.encode(sub_goal),
+        "description": cut_bytes(sub_goal.description, max_bytes=limits.description),
+        "params": _within(dict(sub_goal.params), node, compact, max_bytes=limits.inputs),
+        "inputs": _within(INPUTS.encode(sub_goal.inputs), node, compact, max_bytes=limits.inputs),
+        "status": progress.status,
+        "result": _within(result, node, compact, max_bytes=limits.result),
+        "error": progress.error and cut_bytes(progress.error, max_bytes=limits.error),
     }
 
 
 def _within(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
-    """Return a value of a node, or a reference to the node if the JSON of the value has more than `max_bytes` bytes."""
+    """Return a value of a node, or a reference to the node if the JSON of the value is longer than `max_bytes`."""
     shown = compact(value, f"node:{node_id}")
     if len(pydantic_core.to_json(shown)) <= max_bytes:
         return shown
@@ -204,10 +207,11 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
-    done = [sub_goal for sub_goal in run.sub_goals.values() if sub_goal.is_done]
+    done = [progress for progress in run.sub_goals.values() if progress.is_done]
     max_bytes = min(_MAX_OUTPUT_BYTES, _OUTPUTS_BYTES // max(1, len(done)))
     return {
-        str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, max_bytes=max_bytes) for each in done
+        str(progress.sub_goal.id): _within(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
+        for progress in done
     }
 
 
@@ -249,7 +253,9 @@ def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     # Show the problems of the last answer until a later answer is accepted, also while the planner writes it.
     shown_call = next((call for call in calls if call.action is not None), None)
     shown_call = shown_call or next((call for call in calls if call.parsed is not None), calls[0])
-    problems = {"refused": cut_bytes(shown_call.refused, max_bytes=_MESSAGE_LIMIT)} if shown_call.refused else {}
+    problems = (
+        {"refused": cut_bytes(shown_call.problems_text, max_bytes=_MESSAGE_LIMIT)} if shown_call.problems_text else {}
+    )
     return {
         "round": number,
         "reasoning": shown_call.reasoning or None,

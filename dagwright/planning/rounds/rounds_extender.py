@@ -48,7 +48,7 @@ from dagwright.planning.rounds.rounds_spec import (
     PLANNER_REPEATS,
     PLANNER_STOPPED,
     RoundsSpec,
-    is_own,
+    is_reserved,
 )
 from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 from dagwright.planning.rounds.state_text import caveats, gap_lines, state_message
@@ -100,13 +100,13 @@ class Rounds:
         except GoalUnreachable as unreachable:
             return unreachable.error
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         """Return whether the run itself assigns this id."""
-        return is_own(node_id)
+        return is_reserved(node_id)
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
         """Return why a person may not set the result of a node: only a model may write it."""
-        if not is_own(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
+        if not is_reserved(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
         return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
 

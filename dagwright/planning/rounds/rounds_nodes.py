@@ -22,7 +22,7 @@ from dagwright.planning.model_calls.model_requests import (
     user,
 )
 from dagwright.planning.model_calls.response_summary import READ_PROJECTION
-from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_own
+from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_reserved
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
     """
     if not plan.is_non_interactive:
         return plan
-    own_names = [node.id.partition("#")[0] if is_own(node.id) else None for node in plan.nodes]
+    own_names = [node.id.partition("#")[0] if is_reserved(node.id) else None for node in plan.nodes]
     rerun_numbers = [
         number for number, node in enumerate(plan.nodes) if node.id in rerun and own_names[number] is not None
     ]

@@ -45,7 +45,7 @@ BUDGET_SPENT = "budget_spent"
 _GENERATED_ID = re.compile(rf"({INTENTION}|{PLAN}|{ANSWER}|{SUB_GOAL_PREFIX}[0-9]+)(#[0-9]+)?")
 
 
-def is_own(node_id: str) -> bool:
+def is_reserved(node_id: str) -> bool:
     """Return whether the run itself assigns this id, including the ids of sub-goals."""
     return _GENERATED_ID.fullmatch(node_id) is not None
 

@@ -77,7 +77,7 @@ class PlannerCall:
         return str(self.parsed.get("reasoning", "")) if self.parsed is not None else ""
 
     @property
-    def refused(self) -> str:
+    def problems_text(self) -> str:
         """Problems of an invalid answer; empty for a valid answer."""
         return str(self.parsed.get("message", "")) if self.parsed is not None and self.action is None else ""
 
@@ -130,8 +130,8 @@ class SubGoalProgress:
         if isinstance(result, StoredValue):
             part, _ = result.at((slot,))
             if isinstance(part, StoredValue):
-                own = part.own_part
-                return own.value if own is not None and own.state in ("small", "whole") else part
+                whole = part.own_part
+                return whole.value if whole is not None and whole.state in ("small", "whole") else part
             return None if part.state == "missing" else part.value
         return result.get(slot) if isinstance(result, Mapping) else None
 
@@ -153,8 +153,8 @@ class SubGoalProgress:
         Args:
             worker: worker tool of the sub-goal.
         """
-        made, work = self.sub_goal, work_of(self.sub_goal, worker)
-        return KnownSubGoal(made.id, made.worker, made.sources, work, self.status, self.slots, self.attempts)
+        planned, work = self.sub_goal, work_of(self.sub_goal, worker)
+        return KnownSubGoal(planned.id, planned.worker, planned.sources, work, self.status, self.slots, self.attempts)
 
 
 def _is_repair(node: CompiledNode) -> bool:
@@ -182,8 +182,9 @@ class RoundsState:
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
             number_of_round += not _is_repair(node)
-            read = _parsed_answer_in(node, record)
-            planner_calls.append(PlannerCall(number, node, record, number_of_round, read, _sub_goals_in(node, read)))
+            parsed = _parsed_answer_in(node, record)
+            sub_goals = _sub_goals_in(node, parsed)
+            planner_calls.append(PlannerCall(number, node, record, number_of_round, parsed, sub_goals))
         return planner_calls
 
     @property
@@ -280,12 +281,12 @@ class RoundsState:
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
         """Return the gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
         used: dict[int, None] = {}
-        open_ids = [ref.from_sub_goal for value in inputs.values() for ref in refs_of(value)]
-        while open_ids:
-            source = open_ids.pop()
+        ids_to_visit = [ref.from_sub_goal for value in inputs.values() for ref in refs_of(value)]
+        while ids_to_visit:
+            source = ids_to_visit.pop()
             if source not in used and source in self.sub_goals:
                 used[source] = None
-                open_ids += self.sub_goals[source].sub_goal.sources
+                ids_to_visit += self.sub_goals[source].sub_goal.sources
         return [
             sub_goal
             for sub_goal in self.sub_goals.values()
@@ -296,8 +297,8 @@ class RoundsState:
     def abandoned_nodes(self) -> Iterator[str]:
         """Yield the ids of failed or blocked support nodes, which the run no longer waits for."""
         for sub_goal in self.sub_goals.values():
-            is_left = sub_goal.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
-            if is_left and sub_goal.sub_goal.goal_type == "support":
+            is_unfinished = sub_goal.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
+            if is_unfinished and sub_goal.sub_goal.goal_type == "support":
                 yield sub_goal.node.id
 
 

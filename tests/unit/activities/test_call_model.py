@@ -15,6 +15,7 @@ from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_PROJECTIONS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
 from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.planning.model_calls.heartbeat_text import TEXT_INDEX, HeartbeatText, heartbeat_text_from_json
 from dagwright.planning.model_calls.model_requests import (
     ModelRequest,
     NamedEndpoint,
@@ -23,7 +24,6 @@ from dagwright.planning.model_calls.model_requests import (
     request_from_json,
     request_to_json,
 )
-from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar, text_from_json
 from dagwright.planning.model_calls.response_summary import TOOL_CALLS_BYTES, summarize_response
 from dagwright.protocol.outcomes import read_result
 from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, Tokens, json_text, slow, text, tool_call
@@ -209,7 +209,7 @@ async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> 
     bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_INDEX : TEXT_INDEX + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)
     payload = await bench.payload(asked)
-    return json.loads(payload.data), [text_from_json(each[0]) if each else None for each in result]
+    return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in result]
 
 
 async def test_text_is_sent_from_its_first_piece_on_and_not_with_each() -> None:
@@ -220,7 +220,7 @@ async def test_text_is_sent_from_its_first_piece_on_and_not_with_each() -> None:
         )
     started, first, *more = [each for each in result if each is not None]
     assert server.calls[0].is_streamed
-    assert (started, first) == (TextSoFar(2, 0, ""), TextSoFar(2, 0, words[:2]))
+    assert (started, first) == (HeartbeatText(2, 0, ""), HeartbeatText(2, 0, words[:2]))
     assert answer["message"]["content"] == words
     assert all(words.startswith(each.text) for each in more)
     # Three thousand pieces come in less than a minute on any machine.
@@ -243,7 +243,7 @@ async def test_service_that_does_not_stream_answers_all_the_same() -> None:
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
         answer, result = await _streamed(server, request(streamed_field="", tools=(OfferedTool("look"),)))
     assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
-    assert result[-1] == TextSoFar(2, 0, "Let me look.")
+    assert result[-1] == HeartbeatText(2, 0, "Let me look.")
 
 
 async def test_answer_without_a_reader_is_neither_streamed_nor_reported() -> None:

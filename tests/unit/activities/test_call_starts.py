@@ -24,7 +24,7 @@ from dagwright.core.boundary.wire import HEADER_ATTEMPTS
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar
+from dagwright.planning.model_calls.heartbeat_text import TEXT_INDEX, HeartbeatText
 from dagwright.protocol.outcomes import apply_failure, read_failure
 from dagwright.server.tool_pauses import ToolPause
 from dagwright.settings import Settings
@@ -239,7 +239,7 @@ def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
     assert failure.code == ("outcome_unknown" if is_foreign else "not_started")
 
 
-TEXT = TextSoFar(1, 0, "Oslo")
+TEXT = HeartbeatText(1, 0, "Oslo")
 
 
 async def _run(
@@ -280,7 +280,7 @@ async def test_text_is_sent_each_time_with_the_other_details() -> None:
     def work(heartbeats: Heartbeats) -> None:
         heartbeats.report_text(TEXT)
         heartbeats.add_usage(Usage(calls=1))
-        heartbeats.report_text(TextSoFar(1, 0, "Oslo has"))
+        heartbeats.report_text(HeartbeatText(1, 0, "Oslo has"))
 
     first, second = await _sent(work, before=["cursor"])
     assert first == ("cursor", None, None, TEXT.to_json())

@@ -35,8 +35,8 @@ from dagwright.history.token_streams import (
     is_superseded,
     text_call,
 )
+from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbeat_text_from_json, last_part
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
-from dagwright.planning.model_calls.partial_text import TextSoFar, end_of, text_from_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
@@ -52,7 +52,7 @@ def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int =
 
 
 def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
-    return _call(activity_id, None, None, None, end_of(text, attempt=attempt).to_json(), at_s=at_s)
+    return _call(activity_id, None, None, None, last_part(text, attempt=attempt).to_json(), at_s=at_s)
 
 
 class _Server:
@@ -210,7 +210,7 @@ def test_call_with_a_text_is_found_among_others() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
     others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
     assert text_call(others) is None
-    newest = ("answer#2", TextSoFar(1, 0, ""))
+    newest = ("answer#2", HeartbeatText(1, 0, ""))
     assert text_call([*others, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)]) == newest
     call = _pending_activity("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
@@ -384,10 +384,10 @@ def test_text_streamed_elsewhere_is_awaited_and_recognized() -> None:
 
 def test_only_new_text_without_gaps_is_accepted() -> None:
     writing = PartialTexts()
-    assert not writing.apply("answer", TextSoFar(1, 9, "9"))
-    assert not writing.apply("answer", TextSoFar(1, 0, ""))
-    assert writing.apply("answer", TextSoFar(1, 0, "Oslo"))
-    for late in (TextSoFar(1, 9, "9"), TextSoFar(1, 0, "Os")):
+    assert not writing.apply("answer", HeartbeatText(1, 9, "9"))
+    assert not writing.apply("answer", HeartbeatText(1, 0, ""))
+    assert writing.apply("answer", HeartbeatText(1, 0, "Oslo"))
+    for late in (HeartbeatText(1, 9, "9"), HeartbeatText(1, 0, "Os")):
         assert not writing.apply("answer", late)
         assert writing.newest == PartialText("answer", 1, "Oslo")
 
@@ -402,4 +402,4 @@ def test_only_new_text_without_gaps_is_accepted() -> None:
     ],
 )
 def test_foreign_heartbeat_details_are_not_text(encoded: object) -> None:
-    assert text_from_json(encoded) is None
+    assert heartbeat_text_from_json(encoded) is None

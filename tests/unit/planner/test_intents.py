@@ -76,7 +76,7 @@ def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
     ]
     assert nodes[3].arguments == {"search_text": "prt_9", "entity_type": "fund", "known_as": "@cbu"}
     assert "Looked up" not in found.summary
-    assert (found.changes, found.model_fields) == (3, {"explanation": "Does it.", "confidence": 0.9})
+    assert (found.change_count, found.model_fields) == (3, {"explanation": "Does it.", "confidence": 0.9})
 
 
 def test_written_values_can_be_read_again_with_their_references() -> None:
@@ -208,7 +208,7 @@ def test_answer_may_be_strict_empty_or_large_and_not_cut_off() -> None:
     assert [problem.pointer for problem in problems_in(json.dumps(answer(strict, confidence=1.5)))] == ["/confidence"]
     assert problems_in(answer({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
     found = read(answer(explanation="It has custody already."))
-    assert (found.planned.nodes, found.changes) == ((), 0)
+    assert (found.planned.nodes, found.change_count) == ((), 0)
     assert found.summary == "The model is 90% sure: “It has custody already.”\nNothing is to be done."
     text = json.dumps(answer(FUND, CUSTODY))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):

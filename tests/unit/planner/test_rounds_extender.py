@@ -308,7 +308,7 @@ def test_sub_goal_that_always_fails_is_tried_three_times_and_the_run_reports_why
     assert sum(step[0].startswith("sg1") for step in steps) == 3
     error = question.scheduler.state.error
     assert error is not None
-    assert "sub-goal 1 was tried 3 times with the same inputs, and failed each time" in error.message
+    assert "sub-goal 1 failed in 3 attempts with the same inputs" in error.message
 
 
 def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:

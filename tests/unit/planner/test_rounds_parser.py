@@ -14,7 +14,7 @@ from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planner.rounds_prompts import intention_messages
-from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from dagwright.planner.rounds_schema import MAX_SUB_GOALS, MAX_SUB_GOALS_OF_RUN
 from dagwright.planner.sub_goal_fields import MAX_DEPTH
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.rounds.sub_goals import (
@@ -310,7 +310,7 @@ def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
 
 
 def test_excess_or_truncated_sub_goals_and_answers_are_returned() -> None:
-    there = [known(number, "pick", name=str(number)) for number in range(MAX_OF_RUN)]
+    there = [known(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
     assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *there) == [("too_large", "/sub_goals")]
     cut = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
     assert problems_of(cut)[0][0] == "cut_off"

@@ -54,7 +54,7 @@ def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str,
 
 def _agent() -> RunScheduler:
     scheduler = create_scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
-    scheduler.features.extension.use(AgentLoop(ASKING))
+    scheduler.features.extension.set_extender(AgentLoop(ASKING))
     scheduler.start(0.0)
     return scheduler
 

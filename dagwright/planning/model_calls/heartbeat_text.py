@@ -17,7 +17,7 @@ WINDOW_CHARACTERS = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TextSoFar:
+class HeartbeatText:
     """Partial text of an attempt.
 
     Args:
@@ -35,17 +35,17 @@ class TextSoFar:
         return {"text": self.text, "from": self.start, "attempt": self.attempt}
 
 
-def end_of(text: str, *, attempt: int) -> TextSoFar:
-    """Return the end of a text, truncated to the limit of a heartbeat."""
+def last_part(text: str, *, attempt: int) -> HeartbeatText:
+    """Return the end of a text that fits in a heartbeat."""
     start = max(0, len(text) - WINDOW_CHARACTERS)
-    return TextSoFar(attempt, start, text[start:])
+    return HeartbeatText(attempt, start, text[start:])
 
 
-def text_from_json(encoded: Any) -> TextSoFar | None:
+def heartbeat_text_from_json(encoded: Any) -> HeartbeatText | None:
     """Decode the text from a part of a heartbeat; `None` if that part is not a text."""
     if not isinstance(encoded, Mapping):
         return None
     attempt, start, text = encoded.get("attempt"), encoded.get("from"), encoded.get("text")
     if type(attempt) is not int or type(start) is not int or not isinstance(text, str) or start < 0:
         return None
-    return TextSoFar(attempt, start, text)
+    return HeartbeatText(attempt, start, text)
