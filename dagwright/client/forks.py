@@ -233,7 +233,7 @@ class Forks:
 
     async def _snapshot(self, origin: str, plan: CompiledPlan, table: ReuseTable, *, max_bytes: int) -> RunSnapshot:
         scheduler = create_scheduler(plan, {})
-        scheduler.features.reuse.use(table)
+        scheduler.features.reuse.set_table(table)
         text = state_to_text(state_to_json(scheduler))
         if len(text) <= max_bytes:
             return RunSnapshot(0.0, text, origin=origin)

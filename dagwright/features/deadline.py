@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _EARLY_S = 0.001
 """Seconds by which a timer may fire early, because its time is rounded."""
-_NAMED = 3
-"""Nodes of each kind that are named; the others are counted."""
+_MAX_NAMES = 3
+"""Maximum running and maximum waiting nodes that are named; the others are counted."""
 _REASON_CHARACTERS = 100
 
 
@@ -26,14 +26,14 @@ class Deadline:
     Args:
         started_at: start of the first execution, in seconds since the epoch.
         limit_s: `None` is no limit.
-        whose: subject of the error message, such as "the run".
-        what: name of the limit in the error message.
+        subject: subject of the error message, such as "the run".
+        name: name of the limit in the error message.
     """
 
     started_at: float = 0.0
     limit_s: float | None = None
-    whose: str = "the run"
-    what: str = "its deadline"
+    subject: str = "the run"
+    name: str = "its deadline"
 
     @property
     def at(self) -> float | None:
@@ -43,7 +43,7 @@ class Deadline:
     @property
     def error(self) -> NodeError:
         """Error of a run that has exceeded the limit."""
-        return NodeError("deadline_exceeded", f"{self.whose} took over {self.what}")
+        return NodeError("deadline_exceeded", f"{self.subject} took over {self.name}")
 
     def is_due(self, at: float) -> bool:
         """Return whether the run has exceeded the limit."""
@@ -56,8 +56,8 @@ class Deadline:
             name: user who sets it.
             limit_s: infinite removes the limit.
         """
-        what = f"its deadline of {limit_s:g} s, set by {name or 'an unnamed user'}"
-        return replace(self, limit_s=None if math.isinf(limit_s) else limit_s, what=what)
+        limit_name = f"its deadline of {limit_s:g} s, set by {name or 'an unnamed user'}"
+        return replace(self, limit_s=None if math.isinf(limit_s) else limit_s, name=limit_name)
 
 
 class RunDeadline:
@@ -111,7 +111,7 @@ def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused:
 
 
 def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, Record]]:
-    """Yield nodes and items under the names that users see; of a map, its items."""
+    """Yield nodes, and the items of maps, under the names that users see."""
     for node, record in zip(plan.nodes[: plan.written_count], records, strict=False):
         if node.for_each is None:
             yield node.id, record
@@ -120,5 +120,5 @@ def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str,
 
 
 def _listed(names: Sequence[str]) -> str:
-    omitted = len(names) - _NAMED
-    return ", ".join([*names[:_NAMED], *([f"{omitted:,} more"] if omitted > 0 else [])])
+    omitted = len(names) - _MAX_NAMES
+    return ", ".join([*names[:_MAX_NAMES], *([f"{omitted:,} more"] if omitted > 0 else [])])

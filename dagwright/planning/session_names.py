@@ -24,7 +24,7 @@ def is_session_name(name: Any) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def identified(result: Any) -> dict[str, Any] | None:
+def identity_of(result: Any) -> dict[str, Any] | None:
     """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
     known = _identity_of_stored(result) if isinstance(result, StoredValue) else result
     known = known if isinstance(known, Mapping) else {"id": known}
@@ -41,7 +41,7 @@ def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
     return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, ProjectedPart) and not rest}
 
 
-def names_set(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
+def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
     """Return the names that a run has set so far, in plan order: name -> identity. The last setting of a name wins.
 
     A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.
@@ -62,7 +62,7 @@ def names_set(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
         if (
             node.for_each is None
             and node.id not in compensated_tasks
-            and (known := identified(record.result)) is not None
+            and (known := identity_of(record.result)) is not None
         ):
             names.pop(declared.sets, None)
             names[declared.sets] = known

@@ -17,7 +17,7 @@ from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document
-from dagwright.planning.session_names import names_set
+from dagwright.planning.session_names import session_names_of
 from dagwright.protocol.compact_documents import compact_value, first_failed_node
 from dagwright.protocol.lineage import lineage_of_run
 
@@ -86,7 +86,7 @@ def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status:
     if omitted:
         notes.append(_omitted_note(omitted))
     lineage = lineage_of_run(scheduler) if scheduler is not None else None
-    context = names_set(scheduler) if scheduler is not None else {}
+    context = session_names_of(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
     looked_up = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
     lookup_problems = (
@@ -182,8 +182,8 @@ def node_document(scheduler: "RunScheduler", task_id: str, *, node: CompiledNode
         document["lineage"] |= lineage.to_document()
     if answers := answer_documents(scheduler, task_id):
         document["lineage"]["answers"] = answers
-    if steps := override_steps(scheduler, task_id):
-        document["lineage"]["overrides"] = steps
+    if overrides := override_entries(scheduler, task_id):
+        document["lineage"]["overrides"] = overrides
     return document
 
 
@@ -199,7 +199,7 @@ def answer_documents(scheduler: "RunScheduler", task_id: str) -> list[dict[str, 
     return documents
 
 
-def override_steps(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
+def override_entries(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
     """Return the manual overrides of a node or item: action, author, time and channel."""
     override = scheduler.state.overrides.get(task_id)
     return [{**step, "at": format_time(step["at"])} for step in override.steps] if override is not None else []

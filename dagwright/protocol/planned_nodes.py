@@ -25,7 +25,7 @@ from dagwright.features.commands.steering import (
 )
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.plan_extension.extender import StreamingExtender
-from dagwright.planning.plan_and_execute.goal_spec import PLAN, own_id
+from dagwright.planning.plan_and_execute.goal_spec import PLAN, role_of
 from dagwright.protocol.messages import MessageInvalid
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Planned(UnparsedCommand):
         """Return why the call may not add nodes, or `None`; only a running planner call may."""
         task_id = task_of_call(scheduler.state, self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None
-        if record is None or own_id(self.call) != PLAN:
+        if record is None or role_of(self.call) != PLAN:
             return f"{self.call[:200]!r} does not write a plan of this run"
         return None if record.status is NodeStatus.RUNNING else f"the plan of {self.call!r} is complete already"
 

@@ -60,12 +60,12 @@ def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, started_at: flo
     limit_s = deadline_of(plan, run_input)
     if run_input.parent is None:
         return Deadline(started_at, limit_s)
-    whose = repr(run_input.parent.task)
+    subject = repr(run_input.parent.task)
     if limit_s is None:
-        return Deadline(started_at, None, whose)
+        return Deadline(started_at, None, subject)
     if limit_s == run_input.deadline_s:
-        return Deadline(started_at, limit_s, whose, f"its timeout of {limit_s:g} s")
-    return Deadline(started_at, limit_s, whose, f"the deadline of its plan, {limit_s:g} s")
+        return Deadline(started_at, limit_s, subject, f"its timeout of {limit_s:g} s")
+    return Deadline(started_at, limit_s, subject, f"the deadline of its plan, {limit_s:g} s")
 
 
 def scheduler_for_run(
@@ -91,8 +91,8 @@ def scheduler_for_run(
         policy=run_input.policy or policy_of_extender(plan.extender) or (WRITES_ASK if is_model else ALL_RUN),
         options=_options_of(run_input, plan),
     )
-    scheduler.features.extension.use(extender)
-    scheduler.features.budget.use(initial_budget(run_input))
+    scheduler.features.extension.set_extender(extender)
+    scheduler.features.budget.set_budget(initial_budget(run_input))
     scheduler.features.deadline.deadline = initial_deadline(plan, run_input, started_at=started_at)
     scheduler.features.feedback.requests.remembered.update(run_input.approved_tools)
     if run_input.approved_by is not None:

@@ -83,10 +83,10 @@ def restore_state(scheduler: "RunScheduler", state: Any) -> None:
         scheduler.state.paused = Paused(**state["paused"]) if "paused" in state else None
         _restore_people(scheduler, state.get("feedback", {}))
         if "budget" in state:
-            scheduler.features.budget.use(budget_from_json(state["budget"]))
+            scheduler.features.budget.set_budget(budget_from_json(state["budget"]))
         scheduler.state.totals.usage = run_usage_from_json(state.get("usage"))
         scheduler.state.totals.lineage = run_lineage_from_json(state.get("lineage"))
-        scheduler.features.reuse.use(reuse_table_from_json(state["reuse"]) if "reuse" in state else None)
+        scheduler.features.reuse.set_table(reuse_table_from_json(state["reuse"]) if "reuse" in state else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"invalid state of the previous execution: {error!r}") from None
 
@@ -103,13 +103,13 @@ def _phase_from_json(state: Mapping[str, Any], scheduler: "RunScheduler") -> Pha
 
 def _limits_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     deadline = scheduler.features.deadline.deadline
-    return {"max_parallel": scheduler.state.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.what}
+    return {"max_parallel": scheduler.state.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.name}
 
 
 def _restore_limits(scheduler: "RunScheduler", limits: Mapping[str, Any]) -> None:
     scheduler.rebuild.limit_in_flight(limits["max_parallel"])
     deadline = scheduler.features.deadline
-    deadline.deadline = replace(deadline.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
+    deadline.deadline = replace(deadline.deadline, limit_s=limits["deadline_s"], name=str(limits["deadline"]))
 
 
 def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, Any]:

@@ -13,7 +13,13 @@ from typing import Any
 
 import structlog
 
-from dagwright.planning.model_calls.model_requests import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
+from dagwright.planning.model_calls.model_requests import (
+    DEFAULT_CONFIG,
+    Message,
+    ModelConfig,
+    OfferedTool,
+    OutputSchema,
+)
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NoToolContext
 from dagwright.tools.model_access import PURPOSE, ModelAccess, PendingModelCall, model_call, no_model
@@ -47,7 +53,7 @@ class CallIdentity:
     answers: tuple[Any, ...] = ()
     checkpoint: Any = None
     checked_version: str | None = None
-    model: ModelConfig = NOTHING_SET
+    model: ModelConfig = DEFAULT_CONFIG
     owner: str | None = None
     effects: str = "write"
     secret_hosts: tuple[tuple[str, ...], ...] | None = None

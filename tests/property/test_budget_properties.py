@@ -128,13 +128,13 @@ class Tree:
         usage = Usage(calls=1, prompt_tokens=tokens, money=PRICE * tokens)
         run.used += usage
         self.ended[key] = estimate, tokens
-        self.counted.take(Reservation(tokens, usage.money))
+        self.counted.add(Reservation(tokens, usage.money))
         run.budget.settle(("", key), usage)
 
     def _lose_call(self, run: Run, key: str) -> None:
         estimate = run.running.pop(key)
         self.ended[key] = estimate, estimate
-        self.counted.take(Reservation(estimate))
+        self.counted.add(Reservation(estimate))
         run.budget.settle(("", key), None)
 
     def _close(self, run: Run, number: int) -> None:
@@ -156,7 +156,7 @@ class Tree:
                 estimate, tokens = self.ended[key]
                 self.counted.tokens += estimate - tokens
             elif owner == run.name:
-                self.counted.take(claim)
+                self.counted.add(claim)
         for key, estimate in run.running.items():
             self.ended[key] = estimate, estimate
         run.running.clear()

@@ -109,8 +109,8 @@ def started_scheduler(
 def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
     """Apply settings from the input of a run, and return the scheduler."""
     features = scheduler.features
-    features.budget.use(setup.pop("budget", None))
-    features.reuse.use(setup.pop("reuse", None))
+    features.budget.set_budget(setup.pop("budget", None))
+    features.reuse.set_table(setup.pop("reuse", None))
     features.deadline.deadline = setup.pop("deadline", features.deadline.deadline)
     scheduler.set_options(replace(scheduler.state.options, **setup))
     return scheduler
@@ -118,7 +118,7 @@ def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
 
 def pursuing(scheduler: RunScheduler, extender: PlanExtender | None) -> RunScheduler:
     """Let an extender extend the plan, and return the scheduler."""
-    scheduler.features.extension.use(extender)
+    scheduler.features.extension.set_extender(extender)
     return scheduler
 
 
@@ -131,7 +131,7 @@ class FreePursuit:
     def goal_error(self, state: RunState) -> NodeError | None:
         return None
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         return False
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
@@ -159,7 +159,7 @@ def has_new_limits(scheduler: RunScheduler) -> bool:
 def overrides_of(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     """Return what people did to a node or item, in order."""
     found = scheduler.state.overrides.get(task_id)
-    return found.steps if found is not None else []
+    return found.commands if found is not None else []
 
 
 def work_of(scheduler: RunScheduler) -> int:
@@ -178,7 +178,7 @@ def resumed(
 ) -> RunScheduler:
     """Return the scheduler of the next execution, whose state came to it as JSON."""
     following = configured(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
-    following.features.extension.use(extender)
+    following.features.extension.set_extender(extender)
     restore_state(following, json.loads(json.dumps(state_to_json(scheduler))))
     return following
 

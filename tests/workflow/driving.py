@@ -59,7 +59,7 @@ class Driven:
         plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
         policy = policy_of_extender(plan.extender)
         self.scheduler = create_scheduler(plan, inputs, policy=policy or ALL_RUN)
-        self.scheduler.features.extension.use(extender_of(plan))
+        self.scheduler.features.extension.set_extender(extender_of(plan))
         self.calls: list[Call] = []
         self._script = [*script]
         self._conversations: dict[str, list[dict[str, Any]]] = {}
@@ -81,8 +81,8 @@ class Driven:
     def purposes(self) -> list[tuple[str, str]]:
         return [(call.node, call.purpose) for call in self.calls]
 
-    def titles(self, own_id: str) -> list[str | None]:
-        return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == own_id]
+    def titles(self, role: str) -> list[str | None]:
+        return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == role]
 
     def asked(self, task: str) -> Request:
         request = self.scheduler.features.feedback.requests.of_task(task)

@@ -124,7 +124,7 @@ async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: R
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"]["b"] == failed("refused: the policy of the run does not let 'change' be called so")
+    assert bare(document)["nodes"]["b"] == failed("refused: the policy of the run refuses this call of 'change'")
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
 
 

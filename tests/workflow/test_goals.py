@@ -195,7 +195,7 @@ async def test_ids_and_results_of_the_run_itself_are_refused_from_outside(script
         await eventually(lambda: len(server.calls) == 1)
         for taken in ("read#9", "answer"):
             message = {"nodes": [call(taken, "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
-            assert "the run itself gives ids such as" in await refusal_of(handle, message, update=wire.ADD_NODES)
+            assert "is reserved for nodes that the run adds" in await refusal_of(handle, message, update=wire.ADD_NODES)
         given = {"node_id": "read", "result": {"valid": True}}
         assert "a node of the run itself" in await refusal_of(handle, given, update=wire.SET_RESULT)
         released.set()

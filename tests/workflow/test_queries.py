@@ -138,7 +138,7 @@ async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench,
     await eventually(lambda: unique in bench.entered)
 
     expected = (
-        "publish waits for outer, which runs as a run of its own since then, which runs as a run of its own since "
+        "publish waits for outer, which runs as a child run since then, which runs as a child run since "
         "then, which runs since then"
     )
     assert await _explanation(runs, handle, "publish") == expected

@@ -26,10 +26,10 @@ def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, 
     return {**call(node_id, tool, **arguments), "on_error": "replan"}
 
 
-async def titles(runs: Runs, handle: Handle, own_id: str) -> list[str | None]:
+async def titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
-    return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == own_id]
+    return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == role]
 
 
 def states(document: Document) -> dict[str, str]:
@@ -62,7 +62,7 @@ async def test_node_replaces_a_failed_one_and_its_dependents_continue(scripted: 
     result = asked.messages[-1]["content"]
     assert result.startswith("Step 'c': completed\nError: null\nResult: {\"n\":3}\n\nStep 'a': failed\nError: {")
     assert "\n\nStep 'b': blocked\n" in result
-    assert result.endswith("Why it is planned again:\n- 'a' failed: tool_failed: nobody there")
+    assert result.endswith("Reasons for the new plan:\n- 'a' failed: tool_failed: nobody there")
     assert "Step 'a': completed" in server.calls[2].text or "Step 'a#2': completed" in server.calls[2].text
 
 

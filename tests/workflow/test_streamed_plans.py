@@ -183,7 +183,10 @@ _REFUSED: list[tuple[Any, str]] = [
     ),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "must wait until the plan is complete"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "not a node of the plan"),
-    (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "the run itself gives ids such as 'answer'"),
+    (
+        planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
+        "the id 'answer' is reserved for nodes that the run adds",
+    ),
     (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "does not write a plan of this run"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
     ({"call": "plan"}, "'attempt' must be a number from 1"),

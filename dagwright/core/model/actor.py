@@ -23,10 +23,10 @@ class Actor:
         by = f" by {self.name}" if self.name else ""
         return f"{what}{by}{f': {self.reason}' if self.reason else ''}"
 
-    def step(self, what: str, at: float, **more: Any) -> dict[str, Any]:
+    def command_entry(self, command: str, at: float, **more: Any) -> dict[str, Any]:
         """Return the entry about the command in the lineage of a node."""
-        step = {"command": what, "by": self.name, "at": at, "through": self.through, "reason": self.reason, **more}
-        return {name: value for name, value in step.items() if value is not None}
+        entry = {"command": command, "by": self.name, "at": at, "through": self.through, "reason": self.reason, **more}
+        return {name: value for name, value in entry.items() if value is not None}
 
 
 UNKNOWN_ACTOR = Actor()

@@ -100,7 +100,7 @@ class NodeOverride:
         attempts: attempts of all calls before the last retry.
         answers: answers to requests that the call opened while it ran, in order: `{"request_id", "answer"}`, with
             `checkpoint` if the call saved one.
-        steps: commands for the lineage, with actor and time: `{"command", "by", "at", …}`.
+        commands: commands of people for the node, each with its actor and time: `{"command", "by", "at", …}`.
     """
 
     approved: bool = False
@@ -108,12 +108,12 @@ class NodeOverride:
     retries: int = 0
     attempts: int = 0
     answers: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    commands: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def has_given_result(self) -> bool:
         """Whether a person set the result."""
-        return any(step["command"] == "set_result" for step in self.steps)
+        return any(entry["command"] == "set_result" for entry in self.commands)
 
     def to_json(self) -> dict[str, Any]:
         """Return the override as JSON, without fields at their default."""
@@ -132,7 +132,7 @@ def override_from_json(encoded: Mapping[str, Any]) -> NodeOverride:
 WORK_OF_REBUILD = 10
 """Cost per node and edge when nodes are added or records change, in units of the compute budget."""
 ADDED = "add_nodes"
-"""Name of the step in the override of a node that a person added."""
+"""Command in the override of a node that a person added."""
 
 
 def _never(node_id: str) -> bool:  # noqa: ARG001 - a predicate
@@ -339,7 +339,7 @@ class RunState:
     def is_added_by_person(self, node_id: str) -> bool:
         """Return whether a person added a node to the plan."""
         override = self.overrides.get(node_id)
-        return override is not None and any(step["command"] == ADDED for step in override.steps)
+        return override is not None and any(entry["command"] == ADDED for entry in override.commands)
 
     # Rebuild.
 

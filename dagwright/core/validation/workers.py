@@ -140,7 +140,7 @@ def _other_slots(
             continue
         maker, name = makers.get(part.node), parameter_name(str(path[0]), properties)
         if maker is not None and maker.worker is not None and part.path[0] in maker.worker.outputs:
-            message = other_slot(worker, name, maker.worker, str(part.path[0]))
+            message = wrong_slot_message(worker, name, maker.worker, str(part.path[0]))
             if message is not None:
                 yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, makers)
 
@@ -150,7 +150,7 @@ def _producer_hint(slot: str, makers: Mapping[str, ToolDeclaration]) -> str:
     return f"{producers[0]!r} outputs it" if producers else f"no node before it outputs {slot!r}"
 
 
-def other_slot(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> str | None:
+def wrong_slot_message(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> str | None:
     """Return why a slot cannot be used for an argument; `None` if it can, or if the argument is not a required slot.
 
     Args:

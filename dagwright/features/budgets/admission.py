@@ -65,7 +65,7 @@ class BudgetAdmission(SchedulerComponent):
         if requests is not None:
             requests.run_answers["budget"] = self._apply_answer
 
-    def use(self, budget: Budget | None) -> None:
+    def set_budget(self, budget: Budget | None) -> None:
         """Set the budget; `None` means no limits."""
         self.budget = budget
         self._state.ends_queued = budget is not None
@@ -80,7 +80,7 @@ class BudgetAdmission(SchedulerComponent):
     def before_propagation(self, at: float) -> None:
         """Update the busy time of the run."""
         if self.budget is not None:
-            self.budget.busy.look(at)
+            self.budget.busy.count_until(at)
 
     def on_quiescent(self, at: float) -> None:
         """Start waiting calls that now fit into the budget."""
@@ -98,7 +98,7 @@ class BudgetAdmission(SchedulerComponent):
         idle_count = len(budget.busy.idle_children)
         has_ready = self._scheduler.propagation.queue.has_ready
         waits = is_paused or self._scheduler.is_waiting or (idle_count and not has_ready)
-        budget.busy.wait(at, is_idle=bool(waits) and self._scheduler.in_flight == idle_count)
+        budget.busy.pause_if_idle(at, is_idle=bool(waits) and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
         """Release the reservation of a node that was cancelled or given a result before its call."""
@@ -141,7 +141,7 @@ class BudgetAdmission(SchedulerComponent):
         is_call = uses_models(task.node, self._state.plan.tools)
         if not is_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
             return False
-        budget.busy.look(at)
+        budget.busy.count_until(at)
         return not self._reserve(budget, task, at, is_call=is_call)
 
     def _skip_call(self, task: Task, message: str, at: float) -> None:
@@ -244,13 +244,13 @@ class BudgetAdmission(SchedulerComponent):
         self._admitted = (budget.changes, total, added)
         for task_id in budget.grant_waiting(used=total, added_nodes=added):
             self._start_waiting(task_id)
-        short = budget.exhausted_limits(used=total, added_nodes=added)
-        if not short:
+        exhausted = budget.exhausted_limits(used=total, added_nodes=added)
+        if not exhausted:
             self._close_request(at)
         elif budget.on_limit == "finish" or state.plan.is_non_interactive or self._requests is None:
-            self._finish(budget, self._usage_text(budget, short), at)
+            self._finish(budget, self._usage_text(budget, exhausted), at)
         elif not self._is_asking(BUDGET_TASK):
-            self._ask_for_more(self._requests, budget, self._usage_text(budget, short), at)
+            self._ask_for_more(self._requests, budget, self._usage_text(budget, exhausted), at)
 
     def _start_waiting(self, task_id: str) -> None:
         ref = self._state.items.ref(task_id)

@@ -92,7 +92,7 @@ class UsageTotals:
     calls: int = 0
     money: Decimal = ZERO_MONEY
 
-    def take(self, reservation: Reservation) -> None:
+    def add(self, reservation: Reservation) -> None:
         """Add the reservation of a call."""
         self.tokens, self.calls, self.money = (
             self.tokens + reservation.tokens,
@@ -212,7 +212,7 @@ class Budget:
         self._remove_waiting(name)
         reservation = self._release(name)
         if not self.is_child and usage is None and reservation is not None:
-            self.unreported.take(reservation)
+            self.unreported.add(reservation)
         if usage is not None and usage.tokens and usage.cost is not None:
             self.token_price = max(self.token_price or ZERO_MONEY, usage.cost / usage.tokens)
 
@@ -285,25 +285,27 @@ class Budget:
         """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
         return self._exceeded(reservation, self._remaining(used), added_nodes=added_nodes)
 
-    def _remaining(self, used: Usage, *, is_all: bool = False) -> dict[Kind, Limit | None]:
+    def _remaining(self, used: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
         """Return the remaining amount of each limit; `None` if it is unknown. For `nodes`, child runs are subtracted.
 
         Args:
-            is_all: ignore reservations.
+            ignores_reservations: ignore reservations.
         """
         spent = self._spent(used)
         remaining_amounts: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
-                remaining_amounts[kind] = limit - spent.tokens - (0 if is_all else self._reserved_tokens)
+                remaining_amounts[kind] = limit - spent.tokens - (0 if ignores_reservations else self._reserved_tokens)
             elif kind == "calls":
-                remaining_amounts[kind] = limit - spent.calls - (0 if is_all else len(self.reserved))
+                remaining_amounts[kind] = limit - spent.calls - (0 if ignores_reservations else len(self.reserved))
             elif kind == "nodes":
                 remaining_amounts[kind] = limit - sum(self.added_by_child.values())
             elif kind == "time":
                 remaining_amounts[kind] = limit - Decimal(str(self.busy.seconds))
             else:
-                remaining_money = Decimal(limit) - spent.money - (ZERO_MONEY if is_all else self._reserved_money)
+                remaining_money = (
+                    Decimal(limit) - spent.money - (ZERO_MONEY if ignores_reservations else self._reserved_money)
+                )
                 remaining_amounts[kind] = None if self.has_unknown_cost(used) else remaining_money
         return remaining_amounts
 
@@ -359,7 +361,7 @@ class Budget:
         """
         if self.is_child or self.finishing is not None:
             return []
-        remaining_amounts = self._remaining(used, is_all=True)
+        remaining_amounts = self._remaining(used, ignores_reservations=True)
         reservations = self.waiting.values() if name is None else (self.waiting[name],)
         exceeded = {
             kind

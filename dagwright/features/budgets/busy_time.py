@@ -28,18 +28,18 @@ class BusyTime:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the run was busy until the last call of `look`."""
+        """Seconds that the run was busy until the last call of `count_until`."""
         return self.before_s if self.since is None else self.before_s + max(self._now - self.since, 0.0)
 
-    def look(self, at: float) -> None:
+    def count_until(self, at: float) -> None:
         """Update the time of the last event, and start to count if it is paused."""
         self._now = at
         if self.since is None:
             self.since = at
 
-    def wait(self, at: float, *, is_idle: bool) -> None:
+    def pause_if_idle(self, at: float, *, is_idle: bool) -> None:
         """Update the time at which no more tasks can start, and pause if the run is idle."""
-        self.look(at)
+        self.count_until(at)
         self.is_idle = is_idle
         if is_idle:
             self.before_s, self.since = self.seconds, None

@@ -24,20 +24,20 @@ class DayUse:
 
     def add(self, usage: Usage, now: float) -> None:
         """Add the usage of calls."""
-        self.usage = self.on(now) + usage
+        self.usage = self.usage_today(now) + usage
         self.day = _day(now)
 
-    def on(self, now: float) -> Usage:
+    def usage_today(self, now: float) -> Usage:
         """Return the usage of the current day."""
         return self.usage if self.day == _day(now) else NO_USAGE
 
     def describe(self, budget: DailyBudget, now: float) -> str:
         """Return the usage of the current day, such as `tokens: 48,210 of 50,000 used today`."""
-        return ", ".join(f"{part} used today" for part, _ in _parts(budget, self.on(now)))
+        return ", ".join(f"{part} used today" for part, _ in _parts(budget, self.usage_today(now)))
 
     def used_up(self, budget: DailyBudget, now: float) -> str | None:
         """Return why no further model call may start on the current day; `None` if one may."""
-        usage = self.on(now)
+        usage = self.usage_today(now)
         if budget.money is not None and usage.cost is None:
             return "daily budget (the cost of a call is unknown; set a price, or a budget without money)"
         used = [part for part, is_used_up in _parts(budget, usage) if is_used_up]

@@ -18,7 +18,7 @@ from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedC
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_other_arguments,
-    refusal_of_own_ids,
+    refusal_of_reserved_ids,
     with_other_arguments,
 )
 from dagwright.features.plan_edits.node_additions import add_nodes
@@ -63,7 +63,7 @@ class CancelNode:
         ref = scheduler.state.find(self.node)
         assert ref is not None
         reason = self.actor.describe("cancelled")
-        scheduler.state.override_of(self.node).steps.append(self.actor.step("cancel_node", at))
+        scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("cancel_node", at))
         ends: list[TaskRef] = []
         for task in _open_tasks(scheduler, ref):
             scheduler.state.record(task).reason = reason
@@ -121,12 +121,12 @@ class RetryNode:
         if isinstance(ref, str):
             return ref
         record, node = scheduler.state.record(ref), scheduler.plan.nodes[ref.node]
-        if not _can_be_tried(scheduler, ref):
-            return f"{self.node!r} is {record.status.value}; what failed or was cancelled can be tried again"
+        if not _can_be_retried(scheduler, ref):
+            return f"{self.node!r} is {record.status.value}; only a node that failed or was cancelled can be retried"
         if scheduler.state.regions.is_inside_offloaded(ref.node):
-            return f"{self.node!r} is one of very many pure nodes that run together; it cannot be tried again alone"
+            return f"{self.node!r} runs in one call with many other pure nodes; it cannot be retried alone"
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
-            return f"the items of {node.id!r} are in runs of their own; they cannot be tried again"
+            return f"the items of {node.id!r} run in child runs; they cannot be retried"
         if self.arguments is not None:
             refusal = refusal_of_other_arguments(scheduler.state, ref) or _refusal_of_call(
                 scheduler, node, self.arguments
@@ -145,14 +145,14 @@ class RetryNode:
             add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
         edits = scheduler.rebuild.edit(at)
-        for failed_ref in _failed_parts(scheduler, ref):
+        for failed_ref in _tasks_to_retry(scheduler, ref):
             edits.retry(failed_ref)
         edits.reopen_dependents(ref.node)
         scheduler.rebuild.spend(at)
         edits.apply()
         scheduler.propagate(at)
         details = {"attempts": attempts, "error": error.to_json() if error is not None else None}
-        scheduler.state.override_of(self.node).steps.append(self.actor.step("retry_node", at, **details))
+        scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("retry_node", at, **details))
 
 
 def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | None:
@@ -172,7 +172,7 @@ def _refusal_of_call(scheduler: "RunScheduler", node: CompiledNode, arguments: M
     return problem_of_call(tool, arguments) if tool is not None else None
 
 
-def _can_be_tried(scheduler: "RunScheduler", ref: TaskRef) -> bool:
+def _can_be_retried(scheduler: "RunScheduler", ref: TaskRef) -> bool:
     record = scheduler.state.record(ref)
     if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
         return True
@@ -180,7 +180,7 @@ def _can_be_tried(scheduler: "RunScheduler", ref: TaskRef) -> bool:
     return request is not None and request.purpose == "error"
 
 
-def _failed_parts(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
+def _tasks_to_retry(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     """Return the tasks of a node or item to retry."""
     items = scheduler.records[ref.node].items
     if ref.item is not None or not items:
@@ -208,7 +208,7 @@ class SetResult:
         if record.status is NodeStatus.RUNNING:
             return f"{self.node!r} is running; cancel it first"
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
-            return f"the items of {scheduler.plan.nodes[ref.node].id!r} are in runs of their own"
+            return f"the items of {scheduler.plan.nodes[ref.node].id!r} run in child runs"
         extender = scheduler.features.extension.extender
         if extender is not None and (refusal := extender.refusal_of_result(self.node, self.result)) is not None:
             return refusal
@@ -232,7 +232,7 @@ class SetResult:
         scheduler.rebuild.spend(at)
         edits.apply()
         scheduler.propagate(at)
-        scheduler.state.override_of(self.node).steps.append(self.actor.step("set_result", at, error=error))
+        scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("set_result", at, error=error))
 
 
 # The plan.
@@ -257,7 +257,7 @@ class AddNodes:
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         refusal = _refusal_of_added_nodes(scheduler) or refusal_of_extension(scheduler.state, self.extension)
-        return refusal or refusal_of_own_ids(scheduler.state, self.extension)
+        return refusal or refusal_of_reserved_ids(scheduler.state, self.extension)
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
-COMPENSATING_REFUSAL = "the run is compensating its calls, and does nothing else any more"
+COMPENSATING_REFUSAL = "the run is compensating its calls, and accepts no other commands"
 _NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
-_SKIPPED_READ = 200
+_MAX_SKIPPED_CHECKED = 200
 """Maximum number of skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
 _MISSING_NOTES = 20
 _MISSING_VALUES = 3
@@ -173,10 +173,10 @@ class SetLimits:
             return STOPPED if scheduler.is_stopped else _ENDED
         elapsed_s = at - scheduler.features.deadline.deadline.started_at
         if self.deadline_s is not None and self.deadline_s <= elapsed_s:
-            return f"a deadline counts from the start of the run, which was {elapsed_s:.0f} s ago: give more than that"
+            return f"the run started {elapsed_s:.0f} s ago, and a deadline counts from the start: set a longer one"
         budget = scheduler.features.budget.budget
         if self.budget is not None and budget is None:
-            return "the run has no budget that could be changed; give it one when it starts"
+            return "the run has no budget to change; a run gets a budget only at its start"
         if self.budget is not None and budget is not None and budget.is_child:
             return "the run shares the budget of its parent run; change it there"
         return None
@@ -225,7 +225,7 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
     skipped = (
         node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
     )
-    for node in islice(skipped, _SKIPPED_READ):
+    for node in islice(skipped, _MAX_SKIPPED_CHECKED):
         missing = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
         if missing:
             message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MISSING_VALUES])}"

@@ -71,7 +71,7 @@ class Reason:
         message: predicate of a sentence whose subject is the id, such as `waits for check`.
         detail: additional text, such as the prompt of a request or the error of a failed node.
         since: start of the state; for an ended node, the time of its end.
-        until: time at which the state ends by itself: the next attempt, or the deadline of a request.
+        until: time at which the state ends without any command: the next attempt, or the deadline of a request.
         because: nodes and items that cause the state.
         facts: additional JSON fields.
     """
@@ -199,12 +199,12 @@ def _ready(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: 
     if (paused := scheduler.state.paused) is not None:
         message = f"is ready, and the run is {Actor(paused.by).describe('paused')}"
         return Reason(task_id, record.status, "paused", message, paused.reason or "", since=paused.at)
-    if (limit := _limit(scheduler, node)) is not None:
+    if (limit := _reached_limit(scheduler, node)) is not None:
         return Reason(task_id, record.status, "limit", "waits for a free slot", limit)
     return Reason(task_id, record.status, "ready", "is about to start")
 
 
-def _limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
+def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     """Return the limit at which a ready task waits."""
     running: Counter[str] = Counter()
     calls_by_tool: Counter[str] = Counter()
@@ -227,7 +227,7 @@ def _limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
         other_calls = f", beside {others} of others" if others else ""
         return f"{calls_of_tool} calls of {node.tool} run{other_calls}: slots are kept free for calls of other tools"
     if total >= scheduler.state.max_in_flight:
-        return f"{total} steps of the run run, and its `max_parallel` is {scheduler.state.max_in_flight}"
+        return f"{total} tasks of the run are in flight, and its `max_parallel` is {scheduler.state.max_in_flight}"
     return None
 
 
@@ -241,13 +241,13 @@ def _is_in_flight(scheduler: "RunScheduler", task_id: str, record: Record) -> bo
 def _running(scheduler: "RunScheduler", task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
     if node.kind == "plan" or (map_batch is not None and map_batch.count):
-        return Reason(task_id, record.status, "run", "runs as a run of its own", since=record.started_at)
+        return Reason(task_id, record.status, "run", "runs as a child run", since=record.started_at)
     if call is not None and call.state == "backing_off":
-        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
+        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'without a message'}"
         message = f"waits for attempt {call.attempt}"
         return Reason(task_id, record.status, "retry", message, failure, until=call.next_attempt_at)
     if call is not None and call.state == "scheduled" and call.attempt > 1:
-        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
+        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'without a message'}"
         return Reason(task_id, record.status, "retry", f"waits for a worker to take attempt {call.attempt}", failure)
     if call is not None and call.state == "scheduled":
         return Reason(task_id, record.status, "limit", "waits for a free slot of a worker")
@@ -314,11 +314,11 @@ class _Ended:
             message = "failed and was given a value manually"
         elif self._record.error is not None:
             message = "failed and continued with the value of its on_error"
-        elif any(step.get("command") == "set_result" for step in self._steps()):
+        elif any(entry.get("command") == "set_result" for entry in self._overrides()):
             # The result does not depend on other nodes.
             message, needed = "was given its result manually", []
-        elif (made := self._record.reused or self._record.cached) is not None:
-            message = f"took the result that {made['node_id']!r} of the run {made['run_id']!r} made"
+        elif (origin := self._record.reused or self._record.cached) is not None:
+            message = f"took the result that {origin['node_id']!r} of the run {origin['run_id']!r} made"
         detail = self._record.error.message if self._record.error else ""
         return self._reason("completed", message, detail, because=needed)
 
@@ -337,7 +337,7 @@ class _Ended:
         if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
-            because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
+            because = [name for name in self._nodes_in_condition() if self._scheduler.record_of(name) is not None]
             missing = "; ".join(missing_values(self._scheduler, node))
             detail = f"its condition is false: {node.when}{f' ({missing})' if missing else ''}"
             detail = "; ".join([detail, *self._decisions(because)])
@@ -358,7 +358,7 @@ class _Ended:
         node, status = self._scheduler.state.node_of(name), _status_of(self._scheduler, name)
         return status is NodeStatus.SKIPPED or (status is NodeStatus.FAILED and node.on_error == "skip")
 
-    def _read_by_condition(self) -> Sequence[str]:
+    def _nodes_in_condition(self) -> Sequence[str]:
         try:
             return read_condition(
                 self._node.when or "", lambda name: self._scheduler.state.number_of(name) is not None
@@ -380,7 +380,7 @@ class _Ended:
             "inputs": self._inputs(),
             "lookups": self._lookups(),
             "answers": self._answers(self._id),
-            "steps": self._steps(),
+            "overrides": self._overrides(),
             "cached": dict(record.cached) if record.cached is not None else None,
             "reused": dict(record.reused) if record.reused is not None else None,
             "result": _preview(record.result) if record.status is NodeStatus.COMPLETED else None,
@@ -414,9 +414,9 @@ class _Ended:
         names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
         return [(name, registry.closed[name]) for name in names if name in registry.closed]
 
-    def _steps(self) -> list[dict[str, Any]]:
+    def _overrides(self) -> list[dict[str, Any]]:
         override = self._scheduler.state.overrides.get(self._id)
-        return [] if override is None else [{**step, "at": format_time(step["at"])} for step in override.steps]
+        return [] if override is None else [{**entry, "at": format_time(entry["at"])} for entry in override.commands]
 
 
 def _preview(value: Any) -> Any:

@@ -98,7 +98,7 @@ class AnswerHandler:
             self._reader.check_arguments(request, answer)
         except BadAnswer as error:
             by = feedback.by or "a user without a name"
-            self._requests.refusals.append(f"the early answer of {by} to {request.id!r} does not fit: {error}")
+            self._requests.refusals.append(f"the early answer of {by} to {request.id!r} is invalid: {error}")
             return
         if adds_nodes(request, answer):
             # Nodes are being updated now, so the plan must not change; the answer is applied afterwards.
@@ -112,24 +112,24 @@ class AnswerHandler:
             return
         by = feedback.by or "a user without a name"
         try:
-            read = self._reader.read_all([request], feedback, at)
-            if not isinstance(read, str):
-                self.apply_all(read, feedback, at)
+            accepted_answers = self._reader.read_all([request], feedback, at)
+            if not isinstance(accepted_answers, str):
+                self.apply_all(accepted_answers, feedback, at)
                 return
-            refusal = f"does not fit: {read}"
+            refusal = f"is invalid: {accepted_answers}"
         except ComputeBudgetExceeded:
             refusal = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
         self._requests.refusals.append(f"the early answer of {by} {refusal}")
 
     # Answers.
 
-    def apply_all(self, read: "Sequence[AcceptedAnswer]", feedback: Feedback, at: float) -> None:
+    def apply_all(self, accepted_answers: "Sequence[AcceptedAnswer]", feedback: Feedback, at: float) -> None:
         """Apply an answer to one or more requests.
 
         Raises:
             ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
-        for accepted in read:
+        for accepted in accepted_answers:
             if accepted.extension is not None:
                 self._rebuild.spend(at)
             if accepted.request.id in self._requests.open:

@@ -164,9 +164,9 @@ class AnswerReader:
                     answers[key] = normal_form(request, feedback.answer)
                     self.check_arguments(request, answers[key])
                 if adds_nodes(request, answers[key]):
-                    too_much = self._storage_problem(feedback, 1)
-                    return too_much or self._with_extension(
-                        request, answers[key], among=len(requests), check_budget=check_budget
+                    storage_problem = self._storage_problem(feedback, 1)
+                    return storage_problem or self._with_extension(
+                        request, answers[key], request_count=len(requests), check_budget=check_budget
                     )
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
@@ -174,20 +174,20 @@ class AnswerReader:
         return self._storage_problem(feedback, len(accepted)) or accepted
 
     def _with_extension(
-        self, request: Request, answer: Mapping[str, Any], *, among: int, check_budget: ComputeBudget
+        self, request: Request, answer: Mapping[str, Any], *, request_count: int, check_budget: ComputeBudget
     ) -> list[AcceptedAnswer]:
         """Return an answer with the extension of the plan by its nodes.
 
         Args:
-            among: number of requests that the answer answers.
+            request_count: number of requests that the answer answers.
 
         Raises:
             BadAnswer: the plan cannot be extended by the nodes.
         """
         if request.purpose == "error":
             return [AcceptedAnswer(request, answer, self._extension_by_arguments(request, answer["arguments"]))]
-        if among > 1:
-            raise BadAnswer(f"its nodes are added once, and {among:,} items ask; answer one alone, with its own id")
+        if request_count > 1:
+            raise BadAnswer(f"its nodes would be added for {request_count:,} items; answer one item, by its own id")
         extension = self._extension_by_nodes(answer, check_budget)
         ids = [node.id for node in extension.nodes]
         return [AcceptedAnswer(request, {"text": answer["text"], "nodes": ids}, extension)]
@@ -279,7 +279,7 @@ class AnswerReader:
             by = registry.early[name].by or "a user without a name"
             return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"
         if len(registry.early) >= EARLY_ANSWERS:
-            return f"{name!r} has not asked yet, and no more than {EARLY_ANSWERS:,} early answers are kept"
+            return f"{name!r} has not asked yet, and the maximum of {EARLY_ANSWERS:,} early answers is stored"
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
     def _problem_of_nodes(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
@@ -299,7 +299,7 @@ class AnswerReader:
         if node.on_error == "ask" or node.approval not in ("policy", "never"):
             return None
         if node.kind == "plan":
-            return f"name what asks in its sub-plan, as {node.id}/check"
+            return f"answer the node of its sub-plan, such as {node.id}/check"
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
     def find_requester(self, name: str) -> TaskRef | None:
@@ -336,5 +336,5 @@ def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | Non
     except BadQuestion:
         return None
     except BadAnswer as error:
-        return f"{feedback.request!r} has not asked yet, and will not take this: {error}"
+        return f"{feedback.request!r} has not asked yet, and its question does not accept this: {error}"
     return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def refusal_message(tool: str) -> str:
     """Return the message for a call that the policy refuses."""
-    return f"the policy of the run does not let {tool!r} be called so"
+    return f"the policy of the run refuses this call of {tool!r}"
 
 
 @dataclass(frozen=True, slots=True)

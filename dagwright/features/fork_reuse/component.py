@@ -23,7 +23,7 @@ class ForkReuse(SchedulerComponent):
         self.table: ReuseTable | None = None
         """Results that may be reused, if the run is a fork."""
 
-    def use(self, table: ReuseTable | None) -> None:
+    def set_table(self, table: ReuseTable | None) -> None:
         """Set the results that may be reused."""
         self.table = table
         self._scheduler.update_hooks()

@@ -84,7 +84,7 @@ def fingerprint_of_map(
         [[list(path), list(map(str, template))] for path, template in node.bindings],
         node.when,
     ]
-    condition = [_outcome(state, name, table) for name in _read_by_condition(state, node)]
+    condition = [_outcome(state, name, table) for name in _nodes_in_condition(state, node)]
     definition = _definition(state, number, version, table)
     return _digest(
         [*definition, encoded_items, values, template_texts, condition, *_unread_outcomes(state, node, table)]
@@ -127,17 +127,17 @@ def _definition(state: "RunState", number: int, version: str | None, table: Reus
         # Independent of the tool version, because a person may have resolved the lookup.
         return ["lookup", node.tool]
     tool = tool_of(node, state.plan.tools)
-    makers = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version
-    return ["tool", node.tool, node.is_worker, makers]
+    version_part = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version
+    return ["tool", node.tool, node.is_worker, version_part]
 
 
 def _definition_of_plan(number: int, plan: CompiledPlan, table: ReuseTable | None) -> str:
     if table is None:
         return _digest(plan_to_json(plan))
-    known = table.definitions
-    if number not in known:
-        known[number] = _digest(plan_to_json(plan))
-    return known[number]
+    cached = table.definitions
+    if number not in cached:
+        cached[number] = _digest(plan_to_json(plan))
+    return cached[number]
 
 
 def _unread_outcomes(state: "RunState", node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
@@ -147,7 +147,7 @@ def _unread_outcomes(state: "RunState", node: CompiledNode, table: ReuseTable | 
     templates: list[Template] = [template for _, template in (*node.bindings, *node.item_bindings)]
     templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
     nodes_read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
-    nodes_read.update(_read_by_condition(state, node))
+    nodes_read.update(_nodes_in_condition(state, node))
     for dependency in node.dependencies:
         if state.plan.nodes[dependency].id not in nodes_read:
             yield _outcome(state, state.plan.nodes[dependency].id, table)
@@ -159,10 +159,10 @@ def _outcome(state: "RunState", node_id: str, table: ReuseTable | None) -> str:
         return ""
     if table is None:
         return _outcome_of(state.records[number])
-    known = table.digests
-    if number not in known:
-        known[number] = _outcome_of(state.records[number])
-    return known[number]
+    cached = table.digests
+    if number not in cached:
+        cached[number] = _outcome_of(state.records[number])
+    return cached[number]
 
 
 def _outcome_of(record: Record) -> str:
@@ -171,7 +171,7 @@ def _outcome_of(record: Record) -> str:
     return f"{record.status.value} {digest_of(record.result)}"
 
 
-def _read_by_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
+def _nodes_in_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
     if node.when is None:
         return ()
     try:

@@ -280,7 +280,7 @@ def predict_fork(
     scheduler: "RunScheduler", old: "RunScheduler", reuse: ReusableResults, *, change: ForkDifferences
 ) -> ForkPrediction:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
-    scheduler.features.reuse.use(reuse.table)
+    scheduler.features.reuse.set_table(reuse.table)
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass

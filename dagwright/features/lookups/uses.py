@@ -64,8 +64,8 @@ def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
         return None
     if (bound := lookup_text(plan, part)) is not None:
         return _short(bound)
-    makers = next((node for node in plan.nodes[:_NODES_SEARCHED] if node.id == part.node), None)
-    name = makers.arguments.get("name") if makers is not None else None
+    producer = next((node for node in plan.nodes[:_NODES_SEARCHED] if node.id == part.node), None)
+    name = producer.arguments.get("name") if producer is not None else None
     return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node
 
 

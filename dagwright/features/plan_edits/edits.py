@@ -31,7 +31,7 @@ from dagwright.core.name_hints import HINT_BUDGET
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.text import join_first
 from dagwright.core.validation.validation import check_document
-from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_own_ids
+from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_reserved_ids
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
@@ -276,7 +276,7 @@ def checked_extension(
     except PlanInvalid as invalid:
         budget.remaining = max(0, budget.remaining - _WORK_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
-    return refusal_of_own_ids(state, extension) or refusal_of_extension(state, extension) or extension
+    return refusal_of_reserved_ids(state, extension) or refusal_of_extension(state, extension) or extension
 
 
 def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDeclaration]) -> Problem:

@@ -40,10 +40,14 @@ def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
     return None
 
 
-def refusal_of_own_ids(state: "RunState", extension: Extension) -> str | None:
+def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | None:
     """Return why nodes of a client cannot have their ids, or `None`: some ids are reserved for generated nodes."""
-    own = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
-    return None if own is None else f"the run itself gives ids such as {own!r}: choose another one"
+    reserved_id = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
+    return (
+        None
+        if reserved_id is None
+        else f"the id {reserved_id!r} is reserved for nodes that the run adds: choose another id"
+    )
 
 
 def refusal_of_other_arguments(state: "RunState", ref: TaskRef) -> str | None:

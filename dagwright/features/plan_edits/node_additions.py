@@ -48,6 +48,6 @@ def apply_addition(
             state.override_of(node.id).approved = True
     rebuild.edit(at).extend(extension)
     for node in extension.nodes:
-        step: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
+        details: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         command = ADDED if node.supersedes is None else "retry_node"
-        state.override_of(node.id).steps.append(actor.step(command, at, request_id=request, **step))
+        state.override_of(node.id).commands.append(actor.command_entry(command, at, request_id=request, **details))

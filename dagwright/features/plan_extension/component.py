@@ -36,11 +36,11 @@ class PlanExtension(SchedulerComponent):
 
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
 
-    def use(self, extender: PlanExtender | None) -> None:
+    def set_extender(self, extender: PlanExtender | None) -> None:
         """Set the extender of the run; `None` means no extender."""
         self.extender = extender
         if extender is not None:
-            self._state.is_generated_id = extender.is_own
+            self._state.is_generated_id = extender.is_reserved
         self._scheduler.update_hooks()
 
     def needed_hooks(self) -> Collection[str]:
@@ -52,17 +52,17 @@ class PlanExtension(SchedulerComponent):
         if self.extender is None or self._state.phase is not Phase.ACTIVE:
             return
         for _ in range(MAX_EXTENSIONS):
-            step = None if self._state.is_stopped else _next_extension_or_error(self.extender, self._state)
-            if step is None:
+            next_extension = None if self._state.is_stopped else _next_extension_or_error(self.extender, self._state)
+            if next_extension is None:
                 return
-            if isinstance(step, NodeError):
-                self._scheduler.abort(step, at)
+            if isinstance(next_extension, NodeError):
+                self._scheduler.abort(next_extension, at)
                 return
             self._scheduler.rebuild.charge(at)
-            self._scheduler.rebuild.edit(at).extend(step)
+            self._scheduler.rebuild.edit(at).extend(next_extension)
             self._scheduler.propagation.update(at)
         message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
-        self._scheduler.abort(NodeError("Bug", message), at)
+        self._scheduler.abort(NodeError(_BUG, message), at)
 
     def goal_error(self) -> NodeError | None:
         """Return why a run that has ended has not reached its goal, or `None`."""

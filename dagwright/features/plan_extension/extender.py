@@ -46,7 +46,7 @@ class PlanExtender(Protocol):
         """Return why a run that has ended has not reached its goal; `None` if it has."""
         ...
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         """Return whether an id has the form of the ids of generated nodes, by which the extender finds its nodes."""
         ...
 

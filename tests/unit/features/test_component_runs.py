@@ -36,7 +36,7 @@ class OneMore:
     def goal_error(self, state: RunState) -> NodeError | None:
         return NodeError("short", "not all of it")
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         return node_id == "more"
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
@@ -47,7 +47,7 @@ def test_extender_adds_nodes_when_nothing_moves() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, extension = alone(state, partial(PlanExtension, check_nodes=check_nodes))
-    extension.use(OneMore())
+    extension.set_extender(OneMore())
     scheduler.start(0.0)
     assert started_ids(scheduler) == ["a"]
     scheduler.complete("a", 1, at=1.0)
@@ -61,7 +61,7 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     scheduler, reuse = alone(state, ForkReuse)
     made = {"run_id": "other", "node_id": "a"}
     same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, made=made)
-    reuse.use(ReuseTable({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
+    reuse.set_table(ReuseTable({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
     scheduler.start(0.0)
     task = scheduler.next_task(0.0)
     assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, made)
@@ -116,7 +116,7 @@ def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[S
         state_of(*nodes, node("c", tool="any"), tools={**_TOOLS, "any": ToolDeclaration("any", Effects.READ)}),
         lambda scheduler: BudgetAdmission(scheduler, requests),
     )
-    admission.use(budget)
+    admission.set_budget(budget)
     scheduler.start(0.0)
     return scheduler, admission
 

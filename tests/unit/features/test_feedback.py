@@ -103,7 +103,7 @@ def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_requ
     scheduler = _under_policy(node("a", arguments={"to": "ann"}))
     before = state_to_json(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
-    refusal = "'a': the policy of the run does not let 'any' be called so"
+    refusal = "'a': the policy of the run refuses this call of 'any'"
     assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
     assert scheduler.features.feedback.answer(Feedback("a", answer), 1.0) == refusal
     assert state_to_json(scheduler) == before
@@ -156,7 +156,7 @@ def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["p[0]", "p[1]", "p[2]"]
     assert scheduler.features.feedback.requests.take_refusals() == [
-        f"the early answer of ann to 'p[0]' does not fit: {_BAD_AMOUNT}"
+        f"the early answer of ann to 'p[0]' is invalid: {_BAD_AMOUNT}"
     ]
     scheduler = _paid(on_error="ask")
     started(scheduler)
@@ -194,7 +194,7 @@ def test_answer_to_what_can_never_ask_is_refused() -> None:
     yes = {"approved": True}
     assert scheduler.features.feedback.answer(Feedback("pure", yes), 1.0) == "'pure' never asks: it calls a `pure` tool"
     assert scheduler.features.feedback.answer(Feedback("below", yes), 1.0) == (
-        "'below' never asks: name what asks in its sub-plan, as below/check"
+        "'below' never asks: answer the node of its sub-plan, such as below/check"
     )
     assert scheduler.features.feedback.requests.early == {}
 
@@ -215,7 +215,7 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
         assert apply_command(retry, scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == []
     assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
-        "refused", "the policy of the run does not let 'any' be called so"
+        "refused", "the policy of the run refuses this call of 'any'"
     )
 
 
@@ -335,7 +335,7 @@ def test_contradicting_early_answer_is_not_stored(question: dict[str, Any], answ
     asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
     scheduler = scheduler_of(node("first"), asking)
     result = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
-    assert result == f"'ask' has not asked yet, and will not take this: {problem}"
+    assert result == f"'ask' has not asked yet, and its question does not accept this: {problem}"
     assert scheduler.features.feedback.requests.early == {}
 
 

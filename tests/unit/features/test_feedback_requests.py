@@ -151,7 +151,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     scheduler.complete("first", ["a", "b"], at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
     assert scheduler.features.feedback.requests.take_refusals() == [
-        f"the early answer of ann to 'ask' does not fit: {_REJECTED}"
+        f"the early answer of ann to 'ask' is invalid: {_REJECTED}"
     ]
 
 

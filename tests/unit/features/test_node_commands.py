@@ -112,8 +112,8 @@ def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
     [
         (CancelNode("bb"), "the run has no node 'bb'; did you mean 'b'?"),
         (CancelNode("a"), "'a' has ended: failed"),
-        (RetryNode("on"), "'on' is running; what failed or was cancelled can be tried again"),
-        (RetryNode("b"), "'b' is blocked; what failed or was cancelled can be tried again"),
+        (RetryNode("on"), "'on' is running; only a node that failed or was cancelled can be retried"),
+        (RetryNode("b"), "'b' is blocked; only a node that failed or was cancelled can be retried"),
         (SetResult("on", 1), "'on' is running; cancel it first"),
     ],
 )

@@ -72,13 +72,13 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
 class _Giving(FreePursuit):
     """Extender for ids that start with `look`."""
 
-    def is_own(self, node_id: str) -> bool:
+    def is_reserved(self, node_id: str) -> bool:
         return node_id.startswith("look")
 
 
 def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
     scheduler = pursuing(_asking(), _Giving())
-    refusal = "'ask': the run itself gives ids such as 'look': choose another one"
+    refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not kept either: it could never be taken.
     assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
     started(scheduler)
@@ -171,7 +171,7 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
     scheduler.complete("a", 1, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
     [refusal] = scheduler.features.feedback.requests.take_refusals()
-    assert refusal.startswith("the early answer of ann does not fit: 'ask': duplicate_id")
+    assert refusal.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
 
 
@@ -235,7 +235,7 @@ def test_early_answers_of_one_activation_are_applied_in_order() -> None:
 def test_nodes_for_what_several_items_ask_are_added_for_one_item_alone() -> None:
     scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_ASKING))
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look")]), 1.0) == (
-        "'q[0]': its nodes are added once, and 2 items ask; answer one alone, with its own id"
+        "'q[0]': its nodes would be added for 2 items; answer one item, by its own id"
     )
     assert scheduler.features.feedback.answer(_answer("q[0]", nodes=[node("look")]), 1.0) is None
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look2")]), 1.0) is None

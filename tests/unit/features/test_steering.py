@@ -86,7 +86,7 @@ def test_limit_that_is_raised_lets_more_start_and_one_that_is_lowered_fewer() ->
 
 def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     scheduler = _limited(1)
-    past = "a deadline counts from the start of the run, which was 10 s ago: give more than that"
+    past = "the run started 10 s ago, and a deadline counts from the start: set a longer one"
     assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
     assert apply_command(SetLimits(deadline_s=15.0, actor=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)

@@ -17,7 +17,7 @@ from dagwright.core.model.states import Phase
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.conversation import turns_from_json
-from dagwright.planning.session_names import identified, is_session_name, names_set
+from dagwright.planning.session_names import identity_of, is_session_name, session_names_of
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
@@ -340,7 +340,7 @@ def test_request_becomes_a_turn_with_an_extender() -> None:
     ],
 )
 def test_summary_of_a_result(result: Any, known: Any) -> None:
-    assert identified(result) == known
+    assert identity_of(result) == known
 
 
 def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
@@ -351,7 +351,7 @@ def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
     declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
     nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", compensates="c"))
     plan = CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")})
-    names = names_set(_completed_run(plan, lambda task_id: {"id": task_id}))
+    names = session_names_of(_completed_run(plan, lambda task_id: {"id": task_id}))
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 
