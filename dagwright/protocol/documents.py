@@ -202,7 +202,7 @@ def answer_documents(scheduler: "RunScheduler", task_id: str) -> list[dict[str, 
 def override_entries(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
     """Return the manual overrides of a node or item: action, author, time and channel."""
     override = scheduler.state.overrides.get(task_id)
-    return [{**step, "at": format_time(step["at"])} for step in override.steps] if override is not None else []
+    return [] if override is None else [{**entry, "at": format_time(entry["at"])} for entry in override.commands]
 
 
 def document_of_record(
