@@ -26,7 +26,7 @@ _PLAN = plan_of(
     node("c", arguments={"x": "{{a.result[?@.n > 1].n}}"}, when="a.result.n > 0", on_error={"value": [1]}),
     node("each", for_each="{{a.result.rows}}", key="{{item.k}}", arguments={"x": "{{item}}", "at": "{{index}}"}),
     node("list", for_each=[1, "{{a.result.n}}"], arguments={"x": "{{item}}"}, max_parallel=1),
-    node("any", "b", "c", join="any", retry={"max_attempts": 2}),
+    node("any", join="any", arguments={"b": "{{b.result}}", "c": "{{c.result}}"}, retry={"max_attempts": 2}),
     output={"b": "{{b.result}}", "all": ["{{each.result}}", "{{c.error}}"]},
 )
 _VALUES: tuple[Any, ...] = (

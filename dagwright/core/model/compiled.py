@@ -342,7 +342,23 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
     for name, value, default in compress(zip(_FIELDS, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)):
         if value != default or type(value) is not type(default):
             encoded[name] = field_to_json(name, value) if name in CONVERTED_FIELDS else value
+    if node.bindings and is_all_bound(node):
+        encoded.pop("arguments", None)
     return encoded
+
+
+def is_all_bound(node: CompiledNode) -> bool:
+    """Return whether each argument of a node is one binding, so that its JSON form needs no `arguments`."""
+    arguments, bindings = node.arguments, node.bindings
+    return len(arguments) == len(bindings) and all(
+        value is None and path == (name,) for (name, value), (path, _) in zip(arguments.items(), bindings, strict=True)
+    )
+
+
+def restore_arguments(node: CompiledNode) -> None:
+    """Restore the arguments of a node whose JSON form has none; see `is_all_bound`."""
+    if node.bindings and not node.arguments:
+        node.arguments = {str(path[0]): None for path, _ in node.bindings}
 
 
 def field_to_json(name: str, value: Any) -> Any:
@@ -378,7 +394,9 @@ def node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
             values[key] = field_from_json(key, value)
         elif key in NODE_DEFAULTS:
             values[key] = value
-    return CompiledNode(**values)
+    node = CompiledNode(**values)
+    restore_arguments(node)
+    return node
 
 
 def field_from_json(name: str, value: Any) -> Any:
@@ -441,19 +459,30 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
     )
 
 
-def _bindings_to_json(bindings: Sequence[Binding]) -> list[Any]:
-    return [[list(path), _template_to_json(template)] for path, template in bindings]
+def _bindings_to_json(bindings: Sequence[Binding]) -> list[Any] | dict[str, Any]:
+    """Return `{key: template}` if each binding is a value of the object, otherwise `[[path, template], …]`."""
+    encoded = [[list(path), _template_to_json(template)] for path, template in bindings]
+    by_key = {path[0]: template for path, template in encoded if len(path) == 1 and isinstance(path[0], str)}
+    return by_key if len(by_key) == len(encoded) else encoded
 
 
-def _bindings_from_json(encoded: Sequence[Any]) -> tuple[Binding, ...]:
+def _bindings_from_json(encoded: Sequence[Any] | Mapping[str, Any]) -> tuple[Binding, ...]:
+    if isinstance(encoded, Mapping):
+        return tuple([((key,), _template_from_json(template)) for key, template in encoded.items()])
     return tuple([(tuple(path), _template_from_json(template)) for path, template in encoded])
 
 
-def _template_to_json(template: Template) -> list[Any]:
+def _template_to_json(template: Template) -> str | list[Any]:
+    """Return the ID of a node if the template is its result, otherwise the parts of the template."""
+    part = template[0] if len(template) == 1 else None
+    if isinstance(part, ResultOf) and part.field == "result" and not part.path:
+        return part.node
     return [part if isinstance(part, str) else _reference_to_json(part) for part in template]
 
 
-def _template_from_json(encoded: Sequence[Any]) -> Template:
+def _template_from_json(encoded: str | Sequence[Any]) -> Template:
+    if isinstance(encoded, str):
+        return (ResultOf(encoded, "result"),)
     return tuple([part if isinstance(part, str) else _reference_from_json(part) for part in encoded])
 
 

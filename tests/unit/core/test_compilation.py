@@ -189,7 +189,7 @@ _NODES = compiled(
     plan_of(
         node("a", timeout="5s", retry={"max_attempts": 2}, on_error={"value": True}),
         node("b", "a", arguments={"x": ["{{a.result.rows[0]}} of {{PLACEHOLDER_p}}"]}, on_error={"value": 1}),
-        node("each", for_each="{{a.result}}", key="{{item.id}}", arguments={"x": "{{item}}"}),
+        node("each", for_each="{{a.result}}", key="{{item.id}}", arguments={"x": "{{item}}", "y": "{{b.result}}"}),
         node("list", for_each=[1, "{{b.error}}"], max_parallel=1, priority=5),
         node("last", "a", "b", join={"at_least": 1}, when="a.result.n > 1", cache="off", on_error={"value": 0}),
         {"id": "sub", "plan": plan_of(node("a"))},
@@ -204,6 +204,24 @@ def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
     decoded = nodes_from_columns(encoded)
 
     assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
+
+
+def test_whole_results_in_arguments_are_encoded_as_the_ids_of_their_nodes() -> None:
+    plan = compiled(
+        plan_of(
+            node("a"),
+            node("b", arguments={"x": "{{a.result}}", "y": "{{a.result.n}}"}),
+            node("c", arguments={"x": "{{a.result}}", "y": 1}),
+            node("d", arguments={"x": ["{{a.result}}"]}),
+        )
+    )
+    by_key = {"x": "a", "y": [{"node": "a", "path": ["n"]}]}
+
+    columns, objects = plan_to_columns(plan)["nodes"]["each"], plan_to_json(plan)["nodes"]
+
+    assert columns["bindings"] == [{}, by_key, {"x": "a"}, [[["x", 0], "a"]]]
+    assert columns["arguments"] == [{}, {}, {"x": None, "y": 1}, {"x": [None]}]
+    assert objects[1] == {"id": "b", "tool": "any", "bindings": by_key, "dependencies": [0]}
 
 
 def test_rare_values_of_nodes_are_by_number() -> None:
