@@ -25,9 +25,10 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
         started_at_s: seconds since 1970.
         tool_version: empty for a call that has none.
     """
-    attempt = {"attempt": count} if count != 1 else {}
-    version = {"version": tool_version} if tool_version else {}
-    return pydantic_core.to_json({**attempt, "at": round(started_at_s * 1_000_000) // 1_000, **version})
+    started_at_ms = round(started_at_s * 1_000_000) // 1_000
+    if count != 1:
+        return pydantic_core.to_json([started_at_ms, tool_version, count])
+    return pydantic_core.to_json([started_at_ms, tool_version] if tool_version else [started_at_ms])
 
 
 def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
@@ -36,12 +37,12 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
     The metadata of a foreign worker may be missing or invalid: each invalid part counts as missing.
     """
     usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
-    cached = _object(metadata, wire.METADATA_CACHED)
-    encoded = _object(metadata, wire.METADATA_ATTEMPT) or {}
-    at_ms = encoded.get("at")
-    started_at = at_ms / 1000 if _is_number(at_ms, max_value=_MAX_MS) else None
-    version = _text(encoded.get("version"))
-    return Attempt(_count(encoded.get("attempt")), started_at, version, cached, usage, lineage=lineage)
+    cached, encoded = _json(metadata, wire.METADATA_CACHED), _json(metadata, wire.METADATA_ATTEMPT)
+    parts = encoded if isinstance(encoded, list) else []
+    started_at_ms, version, count, *_ = [*parts, None, None, None]
+    started_at = started_at_ms / 1000 if _is_number(started_at_ms, max_value=_MAX_MS) else None
+    cached = cached if isinstance(cached, dict) else None
+    return Attempt(_count(count), started_at, _text(version), cached, usage, lineage=lineage)
 
 
 def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
@@ -73,12 +74,9 @@ def _is_number(value: object, *, max_value: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= max_value
 
 
-def _object(metadata: Mapping[str, bytes], name: str) -> dict[str, Any] | None:
-    """Return an object in metadata; `None` if it is missing or invalid."""
-    if name not in metadata:
-        return None
+def _json(metadata: Mapping[str, bytes], name: str) -> Any:
+    """Return a JSON value in metadata; `None` if it is missing or invalid."""
     try:
-        value = json_from_bytes(metadata[name])
+        return json_from_bytes(metadata[name]) if name in metadata else None
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None

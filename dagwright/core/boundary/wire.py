@@ -223,8 +223,8 @@ HEADER_TEMPLATE = "dagwright-template"
 """Activity header, JSON text payload: `MEMO_TEMPLATE` of the run that makes the call, if it has one."""
 
 METADATA_ATTEMPT = "dagwright"
-"""Metadata of a result payload, JSON `{"attempt", "at", "version"}`: the attempt that made the result, 1 if it is
-missing; the time at which that attempt started, in milliseconds since 1970; the version of the tool."""
+"""Metadata of a result payload, a JSON list about the attempt that made the result: its start in milliseconds since
+1970; the version of the tool, if it has one; the number of the attempt, if it is not the first."""
 METADATA_STORED = "dagwright-stored"
 """Metadata of a result payload, `1`: the payload is a reference to a value in the payload store. Tools cannot set it,
 so no result is ever mistaken for a reference."""

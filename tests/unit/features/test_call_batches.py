@@ -53,7 +53,7 @@ def batch_of(scheduler: RunScheduler, *, separate: tuple[str, ...] = ()) -> tupl
 
 
 def result_of(*names: str, **left: str | None) -> CallBatchResult:
-    metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: b'{"attempt":2}'}
+    metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: b'[0,"",2]'}
     ended = [CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names]
     return CallBatchResult(ended, left)
 

@@ -148,7 +148,7 @@ def test_closing_document_is_short_and_readers_complete_it() -> None:
     assert closing_document(refused) == {"status": "failed", "error": {"code": "invalid", "message": "no"}}
 
 
-@pytest.mark.parametrize("attempt", [Attempt(), Attempt(2, 1_706_933_106.789, "v1"), Attempt(1, 0.0)])
+@pytest.mark.parametrize("attempt", [Attempt(), Attempt(2), Attempt(1, 5.0, "v1"), Attempt(2, 1_706_933_106.789, "v1")])
 def test_attempt_of_a_result_comes_back(attempt: Attempt) -> None:
     encoded = encode_attempt(attempt.count, attempt.started_at or 0.0, attempt.tool_version)
     assert read_attempt({METADATA_ATTEMPT: encoded}) == replace(attempt, started_at=attempt.started_at or 0.0)
@@ -157,8 +157,8 @@ def test_attempt_of_a_result_comes_back(attempt: Attempt) -> None:
 @pytest.mark.parametrize(
     "encoded",
     [
-        *(b"", b"1", b"[1, 2]", b"\xff", b'{"attempt": "many"}', b'{"attempt": 0}', b'{"attempt": true}'),
-        *(b'{"at": -1}', b'{"at": 1e300}', b'{"at": 99999999999999999999}', b'{"at": "now"}', b'{"version": 7}'),
+        *(b"", b"1", b'"1"', b"[]", b"\xff", b'{"0": 1}', b'[null, "", "many"]', b'[null, "", 0]', b'[null, "", true]'),
+        *(b"[-1]", b"[1e300]", b"[99999999999999999999]", b'["now"]', b"[null, 7]"),
     ],
 )
 def test_invalid_attempt_of_a_foreign_worker_counts_as_the_first(encoded: bytes) -> None:
