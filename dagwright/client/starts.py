@@ -20,6 +20,9 @@ from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.store import PayloadStore
 from dagwright.tools.queue_names import queue_of_plan
 
+_DIGEST_CHARACTERS = 32
+"""Hex digits of a fingerprint of plan, inputs and model: 128 bits, in the memo of each run."""
+
 NO_EXTRAS = RunInput()
 """Run input that has only plan and inputs."""
 
@@ -147,7 +150,7 @@ def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] |
     content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
     # ASCII can encode every text, lone surrogates too.
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def new_run_id() -> str:

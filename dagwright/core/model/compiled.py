@@ -52,6 +52,8 @@ SCHEMAS_CHARACTERS = 64 * 1024
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies must be done (0 if the kind alone decides)."""
 
+_DEFAULT_DIALECT = "plan"
+
 CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 
 
@@ -175,7 +177,7 @@ class CompiledPlan:
     deadline_s: float | None = None
     output: Any = None
     output_bindings: Sequence[Binding] = ()
-    dialect: str = "plan"
+    dialect: str = _DEFAULT_DIALECT
     extender: Mapping[str, Any] | None = None
 
     @property
@@ -275,9 +277,11 @@ _DEFAULTS = tuple(NODE_DEFAULTS.values())
 def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
     """Return the JSON form of a compiled plan, without default values."""
     encoded: dict[str, Any] = {"format": 1, "nodes": [node_to_json(node) for node in plan.nodes]}
-    for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect"):
+    for name in ("title", "metadata", "inputs", "deadline_s", "output"):
         if getattr(plan, name) not in (None, {}, ()):
             encoded[name] = getattr(plan, name)
+    if plan.dialect != _DEFAULT_DIALECT:
+        encoded["dialect"] = plan.dialect
     if plan.extender is not None:
         encoded["extender"] = plan.extender
     if plan.on_failure != "continue":
@@ -327,7 +331,7 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             deadline_s=encoded.get("deadline_s"),
             output=encoded.get("output"),
             output_bindings=_bindings_from_json(encoded.get(OUTPUT_BINDINGS_KEY, ())),
-            dialect=encoded.get("dialect", "plan"),
+            dialect=encoded.get("dialect", _DEFAULT_DIALECT),
             extender=encoded.get("extender"),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
