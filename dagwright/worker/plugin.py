@@ -36,9 +36,9 @@ from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 from dagwright.worker.serving import (
-    BUILD_ID,
     HEARTBEAT_THROTTLE,
     STICKY_TIMEOUT,
+    OwnWorker,
     held_resources,
     prepare_to_serve,
     publish_toolset,
@@ -111,7 +111,8 @@ class DagwrightPlugin(SimplePlugin):
         """Add workflows, activities and settings to the configuration of a worker, unless it has them already."""
         queue = config["task_queue"]
         given = config.get("workflows") or ()
-        if config.get("build_id") == BUILD_ID or queue in self._served:
+        is_own = any(isinstance(each, OwnWorker) for each in config.get("interceptors") or ())
+        if is_own or queue in self._served:
             return config
         client = config["client"] = _with_converter(config["client"])
         if self._own_queue is not None and self._own_queue != queue:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Interceptor, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from dagwright import __version__
@@ -30,8 +30,13 @@ STICKY_TIMEOUT = timedelta(seconds=1)
 HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
 (`activities/heartbeats.py`, `activities/text_heartbeats.py`) to less than this interval allows."""
-BUILD_ID = f"dagwright-{__version__}"
-"""In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
+BUILD_ID = __version__
+"""In the history, with each activity and twice with each workflow task, so it is short. The SDK's default hashes the
+code of every module, a second of CPU."""
+
+
+class OwnWorker(Interceptor):
+    """Marks the workers that Dagwright creates: a plugin of their client leaves them as they are."""
 
 
 def create_workers(
@@ -77,7 +82,7 @@ def _create_worker(
         activities=activities if capacity.serves_tools else (),
         workflows=WORKFLOWS if capacity.serves_workflows else (),
         workflow_runner=with_shared_modules(SandboxedWorkflowRunner()),
-        interceptors=create_interceptors(),
+        interceptors=[*create_interceptors(), OwnWorker()],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=timedelta(seconds=grace_s(drain_limit_s)),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,

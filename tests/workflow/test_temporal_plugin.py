@@ -30,6 +30,7 @@ from dagwright.store import StoreMismatch
 from dagwright.tools import tool
 from dagwright.toolset.tool_directory import find_published_tools
 from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
+from dagwright.worker.serving import BUILD_ID
 from tests.support.eventually import eventually
 from tests.support.order_shop import (
     OrderWorkflow,
@@ -272,7 +273,7 @@ async def test_second_plugin_of_a_worker_is_refused_or_has_its_own_queue(server:
     first = DagwrightPlugin(tools=[price], settings=settings)
     second = DagwrightPlugin(tools=[catalogue], settings=settings)
     with pytest.raises(PluginConflict, match="has another DagwrightPlugin: give all tools to one"):
-        Worker(client, task_queue="shop", plugins=[first, second])
+        Worker(client, task_queue="shop", plugins=[first, second], build_id=BUILD_ID)
     own, queue = f"plans-{uuid4().hex}", f"shop-{uuid4().hex}"
     plugins = [
         DagwrightPlugin(tools=[price], settings=settings),
