@@ -4,6 +4,7 @@ The name of a queue must not depend on the content of the file: runs in flight c
 was compiled with, and a new version of the file must serve them (docs/decisions/0064).
 """
 
+import base64
 import hashlib
 import os
 import re
@@ -24,8 +25,9 @@ from dagwright.tools.tool_references import (
 
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _STEM_CHARACTERS = 60
-_DIGEST_CHARACTERS = 8
-_OF_PATH = re.compile(rf"-[0-9a-f]{{{_DIGEST_CHARACTERS}}}$")
+_DIGEST_CHARACTERS = 6
+"""Base32 characters of the digest of a path: 30 bits. Each call in the history has the name of its queue."""
+_OF_PATH = re.compile(rf"-[a-z2-7]{{{_DIGEST_CHARACTERS}}}$")
 """End of the queue name of a file; the name of a module is in the queue name unchanged."""
 FILE = "FILE"
 """Placeholder for an unknown file in the options of `dagwright worker`."""
@@ -129,5 +131,5 @@ def _suffix(reference: str) -> str:
     if file is None:
         return _SAFE.sub("_", reference)
     path = absolute_path(file)
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGEST_CHARACTERS]
-    return f"{_SAFE.sub('_', path.stem)[:_STEM_CHARACTERS]}-{digest}"
+    digest = base64.b32encode(hashlib.sha256(os.fsencode(path)).digest()).decode().lower()
+    return f"{_SAFE.sub('_', path.stem)[:_STEM_CHARACTERS]}-{digest[:_DIGEST_CHARACTERS]}"

@@ -48,7 +48,7 @@ _VARYING = (
     (re.compile(r"\bworker-[0-9a-f]{12}\b"), "worker-ID"),
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
-    (re.compile(r"\bshop-[0-9a-f]{8}\b"), "shop-DIGEST"),
+    (re.compile(r"(?<=dagwright:shop-)[a-z2-7]{6}\b"), "DIGEST"),
     (re.compile(r"[^\s`]*/(?=lamp-shop/|\.dagwright/workers/)"), "FOLDER/"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),

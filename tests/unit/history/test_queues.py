@@ -1,6 +1,7 @@
 """Calls that wait for a worker: marks in a run, notes, names of queues, and tools published to other workers."""
 
 import asyncio
+import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -160,7 +161,7 @@ def _loaded(folder: Path, *references: str, **settings: Any) -> Toolset:
 def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
     first, second = _written(tmp_path / "first", "a"), _written(tmp_path / "second", "b")
     [name] = _loaded(tmp_path, first).own_queues
-    assert name.startswith("dagwright:tools-")
+    assert re.fullmatch(r"dagwright:tools-[a-z2-7]{6}", name)
     assert name == queue_name(f"{tmp_path}/second/../first/tools.py", task_queue="dagwright")
     assert _loaded(tmp_path, first, second).own_queues == (name, queue_name(second, task_queue="dagwright"))
     assert queue_name(first, task_queue="team") == name.replace("dagwright:", "team:")
