@@ -6,8 +6,9 @@ encoding each node as an object takes. Arguments that consist of bindings alone 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -32,16 +33,17 @@ _NUMBER_DIGITS = 9
 
 
 def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Sequence[Any]] | None = None) -> Any:
-    """Encode nodes as JSON: `{"same": {field: value}, "some": {field: {number: value}}, "each": {field: [value, …]}}`.
+    """Encode nodes as JSON: `{"same": {field: value}, "from": {field: {number: value}}, "each": {field: [value, …]}}`.
 
-    A field with the same value in all nodes is in `same`, and one with the default in most nodes in `some`, which has
-    the other values by the number of their node. Fields in which every node has the default are omitted.
+    A field with the same value in all nodes is in `same`. A field whose value changes rarely from one node to the next
+    is in `from`, with the number of the first node that has the value; nodes before the first number have the default.
+    Fields in which every node has the default are omitted.
 
     Args:
         replaced: field -> values that replace those of the nodes.
     """
     same: dict[str, Any] = {}
-    some: dict[str, Any] = {}
+    spans: dict[str, Any] = {}
     each: dict[str, Any] = {}
     for name, default in NODE_DEFAULTS.items():
         column = (replaced or {}).get(name) or _column(name, nodes)
@@ -49,15 +51,15 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Seque
         first = column[0] if column else None
         if name == "id":
             each[name] = column
-        elif (defaults := column.count(default)) == len(column):
+        elif column.count(default) == len(column):
             continue
         elif all(value is first for value in column):
             same[name] = _to_json(name, first)
-        elif defaults > len(column) / 2:
-            some[name] = {str(at): _to_json(name, value) for at, value in enumerate(column) if value != default}
+        elif len(starts := _span_starts(name, column)) < len(column) / 2:
+            spans[name] = {str(at): _to_json(name, column[at]) for at in starts}
         else:
             each[name] = [_to_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
-    return {"same": same, **({"some": some} if some else {}), "each": each}
+    return {"same": same, **({"from": spans} if spans else {}), "each": each}
 
 
 def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
@@ -67,18 +69,19 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
         ValueError: `encoded` has another form.
     """
     try:
-        same, some, each = encoded["same"], encoded.get("some", {}), encoded["each"]
+        same, spans, each = encoded["same"], encoded.get("from", {}), encoded["each"]
         count = len(each["id"])
         columns: dict[str, Any] = {name: repeat(default, count) for name, default in NODE_DEFAULTS.items()}
         columns |= {name: repeat(_from_json(name, same[name]), count) for name in NODE_DEFAULTS if name in same}
-        for name in filter(some.__contains__, NODE_DEFAULTS):
-            columns[name] = _sparse_column(name, some[name], count)
+        for name in filter(spans.__contains__, NODE_DEFAULTS):
+            values = {at: _from_json(name, value) for at, value in spans[name].items()}
+            columns[name] = _column_of_spans(values, count, default=NODE_DEFAULTS[name])
         for name in filter(each.__contains__, NODE_DEFAULTS):
             column = each[name]
             if type(column) is not list or len(column) != count:
                 raise ValueError(f"not part of a compiled plan: {name!r} must have one value per node")
             columns[name] = [_from_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
-        kinds = {*each.get("kind", ()), *some.get("kind", {}).values(), same.get("kind", "tool")}
+        kinds = {*each.get("kind", ()), *spans.get("kind", {}).values(), same.get("kind", "tool")}
         if not all(type(name) is str for name in each["id"]) or not kinds <= {*NODE_KINDS}:
             raise ValueError("not part of a compiled plan: a node has no id or an unknown kind")
         nodes = list(map(CompiledNode, *columns.values()))
@@ -95,13 +98,33 @@ def _column(name: str, nodes: Sequence[CompiledNode]) -> list[Any]:
     return list(map(attrgetter(name), nodes))
 
 
-def _sparse_column(name: str, values: Mapping[str, Any], count: int) -> list[Any]:
-    column = [NODE_DEFAULTS[name]] * count
+def _span_starts(name: str, column: Sequence[Any]) -> list[int]:
+    """Return the numbers of the nodes whose value differs from that of the node before."""
+    default = NODE_DEFAULTS[name]
+    values = [default if value == default else value for value in column]
+    if name in _NUMBER_FIELDS:
+        return [at for at, (before, value) in enumerate(pairwise([default, *values])) if value != before]
+    return [at for at, (before, value) in enumerate(pairwise([default, *values])) if value is not before]
+
+
+def _column_of_spans(values: Mapping[str, Any], count: int, *, default: Any) -> list[Any]:
+    """Return the value of each node.
+
+    Args:
+        values: number of the first node that has the value -> value, in ascending order.
+
+    Raises:
+        ValueError: a number is invalid.
+    """
+    column: list[Any] = []
+    current = default
     for number, value in values.items():
-        if not (number.isascii() and number.isdecimal() and len(number) <= _NUMBER_DIGITS):
-            raise ValueError(f"not part of a compiled plan: {number!r:.60} is not the number of a node")
-        column[int(number)] = _from_json(name, value)
-    return column
+        is_number = number.isascii() and number.isdecimal() and len(number) <= _NUMBER_DIGITS
+        if not is_number or not len(column) <= int(number) < count:
+            raise ValueError(f"not part of a compiled plan: {number!r:.60} is not the number of a later node")
+        column += [current] * (int(number) - len(column))
+        current = value
+    return column + [current] * (count - len(column))
 
 
 def plan_to_columns(plan: CompiledPlan) -> dict[str, Any]:
@@ -129,11 +152,12 @@ def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
     """
     if isinstance(nodes, list):
         return len(nodes), [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
-    same, some, each = (_object(nodes, name) for name in ("same", "some", "each"))
+    same, spans, each = (_object(nodes, name) for name in ("same", "from", "each"))
     ids, plans = each.get("id"), each.get("sub_plan")
     count = len(ids) if isinstance(ids, list) else 0
-    found = [*(plans if isinstance(plans, list) else ()), *_object(some, "sub_plan").values()]
-    found += [same["sub_plan"]] * count if "sub_plan" in same else []
+    found = [*(plans if isinstance(plans, list) else ()), *([same["sub_plan"]] * count if "sub_plan" in same else ())]
+    with suppress(ValueError):
+        found += _column_of_spans(_object(spans, "sub_plan"), count, default=None)
     return count, [plan for plan in found if plan is not None]
 
 

@@ -17,7 +17,14 @@ from dagwright.core.compiler.node_columns import (
 from dagwright.core.errors import PlanInvalid, pointer
 from dagwright.core.expressions.references import Index, Item, ResultOf
 from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, plan_from_json, plan_to_json
+from dagwright.core.model.compiled import (
+    CompiledNode,
+    CompiledPlan,
+    RetryRule,
+    field_to_json,
+    plan_from_json,
+    plan_to_json,
+)
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration, parameter_name
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
@@ -224,15 +231,21 @@ def test_whole_results_in_arguments_are_encoded_as_the_ids_of_their_nodes() -> N
     assert objects[1] == {"id": "b", "tool": "any", "bindings": by_key, "dependencies": [0]}
 
 
-def test_rare_values_of_nodes_are_by_number() -> None:
-    nodes = [CompiledNode(id=name) for name in "abcd"]
-    nodes[2] = CompiledNode(id="c", title="C", retry=RetryRule(5))
+def test_value_of_consecutive_nodes_is_encoded_once_with_the_first_number() -> None:
+    nodes = [CompiledNode(id=name, dependencies=() if name < "c" else (0, 1)) for name in "abcdefgh"]
+    nodes[2] = CompiledNode(id="c", title="C", retry=RetryRule(5), on_error="value", value=1)
+    nodes[3] = CompiledNode(id="d", on_error="value", value=True, dependencies=(0, 1))
 
     encoded = pydantic_core.from_json(pydantic_core.to_json(plan_to_columns(CompiledPlan(nodes))))
 
-    assert encoded["nodes"]["each"] == {"id": [*"abcd"]}
-    assert encoded["nodes"]["some"].keys() == {"title", "retry"}
-    assert plan_from_columns(encoded) == CompiledPlan(tuple(nodes))
+    assert encoded["nodes"]["each"] == {"id": [*"abcdefgh"]}
+    retry = field_to_json("retry", RetryRule())
+    assert encoded["nodes"]["from"] == {
+        **{"title": {"2": "C", "3": None}, "retry": {"2": {**retry, "max_attempts": 5}, "3": retry}},
+        **{"on_error": {"2": "value", "4": "block"}, "value": {"2": 1, "3": True, "4": None}},
+        "dependencies": {"3": [0, 1]},
+    }
+    assert repr(plan_from_columns(encoded)) == repr(CompiledPlan(tuple(nodes)))
 
 
 @pytest.mark.parametrize("form", [plan_to_columns, plan_to_json])
@@ -244,7 +257,7 @@ def test_nodes_and_sub_plans_are_counted_in_both_forms(form: Callable[[CompiledP
         assert encoded_sub_plans(encoded) == (len(plan.nodes), [plan_to_json(sub_plan) | {"nodes": [{"id": "x"}]}])
 
 
-@pytest.mark.parametrize("nodes", [None, 7, "ab", {}, {"same": 1, "some": [], "each": {"id": 7, "sub_plan": 7}}])
+@pytest.mark.parametrize("nodes", [None, 7, "ab", {}, {"same": 1, "from": [], "each": {"id": 7, "sub_plan": 7}}])
 def test_invalid_nodes_count_as_none(nodes: Any) -> None:
     assert encoded_sub_plans(nodes) == (0, [])
 
@@ -264,10 +277,11 @@ def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -
         *(None, [], {"same": {}, "each": {}}),
         *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
         *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
-        *({"same": {}, "some": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
-        {"same": {}, "some": [], "each": {"id": ["a"]}},
-        {"same": {}, "some": {"title": []}, "each": {"id": ["a"]}},
-        {"same": {}, "some": {"kind": {"0": "odd"}}, "each": {"id": ["a"]}},
+        *({"same": {}, "from": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
+        {"same": {}, "from": {"title": {"1": "t", "0": "u"}}, "each": {"id": ["a", "b"]}},
+        {"same": {}, "from": [], "each": {"id": ["a"]}},
+        {"same": {}, "from": {"title": []}, "each": {"id": ["a"]}},
+        {"same": {}, "from": {"kind": {"0": "odd"}}, "each": {"id": ["a"]}},
         {"same": {"kind": "unknown"}, "each": {"id": ["a"]}},
         {"same": {"kind": []}, "each": {"id": ["a"]}},
         {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},
