@@ -1,7 +1,9 @@
-"""Retries, timeouts, idempotency keys and failures on the real server, by the effects of a tool."""
+"""Retries, timeouts, idempotency keys and failures on the real server, by the effects of a tool; bytes of a history."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +165,23 @@ async def test_call_longer_than_its_heartbeat_timeout_passes_details_on(client: 
         document = await runs.run({"nodes": nodes})
         await runs.check_ended()
     assert document["nodes"] == {"slow": done(1), "pages": done([2, {"page": 7}], attempts=2)}
+
+
+async def test_history_of_a_run_is_hardly_larger_than_that_of_a_hand_written_workflow(runs: Runs) -> None:
+    """`benchmarks.many_runs` compares both; the number of workflow tasks varies, and so do names of queues."""
+    layers = [[f"n{layer}-{place}" for place in range(4)] for layer in range(5)]
+    arguments = {"left": 1, "right": 1}
+    nodes = [{"id": name, "tool": "plus", "arguments": arguments} for name in layers[0]]
+    nodes += [
+        {"id": name, "tool": "plus", "arguments": {"left": f"{{{{{other}.result}}}}", "right": 1}, "depends_on": before}
+        for before, layer in pairwise(layers)
+        for name, other in zip(layer, before, strict=True)
+    ]
+    handle = await runs.start({"nodes": nodes})
+    await document_of(handle)
+    sizes: Counter[str] = Counter()
+    for event in (await handle.fetch_history()).events:
+        encoded = event.SerializeToString().replace(runs.task_queue.encode(), b"queue")
+        sizes[EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")] += len(encoded)
+    assert sum(size for kind, size in sizes.items() if not kind.startswith("WORKFLOW_TASK_")) < 9_700, sizes
+    await runs.check_ended()
