@@ -1,4 +1,6 @@
-"""A worker process for the hand-written workflows, with the options of Dagwright's own worker.
+"""A worker process for the hand-written workflows, with the options of Dagwright's own worker for slots and polls.
+
+Its build ID is the SDK's default of 32 characters, as in a project that sets none.
 
 `python -m benchmarks.baseline_worker ADDRESS` serves until it is stopped.
 """
