@@ -28,7 +28,7 @@ from dagwright.planner.goal_start import goal_from_document, is_goal
 from dagwright.planner.rounds_start import is_rounds, rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.plans.pages import PlanForTransfer, split_for_transfer
-from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask
+from dagwright.plans.preparation import check_plan, policy_problems, prepare_for_requests
 from dagwright.store import PayloadStore
 from dagwright.toolset.tool_directory import names_unknown_tools, published_tools
 
@@ -141,4 +141,4 @@ def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclarati
         checked, policy or default_policy("model" if message.get("written_by_model") else "person")
     ):
         raise PlanInvalid(refused)
-    return prepare_to_ask(checked, message.get("inputs") or {})
+    return prepare_for_requests(checked, message.get("inputs") or {})

@@ -20,7 +20,7 @@ from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.features.regions.offloaded_batches import OffloadedBatchInput, ends_from_json, ends_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.plans.pages import inside_pages, read_inside
+from dagwright.plans.pages import load_region_pages, parse_region
 from dagwright.store import PayloadStore
 
 MAX_NODES = 1_200_000
@@ -142,7 +142,7 @@ async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) ->
         PayloadMissing, PayloadDamaged: a part of it is missing or damaged.
         StoreUnavailable: the store does not respond.
     """
-    head, pages = await inside_pages(batch_input.inner, store)
+    head, pages = await load_region_pages(batch_input.inner, store)
     reports: list[bytes] = []
     before = batch_input.before
     while before is not None:
@@ -157,7 +157,7 @@ def restore_region(stored: StoredRegion, batch_input: OffloadedBatchInput) -> Of
     Raises:
         ValueError: the stored region is invalid.
     """
-    inside = read_inside(stored.head, stored.pages)
+    inside = parse_region(stored.head, stored.pages)
     reports = [pydantic_core.from_json(each) for each in stored.reports]
     outside = reports[0]["outside"] if reports else batch_input.outside
     if outside is None:

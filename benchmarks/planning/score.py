@@ -127,7 +127,7 @@ def facts_of_answer(text: str, *, tools: Mapping[str, ToolDeclaration] | None = 
 
 
 def _facts(document: Document, tools: Mapping[str, ToolDeclaration] | None) -> PlanFacts:
-    checked = check_document(document, tools=tools or {}, any_tool=not tools)
+    checked = check_document(document, tools=tools or {}, allow_unknown_tools=not tools)
     names = {node.id: _name_of(node) for node in checked.nodes}
     edges = {
         (names[checked.nodes[need].id], names[node.id])

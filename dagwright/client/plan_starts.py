@@ -21,8 +21,8 @@ from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
     policy_problems,
+    prepare_for_requests,
     prepare_plan,
-    prepare_to_ask,
     unused_inputs,
 )
 from dagwright.protocol.sessions import SessionRecord
@@ -143,7 +143,9 @@ def prepare_start(
     if problems := [*policy_problems(checked, policy), *unused_inputs(checked, start.inputs)]:
         raise PlanInvalid(problems)
     prepare = (
-        prepare_to_ask if caller_options.get("request_inputs") and options.input_fields.is_interactive else prepare_plan
+        prepare_for_requests
+        if caller_options.get("request_inputs") and options.input_fields.is_interactive
+        else prepare_plan
     )
     compiled = prepare(checked, start.inputs)
     notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:MAX_NOTES])
@@ -163,11 +165,13 @@ def _checked(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
 ) -> tuple[Checked, Sequence[Repair]]:
     """Return the checked plan and its repairs."""
-    raw, any_tool = start.plan.document, start.allow_unknown_tools
+    raw, allow_unknown_tools = start.plan.document, start.allow_unknown_tools
     dialect = start.options.get("dialect") or start.plan.dialect
     if not start.options.get("repair"):
-        return check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
-    checked, repairs = check_written_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool)
+        return check_plan(raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools), ()
+    checked, repairs = check_written_plan(
+        raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools
+    )
     if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut[0].message}")])
     return checked, repairs

@@ -63,7 +63,7 @@ def builtin_declarations() -> Mapping[str, ToolDeclaration]:
 def values_of_document(document: Document, *, tools: Mapping[str, ToolDeclaration]) -> PlanValues:
     """Return the values of a plan, which may have problems."""
     try:
-        checked, _ = inspect_document(document, tools=tools, any_tool=True)
+        checked, _ = inspect_document(document, tools=tools, allow_unknown_tools=True)
     except PlanInvalid:
         checked = None
     values = PlanValues() if checked is None else PlanValues.of(checked)
@@ -78,19 +78,19 @@ def problems_of_plan(
     document: JsonValue,
     *,
     dialect: str | None,
-    own: Mapping[str, ToolDeclaration],
+    plan_tools: Mapping[str, ToolDeclaration],
     tools: Tools,
     allow_unknown_tools: bool,
 ) -> list[Problem]:
     """Return all problems of a plan; empty if it can run.
 
     Args:
-        own: built-in tools, and tools that were added to the plan.
+        plan_tools: built-in tools, and tools that were added to the plan.
         tools: further tools that it may call.
     """
-    declarations = {**own, **declarations_of(tools)}
+    declarations = {**plan_tools, **declarations_of(tools)}
     try:
-        checked = check_plan(document, declarations, dialect=dialect, any_tool=allow_unknown_tools)
+        checked = check_plan(document, declarations, dialect=dialect, allow_unknown_tools=allow_unknown_tools)
         if not allow_unknown_tools:
             check_size(checked)
     except PlanInvalid as invalid:

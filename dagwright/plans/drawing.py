@@ -218,7 +218,8 @@ def draw_run(
     documents = nodes or {}
     items = _items_of(documents)
     drawn = [
-        _drawn(node, documents.get(node["node_id"], {}), items.get(node["node_id"], {}), now) for node in graph["nodes"]
+        _drawn_node(node, documents.get(node["node_id"], {}), items.get(node["node_id"], {}), now)
+        for node in graph["nodes"]
     ]
     position = {node.id: number for number, node in enumerate(drawn)}
     drawn_edges = [(source, target) for source, target in graph["edges"] if source in position and target in position]
@@ -226,7 +227,7 @@ def draw_run(
     return _limited(Drawing(drawn, edges, title=title, status=status))
 
 
-def _drawn(
+def _drawn_node(
     node: Mapping[str, Any], document: Mapping[str, Any], items: Mapping[str, int], now: datetime | None
 ) -> DrawnNode:
     error = document.get("error") or {}

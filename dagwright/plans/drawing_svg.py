@@ -9,9 +9,9 @@ from dagwright.plans.drawing_text import MARKS, escaped, shortened, text_columns
 from dagwright.plans.graph_layout import Box, CyclicGraph, Layout, Route, layout_graph
 
 _HEIGHT = 46.0
-_NARROWEST, _WIDEST = 120.0, 220.0
+_MIN_WIDTH, _MAX_WIDTH = 120.0, 220.0
 _MARGIN = 16.0
-_PER_COLUMN = 8.2
+_COLUMN_WIDTH = 8.2
 """Width of a character of the larger text in wide fonts; wider text is cut at the edge of its box."""
 _PADDING = 40.0
 _COLUMNS = 26
@@ -90,7 +90,7 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
     groups = _groups(nodes)
     layout = _layout(nodes, edges, groups)
     head = _GROUP_HEAD if groups else 0.0
-    width = max(layout.width, _NARROWEST) + 2 * _MARGIN + 2 * _STACK
+    width = max(layout.width, _MIN_WIDTH) + 2 * _MARGIN + 2 * _STACK
     height = layout.height + 2 * _MARGIN + 2 * _STACK + head + (20 if note else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="dagwright-svg" role="img" aria-label="{escaped(title)}" '
@@ -102,7 +102,7 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
             _frame(name, [layout.boxes[member] for member in members], layout.height)
             for name, members in groups.items()
         ),
-        *map(_flow, layout.routes),
+        *map(_edge_path, layout.routes),
         *(_node(node, box) for node, box in zip(nodes, layout.boxes, strict=True)),
         "</g>",
         f'<text class="work" x="{_MARGIN:.0f}" y="{height - 8:.0f}">{escaped(note)}</text>' if note else "",
@@ -154,9 +154,9 @@ def _frame(name: str, boxes: Sequence[Box], height: float) -> str:
 
 
 def _size(node: NodeToDraw) -> Box:
-    name = text_columns(shortened(node.title or node.id, _COLUMNS)) * _PER_COLUMN
-    work = text_columns(_work(node)) * _PER_COLUMN * 0.84 + (len(node.counts) + 1) * _PER_COLUMN * node.is_map
-    return Box(min(max(max(name, work) + _PADDING, _NARROWEST), _WIDEST + _PADDING), _HEIGHT)
+    name = text_columns(shortened(node.title or node.id, _COLUMNS)) * _COLUMN_WIDTH
+    work = text_columns(_work(node)) * _COLUMN_WIDTH * 0.84 + (len(node.counts) + 1) * _COLUMN_WIDTH * node.is_map
+    return Box(min(max(max(name, work) + _PADDING, _MIN_WIDTH), _MAX_WIDTH + _PADDING), _HEIGHT)
 
 
 def _work(node: NodeToDraw) -> str:
@@ -167,7 +167,7 @@ def _work(node: NodeToDraw) -> str:
     )
 
 
-def _flow(route: Route) -> str:
+def _edge_path(route: Route) -> str:
     """Return the path of an edge: straight through layers, curved between them, with an arrowhead."""
     (x, y), *rest = route.points
     commands = [f"M{x:.1f} {y:.1f}"]

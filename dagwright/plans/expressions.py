@@ -235,21 +235,21 @@ class Condition(Expression):
     __slots__ = ()
 
 
-def _compare(left: object, sign: str, right: object) -> Condition:
-    text = f"{cel_of(left)} {sign} {cel_of(right)}"
-    if sign == "in":
+def _compare(left: object, operator: str, right: object) -> Condition:
+    text = f"{cel_of(left)} {operator} {cel_of(right)}"
+    if operator == "in":
         _check_membership(left, right)
     elif left is not None and right is not None:
-        _check_comparison(left, sign, right)
+        _check_comparison(left, operator, right)
     return Condition(text, operands=(left, right))
 
 
-def _check_comparison(left: object, sign: str, right: object) -> None:
+def _check_comparison(left: object, operator: str, right: object) -> None:
     left_schema, right_schema = schema_of(left), schema_of(right)
     common = _kinds(left_schema) & _kinds(right_schema)
-    if not (common if sign in ("==", "!=") else common & _ORDERED):
+    if not (common if operator in ("==", "!=") else common & _ORDERED):
         raise TypeError(
-            f"{left!r:.80} {sign} {right!r:.80}: "
+            f"{left!r:.80} {operator} {right!r:.80}: "
             f"{names_of_types(left_schema.types, PYTHON_NAMES)} cannot be compared with "
             f"{names_of_types(right_schema.types, PYTHON_NAMES)}"
         )
@@ -289,24 +289,26 @@ def _check_membership(value: object, values: object) -> None:
         _check_constants(value, literal)
 
 
-def _compute(left: object, sign: str, right: object) -> Expression:
-    text = f"{cel_of(left)} {sign} {cel_of(right)}"
+def _compute(left: object, operator: str, right: object) -> Expression:
+    text = f"{cel_of(left)} {operator} {cel_of(right)}"
     left_schema, right_schema = schema_of(left), schema_of(right)
-    common = _kinds(left_schema) & _kinds(right_schema) & (_ADDED if sign == "+" else _NUMBER)
+    common = _kinds(left_schema) & _kinds(right_schema) & (_ADDED if operator == "+" else _NUMBER)
     if not common:
         type_names = [names_of_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
-        raise TypeError(f"{left!r:.80} {sign} {right!r:.80}: {sign} does not take {type_names[0]} and {type_names[1]}")
+        raise TypeError(
+            f"{left!r:.80} {operator} {right!r:.80}: {operator} does not take {type_names[0]} and {type_names[1]}"
+        )
     return Expression(text, schema=ValueSchema({"type": sorted(common)}), operands=(left, right))
 
 
-def _combine(left: Operand, sign: str, right: Operand) -> Condition:
+def _combine(left: Operand, operator: str, right: Operand) -> Condition:
     if not isinstance(right, Operand):
         raise TypeError(
             f"{right!r} is not a condition; in Python, & and | bind tighter than <, so write (a < b) & (c > d)"
         )
     for operand in (left, right):
-        _require(operand, _BOOLEAN, sign[0])
-    return Condition(f"{left.cel()} {sign} {right.cel()}", operands=(left, right))
+        _require(operand, _BOOLEAN, operator[0])
+    return Condition(f"{left.cel()} {operator} {right.cel()}", operands=(left, right))
 
 
 def operands_of(value: object) -> tuple[Operand, ...]:
@@ -326,7 +328,7 @@ def _kinds(schema: ValueSchema) -> JsonTypes:
     return frozenset("number" if type_name == "integer" else type_name for type_name in schema.types)
 
 
-def _require(value: object, accepted: JsonTypes, taker: str) -> None:
+def _require(value: object, accepted: JsonTypes, operator: str) -> None:
     """Refuse a value whose type an operator does not take.
 
     Raises:
@@ -335,7 +337,7 @@ def _require(value: object, accepted: JsonTypes, taker: str) -> None:
     types = schema_of(value).types
     if not types & accepted:
         actual, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted, PYTHON_NAMES)
-        raise TypeError(f"{value!r:.80} is {actual}, and {taker} takes {expected}")
+        raise TypeError(f"{value!r:.80} is {actual}, and {operator} takes {expected}")
 
 
 def cel_of(value: object) -> str:

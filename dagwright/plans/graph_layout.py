@@ -76,10 +76,10 @@ class _Layered:
     """A graph with waypoints: indices less than the number of nodes are nodes, the others waypoints."""
 
     layer_of: list[int]
-    next_of: list[list[int]]
+    successors: list[list[int]]
     paths: Mapping[tuple[int, int], Sequence[int]]
     orders: list[list[int]] = field(default_factory=list)
-    before_of: list[list[int]] = field(default_factory=list)
+    predecessors: list[list[int]] = field(default_factory=list)
 
 
 def layout_graph(
@@ -105,10 +105,10 @@ def layout_graph(
     gaps = spacing or Spacing()
     distinct = list(dict.fromkeys(edges))
     graph = _with_waypoints(_layers(len(sizes), [*distinct, *order]), distinct)
-    graph.orders = _ordered(graph)
+    graph.orders = _order_layers(graph)
     heights = [box.height for box in sizes] + [0.0] * (len(graph.layer_of) - len(sizes))
-    middles = _placed(graph, heights, count=len(sizes), gaps=gaps)
-    return _assembled(graph, sizes, middles, gaps=gaps)
+    middles = _vertical_centres(graph, heights, count=len(sizes), gaps=gaps)
+    return _assemble(graph, sizes, middles, gaps=gaps)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -155,10 +155,10 @@ def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _L
     for waypoint, targets in enumerate(after):
         for target in targets:
             before[target].append(waypoint)
-    return _Layered(layers, after, paths, before_of=before)
+    return _Layered(layers, after, paths, predecessors=before)
 
 
-def _ordered(graph: _Layered) -> list[list[int]]:
+def _order_layers(graph: _Layered) -> list[list[int]]:
     """Return the order of each layer with the fewest crossings found."""
     orders: list[list[int]] = [[] for _ in range(max(graph.layer_of, default=-1) + 1)]
     for vertex in _depth_first(graph):
@@ -168,9 +168,9 @@ def _ordered(graph: _Layered) -> list[list[int]]:
         if not fewest:
             break
         forward = sweep % 2 == 0
-        neighbours = graph.before_of if forward else graph.next_of
+        neighbours = graph.predecessors if forward else graph.successors
         for index in range(len(orders)) if forward else reversed(range(len(orders))):
-            _sort_layer(orders, index, neighbours, by=-1 if forward else 1)
+            _sort_layer(orders, index, neighbours, step=-1 if forward else 1)
         if (count := _crossings(graph, orders)) < fewest:
             best, fewest = [list(order) for order in orders], count
     return best
@@ -180,7 +180,7 @@ def _depth_first(graph: _Layered) -> list[int]:
     """Return all nodes and waypoints in depth-first order: a good initial order, which keeps neighbours together."""
     seen: set[int] = set()
     visited: list[int] = []
-    for root in (vertex for vertex in range(len(graph.layer_of)) if not graph.before_of[vertex]):
+    for root in (vertex for vertex in range(len(graph.layer_of)) if not graph.predecessors[vertex]):
         stack = [root]
         while stack:
             vertex = stack.pop()
@@ -188,15 +188,15 @@ def _depth_first(graph: _Layered) -> list[int]:
                 continue
             seen.add(vertex)
             visited.append(vertex)
-            stack += reversed(graph.next_of[vertex])
+            stack += reversed(graph.successors[vertex])
     return visited
 
 
-def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequence[int]], *, by: int) -> None:
+def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequence[int]], *, step: int) -> None:
     """Sort a layer by the mean position of the neighbours in the adjacent layer."""
-    if not 0 <= index + by < len(orders):
+    if not 0 <= index + step < len(orders):
         return
-    position = {vertex: number for number, vertex in enumerate(orders[index + by])}
+    position = {vertex: number for number, vertex in enumerate(orders[index + step])}
     order = orders[index]
     preferred = {
         vertex: (sum(map(position.__getitem__, near)) / len(near)) if (near := neighbours[vertex]) else float(number)
@@ -212,14 +212,14 @@ def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
         position = {vertex: number for number, vertex in enumerate(orders[index + 1])}
         ends: list[int] = []
         for vertex in orders[index]:
-            targets = sorted(map(position.__getitem__, graph.next_of[vertex]))
+            targets = sorted(map(position.__getitem__, graph.successors[vertex]))
             total += sum(len(ends) - bisect_right(ends, target) for target in targets)
             for target in targets:
                 insort(ends, target)
     return total
 
 
-def _placed(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
+def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
     """Return the vertical middle of each node: near its neighbours, in the order of its layer, without overlap."""
     offsets = [_offsets(order, heights, count=count, gaps=gaps) for order in graph.orders]
     middles = [0.0] * len(graph.layer_of)
@@ -233,7 +233,7 @@ def _placed(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spac
             order = graph.orders[index]
             side = None if is_last else number % 2 == 0
             preferred = [_preferred(graph, vertex, middles, weights, forward=side) for vertex in order]
-            centres = _apart(preferred, offsets[index], [weights[vertex] for vertex in order])
+            centres = _separate(preferred, offsets[index], [weights[vertex] for vertex in order])
             for vertex, at in zip(order, centres, strict=True):
                 middles[vertex] = at
     lowest = min((middles[vertex] - heights[vertex] / 2 for vertex in range(len(middles))), default=0.0)
@@ -253,16 +253,16 @@ def _preferred(
     graph: _Layered, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
     """Return the mean of the neighbours on one side, or on both if `forward` is `None`."""
-    near = (*graph.before_of[vertex], *graph.next_of[vertex]) if forward is None else ()
-    near = near or tuple(graph.before_of[vertex] if forward else graph.next_of[vertex])
-    near = near or (*graph.before_of[vertex], *graph.next_of[vertex])
+    near = (*graph.predecessors[vertex], *graph.successors[vertex]) if forward is None else ()
+    near = near or tuple(graph.predecessors[vertex] if forward else graph.successors[vertex])
+    near = near or (*graph.predecessors[vertex], *graph.successors[vertex])
     if not near:
         return middles[vertex]
     total = sum(weights[other] for other in near)
     return sum(middles[other] * weights[other] for other in near) / total
 
 
-def _apart(preferred: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
+def _separate(preferred: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Return the positions closest to the wanted ones, by least squares, that preserve order and distances.
 
     Source: isotonic regression by pooling adjacent violators.
@@ -279,7 +279,7 @@ def _apart(preferred: Sequence[float], offsets: Sequence[float], weights: Sequen
     return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
 
 
-def _assembled(graph: _Layered, sizes: Sequence[Box], middles: Sequence[float], *, gaps: Spacing) -> Layout:
+def _assemble(graph: _Layered, sizes: Sequence[Box], middles: Sequence[float], *, gaps: Spacing) -> Layout:
     widths = [
         max((sizes[vertex].width for vertex in order if vertex < len(sizes)), default=0.0) for order in graph.orders
     ]

@@ -40,6 +40,6 @@ def _inlined(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any
         return schema
     if "$ref" in schema:
         definition = definitions[schema["$ref"].removeprefix("#/$defs/")]
-        beside = {key: part for key, part in schema.items() if key != "$ref"}
-        return _inlined({**definition, **beside}, definitions, levels=levels + 1)
+        other_keywords = {key: part for key, part in schema.items() if key != "$ref"}
+        return _inlined({**definition, **other_keywords}, definitions, levels=levels + 1)
     return {key: _inlined(part, definitions, levels=levels) for key, part in schema.items()}

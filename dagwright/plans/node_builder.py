@@ -74,13 +74,13 @@ class NodeBuilder:
             uses = [*writer.uses, *_uses_of_options(options)]
             inspection, problems = inspect_added(document, uses, owner=self.owner, values=self.values, tools=self.tools)
         except PlanInvalid as invalid:
-            raise PlanInvalid(self._placed(invalid.problems, node_id)) from None
+            raise PlanInvalid(self._with_node_pointers(invalid.problems, node_id)) from None
         if problems:
-            raise PlanInvalid(self._placed(problems, inspection.node.id))
+            raise PlanInvalid(self._with_node_pointers(problems, inspection.node.id))
         schema = self.values.add(inspection.node, tools=inspection.tools, sub_plan=inspection.sub_plan)
         return document, NodeHandle(inspection.node.id, owner=self.owner, schema=schema)
 
-    def _placed(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
+    def _with_node_pointers(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
         base = pointer("nodes", self.index)
         return [replace(problem, pointer=base + problem.pointer, node=node_id) for problem in map(at_node, problems)]
 

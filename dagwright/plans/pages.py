@@ -22,7 +22,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json
 from dagwright.store import PayloadStore
 
-INSIDE_PAGE_NODES = 5_000
+REGION_PAGE_NODES = 5_000
 """Nodes of one page of an offloaded region: parsing a page blocks all other threads for about 20 ms."""
 
 
@@ -51,7 +51,7 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
     Raises:
         StoreUnavailable: the plan cannot be stored now.
     """
-    plan = await _detached(plan, store)
+    plan = await _with_offloaded_regions(plan, store)
     encoded = plan_to_columns(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
     if encoded is not None and encoded_size(encoded) <= INLINE_PLAN_BYTES:
         return PlanForTransfer(plan, encoded=encoded)
@@ -62,7 +62,7 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
     return PlanForTransfer(plan, tuple(pages))
 
 
-async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
+async def _with_offloaded_regions(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
     detached = offload_regions(plan)
     nodes = list(detached.plan.nodes)
@@ -70,20 +70,20 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
         nodes[number] = replace(nodes[number], inner=await _put_region(region, store))
     for number, node in enumerate(nodes):
         if node.sub_plan is not None:
-            nodes[number] = replace(node, sub_plan=await _detached(node.sub_plan, store))
+            nodes[number] = replace(node, sub_plan=await _with_offloaded_regions(node.sub_plan, store))
     return replace(detached.plan, nodes=tuple(nodes))
 
 
 async def _put_region(region: RegionDocument, store: PayloadStore) -> str:
     pages = [
         (await store.put(page), count)
-        for page, count in _pages(region.nodes, region.replaced, page_nodes=INSIDE_PAGE_NODES)
+        for page, count in _pages(region.nodes, region.replaced, page_nodes=REGION_PAGE_NODES)
     ]
     head = {**region.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
     return await store.put(pydantic_core.to_json(head))
 
 
-async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any], list[bytes]]:
+async def load_region_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any], list[bytes]]:
     """Return an offloaded region without its nodes, and the encoded pages of its nodes.
 
     Raises:
@@ -94,8 +94,8 @@ async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any]
     return head, [await store.get(page) for page in head["pages"]]
 
 
-def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRegion:
-    """Parse an offloaded region loaded by `inside_pages`.
+def parse_region(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRegion:
+    """Parse an offloaded region loaded by `load_region_pages`.
 
     Complexity: about 10 us per node; page by page, so that other threads can run.
 
@@ -109,14 +109,14 @@ def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedReg
 
 
 def _pages(
-    nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]], *, page_nodes: int
+    nodes: Sequence[CompiledNode], replaced: Mapping[str, Sequence[Any]], *, page_nodes: int
 ) -> Iterator[tuple[bytes, int]]:
     """Yield pages of nodes, encoded, with the number of their nodes."""
     start = 0
     while start < len(nodes):
         end = start + page_nodes
         page = pydantic_core.to_json(
-            nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in instead.items()})
+            nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in replaced.items()})
         )
         if len(page) > PLAN_PAGE_BYTES and page_nodes > 1:
             # The following nodes probably have a similar size.

@@ -264,7 +264,7 @@ class Plan:
         return problems_of_plan(
             self._document,
             dialect=self._dialect,
-            own=self._declarations,
+            plan_tools=self._declarations,
             tools=() if tools is None else tools,
             allow_unknown_tools=allow_unknown_tools,
         )
@@ -276,7 +276,7 @@ class Plan:
             PlanInvalid: the plan has no nodes, or a dependency cycle.
         """
         document = to_document(self._document, dialect=self._dialect)
-        checked, problems = inspect_document(document, tools=self._declarations, any_tool=True)
+        checked, problems = inspect_document(document, tools=self._declarations, allow_unknown_tools=True)
         fatal = [problem for problem in problems if problem.code in (CYCLE, "empty_plan")]
         if checked is None or fatal:
             raise PlanInvalid(fatal or problems)
@@ -372,7 +372,7 @@ class Plan:
         document = writer.write(value)
         for path, use in writer.uses:
             if use.owner is not self or use.is_of_item or use.is_secret:
-                message = f"{use.handle!r} cannot stand in the output: expected results and inputs of this plan"
+                message = f"{use.handle!r} cannot be used in the output: expected results and inputs of this plan"
                 raise PlanInvalid([Problem("invalid_reference", message, pointer("output", *path))])
         self._native()["output"] = document
 

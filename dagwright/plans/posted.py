@@ -21,7 +21,7 @@ from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
 from dagwright.dialects.reading import read_text
 from dagwright.dialects.written_lines import lines_of_problems
-from dagwright.plans.preparation import check_plan, check_size, policy_problems, prepare_to_ask, unused_inputs
+from dagwright.plans.preparation import check_plan, check_size, policy_problems, prepare_for_requests, unused_inputs
 
 Tools = Mapping[str, ToolDeclaration]
 _NAMES_SHOWN = 10
@@ -71,7 +71,8 @@ class RefusedPlan:
     """A rejected plan.
 
     Args:
-        errors: its problems in the response format; for a text they have their line.
+        invalid: the error with its problems.
+        errors: the problems in the response format; those of a text have their line.
     """
 
     invalid: PlanInvalid
@@ -87,9 +88,9 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile
     is_named = _is_in_text(plan) if isinstance(plan, str) else {*_sub_plan_names(plan)}.__contains__
     # A plan in a text dialect cannot be a sub-plan.
     usable = {name: file for name, file in published.items() if not isinstance(file.written, str)}
-    files_by_name = [(called, file.written) for name, file in usable.items() for called in (name, file.file)]
+    files_by_name = [(each, file.written) for name, file in usable.items() for each in (name, file.file)]
     return PostedPlan(
-        plan, dialect, {called: plan_of_file for called, plan_of_file in files_by_name if is_named(called)}, [*usable]
+        plan, dialect, {name: plan_of_file for name, plan_of_file in files_by_name if is_named(name)}, [*usable]
     )
 
 
@@ -152,18 +153,18 @@ def prepare_posted(
         return RefusedPlan(invalid, _errors(posted.plan, invalid))
     if policy is not None and (refused := policy_problems(checked, policy)):
         raise PlanInvalid(refused)
-    return PreparedPlan(compiled_to_ask(checked, inputs), source_of(document, checked.dialect))
+    return PreparedPlan(compile_for_requests(checked, inputs), source_of(document, checked.dialect))
 
 
-def compiled_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Compile a checked plan; its run will request missing inputs.
+def compile_for_requests(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Compile a posted plan whose run requests missing inputs.
 
     Raises:
         PlanInvalid: inputs are invalid or unknown, or the plan is too large.
     """
     if unused := unused_inputs(checked, inputs):
         raise PlanInvalid(unused)
-    return prepare_to_ask(checked, inputs)
+    return prepare_for_requests(checked, inputs)
 
 
 def source_of(document: Any, dialect: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def check_plan(
     *,
     dialect: str | None = None,
     context: Mapping[str, Any] | None = None,
-    any_tool: bool = False,
+    allow_unknown_tools: bool = False,
     accepted: Sequence[Any] = (),
 ) -> Checked:
     """Check a document in any dialect and return the checked plan.
@@ -63,9 +63,9 @@ def check_plan(
         _refuse_surrogates(raw)
     try:
         document = to_document(unread.document if unread else raw, dialect=dialect, context=context, tools=tools)
-        checked = _checked(with_accepted(document, accepted), tools, any_tool=any_tool)
+        checked = _checked(with_accepted(document, accepted), tools, allow_unknown_tools=allow_unknown_tools)
     except PlanInvalid as invalid:
-        raise (_with_more(unread, invalid) if unread else invalid) from None
+        raise (_merged_errors(unread, invalid) if unread else invalid) from None
     if unread is not None:
         raise unread
     return checked
@@ -84,21 +84,21 @@ def _refuse_surrogates(raw: Any) -> None:
             raise PlanInvalid(problems) from None
 
 
-def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_tool: bool) -> Checked:
+def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, allow_unknown_tools: bool) -> Checked:
     """Return the checked plan of a document.
 
     Raises:
         PlanInvalid: has the problems of single values, and the definite problems of the whole plan.
     """
-    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool)
+    checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
     hints = NameHints(HINT_BUDGET)
-    between = islice(flow_problems(checked, hints), _MAX_FLOW_PROBLEMS) if checked is not None else ()
+    plan_problems = islice(flow_problems(checked, hints), _MAX_FLOW_PROBLEMS) if checked is not None else ()
     pointers = {problem.pointer for problem in problems}
-    all_problems = [*problems, *(problem for problem in between if problem.pointer not in pointers)]
+    all_problems = [*problems, *(problem for problem in plan_problems if problem.pointer not in pointers)]
     if checked is None or all_problems:
         raise PlanInvalid(all_problems)
-    worth_saying = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
-    if notes := [*islice(worth_saying, _MAX_NOTES)]:
+    possible_notes = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
+    if notes := [*islice(possible_notes, _MAX_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
     return checked
 
@@ -109,22 +109,22 @@ def check_written_plan(
     *,
     dialect: str | None = None,
     context: Mapping[str, Any] | None = None,
-    any_tool: bool = False,
+    allow_unknown_tools: bool = False,
     accepted: Sequence[Any] = (),
 ) -> tuple[Checked, Sequence[Repair]]:
     """Check the plan in a model's response; return the checked plan, and the repairs that were needed to read it.
 
     Args:
-        any_tool: allow unknown tools; the names of tools are not repaired then.
+        allow_unknown_tools: allow unknown tools; the names of tools are not repaired then.
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: has all problems and ambiguities.
     """
-    known_tools = {} if any_tool else tools
+    known_tools = {} if allow_unknown_tools else tools
     document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known_tools)
     try:
-        return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), repairs
+        return _checked(with_accepted(document, accepted), tools, allow_unknown_tools=allow_unknown_tools), repairs
     except PlanInvalid as invalid:
         # A truncated plan often has further problems that result from the missing part.
         cut = [Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF]
@@ -146,7 +146,7 @@ def unknown_tools(
         PlanInvalid: the plan has other problems.
     """
     unknown: dict[str, None] = {}
-    open_plans = [check_plan(raw, tools, context=context, dialect=dialect, any_tool=True)]
+    open_plans = [check_plan(raw, tools, context=context, dialect=dialect, allow_unknown_tools=True)]
     while open_plans:
         checked = open_plans.pop()
         unknown |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
@@ -159,7 +159,7 @@ def unknown_tools(
     return list(unknown)
 
 
-def _with_more(unread: PlanInvalid, further: PlanInvalid) -> PlanInvalid:
+def _merged_errors(unread: PlanInvalid, further: PlanInvalid) -> PlanInvalid:
     """Merge two errors; a value that could not be read is reported only once."""
     reported = {problem.pointer for problem in unread.problems}
     return PlanInvalid(
@@ -183,14 +183,17 @@ def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
         if card is not None and policy.verdict_on_inline(card.tools) == "refuse":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
             problems.append(Problem("refused", INLINE_REFUSED, at, node.id, INLINE_HINT))
-    return [*problems, *(problem for below in checked.sub_plans.values() for problem in policy_problems(below, policy))]
+    return [
+        *problems,
+        *(problem for sub_plan in checked.sub_plans.values() for problem in policy_problems(sub_plan, policy)),
+    ]
 
 
 def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
     """Return the names of inputs that the plan neither declares nor reads."""
-    strange = [name for name in names if name not in checked.inputs]
-    read = _read_by_conditions(checked) if strange else frozenset[str]()
-    return [name for name in strange if name not in read] if _ALL not in read else []
+    undeclared = [name for name in names if name not in checked.inputs]
+    read = _read_by_conditions(checked) if undeclared else frozenset[str]()
+    return [name for name in undeclared if name not in read] if _ALL not in read else []
 
 
 def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
@@ -285,8 +288,8 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     return _prepared(checked, inputs, input_problems(checked, inputs, given=inputs))
 
 
-def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Compile a checked plan; its run will request missing inputs.
+def prepare_for_requests(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Compile a checked plan whose run requests missing inputs.
 
     Raises:
         PlanInvalid: as `prepare_plan`, except for missing inputs.
@@ -334,9 +337,9 @@ def _is_one_small_region(checked: Checked) -> bool:
     if any(node.for_each or node.join != "all" or node.retry or node.heartbeat for node in checked.nodes):
         return False
     plan = checked.plan
-    beside = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain]]
+    other_parts = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain]]
     # The compiled form of a reference has a few times as many bytes as its text.
-    return encoded_size(beside) < PLAN_PART_BYTES // 8
+    return encoded_size(other_parts) < PLAN_PART_BYTES // 8
 
 
 def _refuse_too_large(compiled: CompiledPlan, checked: Checked) -> None:

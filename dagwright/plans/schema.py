@@ -33,7 +33,7 @@ _SUB_PLAN = {
 
 def plan_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a plan in Dagwright's own dialect."""
-    schema = _without_noise(PlanDocument.model_json_schema(mode="validation"))
+    schema = _without_generated_titles(PlanDocument.model_json_schema(mode="validation"))
     assert isinstance(schema, dict)
     node = schema["$defs"]["Node"]
     node["properties"]["id"] |= {"minLength": 1, "not": {"enum": sorted(RESERVED_IDS)}}
@@ -47,14 +47,16 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **schema}
 
 
-def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
+def _without_generated_titles(schema: Any, *, names_follow: bool = False) -> Any:
     """Remove redundant keywords of pydantic: titles derived from field names, and null defaults."""
     if isinstance(schema, list):
-        return [_without_noise(part) for part in schema]
+        return [_without_generated_titles(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        key: _without_noise(part, names_follow=key in ("properties", "$defs", "patternProperties") and not names_follow)
+        key: _without_generated_titles(
+            part, names_follow=key in ("properties", "$defs", "patternProperties") and not names_follow
+        )
         for key, part in schema.items()
         if names_follow or not (key == "title" or (key == "default" and part is None))
     }
@@ -62,7 +64,7 @@ def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
 
 def agents_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a file of agents."""
-    card = _without_noise(AgentCard.model_json_schema(mode="validation"))
+    card = _without_generated_titles(AgentCard.model_json_schema(mode="validation"))
     card["required"] = [name for name in card["required"] if name != "name"]
     agents = {"type": "object", "minProperties": 1, "additionalProperties": card}
     schema = {"type": "object", "properties": {"agents": agents}, "required": ["agents"], "additionalProperties": False}

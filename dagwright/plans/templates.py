@@ -94,10 +94,10 @@ class Template:
         Raises:
             PlanInvalid: an input is missing, has the wrong type or is unknown.
         """
-        return compiled_with(self.checked, inputs)
+        return compile_template(self.checked, inputs)
 
 
-def compiled_with(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+def compile_template(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Compile a checked plan with the inputs of a program, which can be informed about unknown names.
 
     Raises:

@@ -222,7 +222,7 @@ JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 
 
 def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Checked:
-    return check_document(to_document(raw, dialect=dialect, context=context), tools={}, any_tool=True)
+    return check_document(to_document(raw, dialect=dialect, context=context), tools={}, allow_unknown_tools=True)
 
 
 def problems_of(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Sequence[Problem]:

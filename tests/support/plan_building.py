@@ -57,10 +57,10 @@ def check(
     raw: Mapping[str, Any],
     *,
     tools: Mapping[str, ToolDeclaration] = TOOLS,
-    any_tool: bool = False,
+    allow_unknown_tools: bool = False,
     workers: Collection[int] = (),
 ) -> Checked:
-    return check_document(Document(dict(raw), workers=workers), tools=tools, any_tool=any_tool)
+    return check_document(Document(dict(raw), workers=workers), tools=tools, allow_unknown_tools=allow_unknown_tools)
 
 
 def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:

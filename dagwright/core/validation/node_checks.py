@@ -77,7 +77,7 @@ class NodeChecks:
         report: CheckReport,
         *,
         tools: Mapping[str, ToolDeclaration],
-        any_tool: bool,
+        allow_unknown_tools: bool,
         makers: Mapping[str, ToolDeclaration],
     ) -> None:
         self.document = document
@@ -86,7 +86,7 @@ class NodeChecks:
         self.callable_tools = callable_tools(tools)
         self.tool_names = [name for name, tool in self.callable_tools.items() if tool.agent is None]
         self.entities = EntityChecks(resolver_of(tools), makers)
-        self.any_tool = any_tool
+        self.allow_unknown_tools = allow_unknown_tools
         self.makers = makers
         self.schemas: dict[str, SchemaOfTool | None] = {}
 
@@ -173,7 +173,7 @@ class NodeChecks:
         assert node.tool is not None
         declaration = self.callable_tools.get(node.tool)
         if declaration is None:
-            if not self.any_tool:
+            if not self.allow_unknown_tools:
                 message = f"there is no tool {node.tool!r}"
                 self.report.report_problem(
                     "unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=self._tool_hint(node.tool)
@@ -187,7 +187,7 @@ class NodeChecks:
             self.report.report_problem(
                 "invalid_arguments", problem[0], ("nodes", index, "arguments"), node=node.id, hint=problem[1]
             )
-        if declaration.undo is not None and declaration.undo not in self.tools and not self.any_tool:
+        if declaration.undo is not None and declaration.undo not in self.tools and not self.allow_unknown_tools:
             message = f"{node.tool!r} is compensated by an unknown tool {declaration.undo!r}"
             hint = self._tool_hint(declaration.undo)
             self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
@@ -221,7 +221,7 @@ class NodeChecks:
         assert node.agent_name is not None
         declaration = tool_of_agent(node.agent_name, self.tools)
         if declaration is None:
-            if not self.any_tool:
+            if not self.allow_unknown_tools:
                 hint = self.report.hints.near(
                     node.agent_name, [card.name for card in agent_cards(self.tools) if not is_inline(card.name)]
                 )
@@ -241,7 +241,7 @@ class NodeChecks:
             self.report.report_problem("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
         for name in card.tools:
             known = self.tools.get(name)
-            if known is None and not self.any_tool:
+            if known is None and not self.allow_unknown_tools:
                 message = f"the agent {card.name!r} needs an unknown tool {name!r}"
                 self.report.report_problem(
                     "unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name)

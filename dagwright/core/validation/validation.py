@@ -47,7 +47,7 @@ def check_document(
     document: Document,
     *,
     tools: Mapping[str, ToolDeclaration],
-    any_tool: bool = False,
+    allow_unknown_tools: bool = False,
     hint_budget: int = HINT_BUDGET,
 ) -> Checked:
     """Check a document and return its plan.
@@ -55,13 +55,15 @@ def check_document(
     Args:
         document: document as parsed by its dialect.
         tools: name -> declaration of every known tool.
-        any_tool: accept unknown tools and agents.
+        allow_unknown_tools: accept unknown tools and agents.
         hint_budget: budget of all hints (see `NameHints`).
 
     Raises:
         PlanInvalid: the plan has problems; they are in document order, those of the dialect first.
     """
-    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool, hint_budget=hint_budget)
+    checked, problems = inspect_document(
+        document, tools=tools, allow_unknown_tools=allow_unknown_tools, hint_budget=hint_budget
+    )
     if checked is None or problems:
         raise PlanInvalid(problems)
     return checked
@@ -71,7 +73,7 @@ def inspect_document(
     document: Document,
     *,
     tools: Mapping[str, ToolDeclaration],
-    any_tool: bool = False,
+    allow_unknown_tools: bool = False,
     hint_budget: int = HINT_BUDGET,
 ) -> tuple[Checked | None, list[Problem]]:
     """Return the valid part of a plan and its problems; the plan is `None` if `nodes` is not a list.
@@ -85,11 +87,11 @@ def inspect_document(
     problems = ProblemList(document.problems)
     report = CheckReport(document, problems=problems, hints=NameHints(hint_budget))
     # A copy, because inline agents are added during the check.
-    checked = _Checker(document, report, tools=dict(tools), any_tool=any_tool).check()
+    checked = _Checker(document, report, tools=dict(tools), allow_unknown_tools=allow_unknown_tools).check()
     if checked is not None and (count := len(checked.lookups)) > MAX_LOOKUPS:
         message = f"the plan looks up {count:,} entities; a run can look up at most {MAX_LOOKUPS:,}"
         problems.append(Problem("too_large", message, hint="split the plan"))
-    is_unresolved = checked is not None and not any_tool and resolver_of(checked.tools) is UNKNOWN_RESOLVER
+    is_unresolved = checked is not None and not allow_unknown_tools and resolver_of(checked.tools) is UNKNOWN_RESOLVER
     if checked is not None and is_unresolved and not problems and checked.lookups:
         message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no resolver is installed"
         problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
@@ -129,7 +131,7 @@ def inspect_node(
     read = read_nodes(document.plan["nodes"])
     if read.problems:
         raise PlanInvalid(read.problems)
-    checker = _Checker(document, report, tools=dict(tools), any_tool=True)
+    checker = _Checker(document, report, tools=dict(tools), allow_unknown_tools=True)
     node, references = checker.check_node(read.nodes[0], ids, makers)
     return NodeInspection(node, references, checker.sub_plans.get(0), checker.tools, problems)
 
@@ -143,7 +145,7 @@ class _Checker:
         report: CheckReport,
         *,
         tools: dict[str, ToolDeclaration],
-        any_tool: bool,
+        allow_unknown_tools: bool,
         path: str = "",
     ) -> None:
         """Prepare the check of a plan.
@@ -158,7 +160,7 @@ class _Checker:
         self.hints = report.hints
         self.raw = document.plan
         self.tools = tools
-        self.any_tool = any_tool
+        self.allow_unknown_tools = allow_unknown_tools
         self.sub_plans: dict[int, Checked] = {}
         # Node number -> references that the dialect parsed.
         self.extra: dict[int, dict[str, Reference | Lookup]] = {}
@@ -218,7 +220,7 @@ class _Checker:
             if problem.unknown is None:
                 at = ("nodes", 0, *problem.at)
                 self.report.report_problem(problem.code, problem.message, at, node=node.id, hint=problem.hint)
-        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=True, makers=makers)
+        checks = NodeChecks(self.document, self.report, tools=self.tools, allow_unknown_tools=True, makers=makers)
         checks.check(0, node, references, invalid_fields=frozenset())
         if node.plan is not None:
             self._check_sub_plan(0, node, references)
@@ -256,7 +258,9 @@ class _Checker:
             for node in nodes.values()
             if node.tool in self.tools and node.for_each is None
         }
-        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=self.any_tool, makers=makers)
+        checks = NodeChecks(
+            self.document, self.report, tools=self.tools, allow_unknown_tools=self.allow_unknown_tools, makers=makers
+        )
         references: dict[int, NodeReferences] = {}
         for index, node in nodes.items():
             references[index] = self._read_node(index, node, numbers, kinds)
@@ -281,7 +285,11 @@ class _Checker:
         problem_count = len(self.report.problems)
         inner = self.report.child("nodes", index, "plan")
         checked = _Checker(
-            document, inner, tools=self.tools, any_tool=self.any_tool, path=f"{self.path}{node.id}/"
+            document,
+            inner,
+            tools=self.tools,
+            allow_unknown_tools=self.allow_unknown_tools,
+            path=f"{self.path}{node.id}/",
         ).check()
         if checked is None:
             return

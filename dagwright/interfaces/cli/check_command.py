@@ -146,7 +146,11 @@ def _repaired(
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
     return check_written_plan(
-        str(source.plan), tools, dialect=request.dialect, context=context, any_tool=request.allows_unknown_tools
+        str(source.plan),
+        tools,
+        dialect=request.dialect,
+        context=context,
+        allow_unknown_tools=request.allows_unknown_tools,
     )
 
 
@@ -159,7 +163,7 @@ def _checked(
 ) -> tuple[Checked, CompiledPlan | None]:
     """Return a valid plan and its compiled form, which is `None` if unknown tools are allowed."""
     checked = check_plan(
-        source.plan, tools, dialect=request.dialect, context=context, any_tool=request.allows_unknown_tools
+        source.plan, tools, dialect=request.dialect, context=context, allow_unknown_tools=request.allows_unknown_tools
     )
     # The effects of unknown tools are unknown, and a plan may have far more nodes with pure tools.
     return checked, None if request.allows_unknown_tools else check_size(checked)

@@ -39,8 +39,8 @@ from dagwright.plans.preparation import (
     input_problems,
     notes_of_context,
     policy_problems,
+    prepare_for_requests,
     prepare_plan,
-    prepare_to_ask,
     unused_inputs,
     unused_names,
 )
@@ -55,14 +55,14 @@ def prepare_run(
     session: SessionRecord | None = None,
     *,
     source: PlanSource | None = None,
-    any_tool: bool = False,
+    allow_unknown_tools: bool = False,
 ) -> StartRequest:
     """Prepare the run of a request, and ask the user for missing inputs if possible.
 
     Args:
         session: session whose turn the run is. Such a run requests missing inputs itself: it may be prepared again.
         source: a plan of a batch, which asks for no inputs here; `None` reads the file of the request.
-        any_tool: accept unknown tools and agents: enough to find an existing run, not to start one.
+        allow_unknown_tools: accept unknown tools and agents: enough to find an existing run, not to start one.
 
     Raises:
         PlanInvalid: the plan or its inputs are invalid.
@@ -85,9 +85,13 @@ def prepare_run(
     texts = read_pairs(request.inputs, option="--input")
     inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
-        raw, checked, repairs = _repaired(request, toolset, output, context=names, any_tool=any_tool)
+        raw, checked, repairs = _repaired(
+            request, toolset, output, context=names, allow_unknown_tools=allow_unknown_tools
+        )
     else:
-        raw, checked, repairs = _strict(request, toolset, source, context=names, any_tool=any_tool)
+        raw, checked, repairs = _strict(
+            request, toolset, source, context=names, allow_unknown_tools=allow_unknown_tools
+        )
     policy = options.policy or default_policy("model" if request.approve_plan else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
@@ -111,7 +115,7 @@ def prepare_run(
     # A run is identified by its request, without the current names of the session.
     source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
     # A detached run requests missing inputs itself.
-    prepare = prepare_to_ask if opens_form and not request.non_interactive else prepare_plan
+    prepare = prepare_for_requests if opens_form and not request.non_interactive else prepare_plan
     plan = prepare(checked, values)
     if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
@@ -131,16 +135,21 @@ def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strict(
-    request: RunRequest, toolset: Toolset, source: PlanSource | None, *, context: Mapping[str, Any], any_tool: bool
+    request: RunRequest,
+    toolset: Toolset,
+    source: PlanSource | None,
+    *,
+    context: Mapping[str, Any],
+    allow_unknown_tools: bool,
 ) -> tuple[Any, Checked, Sequence[Repair]]:
     """Return the plan as written and as checked, without repairs."""
     raw = read_plan(request.plan) if source is None else source.plan
     tools, dialect = toolset.declarations(), request.dialect
-    return raw, check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
+    return raw, check_plan(raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools), ()
 
 
 def _repaired(
-    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], any_tool: bool
+    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], allow_unknown_tools: bool
 ) -> tuple[Any, Checked, Sequence[Repair]]:
     """Return a model's answer, the plan in it and the repairs; report the repairs.
 
@@ -151,7 +160,9 @@ def _repaired(
     if isinstance(text, PlanInvalid):
         raise text
     tools = toolset.declarations()
-    checked, repairs = check_written_plan(text, tools, dialect=request.dialect, context=context, any_tool=any_tool)
+    checked, repairs = check_written_plan(
+        text, tools, dialect=request.dialect, context=context, allow_unknown_tools=allow_unknown_tools
+    )
     for repair in folded(repairs):
         output.log(f"repaired: {one_line(repair.message, limit=500)}")
         if repair.code == CUT_OFF:

@@ -66,7 +66,7 @@ def _continue_run_of_missing_tools(
         return ExitCode.REFUSED
     name = name_of_plan(request)
     try:
-        prepared = prepare_run(replace(request, non_interactive=True), toolset, output, any_tool=True)
+        prepared = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
         async def find(runs: "Runs") -> Started:
             run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))

@@ -34,7 +34,7 @@ from dagwright.interfaces.http.run_models import (
 )
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.targets import refuse_unusable
-from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compiled_to_ask, prepare_posted
+from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compile_for_requests, prepare_posted
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
 
@@ -129,7 +129,7 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
     template = _published(context, body.template, param="template")
     if policy is not None and (refused := policy_problems(template.checked, policy)):
         raise PlanInvalid(refused)
-    compiled = await asyncio.to_thread(compiled_to_ask, template.checked, body.inputs)
+    compiled = await asyncio.to_thread(compile_for_requests, template.checked, body.inputs)
     return PreparedPlan(compiled, template.source), template.file
 
 

@@ -27,7 +27,7 @@ from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
-from dagwright.plans.posted import compiled_to_ask
+from dagwright.plans.posted import compile_for_requests
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import SessionRecord
@@ -245,7 +245,7 @@ def agent_objective(conversation: Conversation, turns: Sequence[TurnSummary]) ->
 
 
 def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
-    plan = compiled_to_ask(template.checked, inputs)
+    plan = compile_for_requests(template.checked, inputs)
     input_fields = replace(NO_EXTRAS, model=config.to_json() or None)
     return StartRequest(plan, template.source, dict(inputs), RunStartOptions(input_fields=input_fields))
 

@@ -24,7 +24,7 @@ from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.plans.posted import checked_posted, posted_plan
 from dagwright.plans.preparation import policy_problems
-from dagwright.plans.templates import Template, Templates, compiled_with
+from dagwright.plans.templates import Template, Templates, compile_template
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_name
 from dagwright.toolset.toolset import Toolset
 
@@ -82,7 +82,7 @@ class RunStarter:
         """
         checked, document = self.checked(arguments, templates)
         inputs = arguments.get("inputs") or {}
-        compiled = with_policy_approval(compiled_with(checked, inputs))
+        compiled = with_policy_approval(compile_template(checked, inputs))
         # As with plans of the planner, only plans with effects need approval.
         options = RunStartOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": document, "dialect": checked.dialect, "context": {}}

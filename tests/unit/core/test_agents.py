@@ -53,7 +53,7 @@ def test_unknown_agent_is_reported_with_the_nearest_one(name: str, hint: str) ->
     raw = plan_of(node("a", agent=name, objective="Find it"))
     problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
     assert list(problems_of(raw, tools=AGENTS)) == [problem]
-    assert [declaration.agent for declaration in check(raw, tools=AGENTS, any_tool=True).nodes] == [name]
+    assert [declaration.agent for declaration in check(raw, tools=AGENTS, allow_unknown_tools=True).nodes] == [name]
 
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
@@ -75,7 +75,7 @@ def test_plan_that_uses_an_agent_without_its_tools_is_refused() -> None:
     message = "the agent 'web_researcher' needs an unknown tool 'web_search'"
     hint = "name its module: --tools on the command line, tools=[...] in Python"
     assert list(problems_of(raw, tools=tools)) == [Problem("unknown_tool", message, "/nodes/0/agent", "a", hint)]
-    assert check(raw, tools=tools, any_tool=True).nodes[0].agent == "web_researcher"
+    assert check(raw, tools=tools, allow_unknown_tools=True).nodes[0].agent == "web_researcher"
 
 
 def test_agent_named_as_a_tool_is_refused_with_what_to_write() -> None:

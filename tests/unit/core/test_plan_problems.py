@@ -295,7 +295,9 @@ def test_inputs_and_forks_have_short_messages() -> None:
 
 
 def _notes(inputs: Any) -> list[tuple[str, str, str]]:
-    checked = check_plan({"plan": 1, "inputs": inputs, "nodes": [{"id": "a", "tool": "t"}]}, {}, any_tool=True)
+    checked = check_plan(
+        {"plan": 1, "inputs": inputs, "nodes": [{"id": "a", "tool": "t"}]}, {}, allow_unknown_tools=True
+    )
     return [(note.code, note.pointer, note.message) for note in checked.notes]
 
 

@@ -218,7 +218,7 @@ def test_unknown_compensating_tool_is_refused_and_a_known_one_is_compiled_into_t
     hint = "name its module: --tools on the command line, tools=[...] in Python"
     (problem,) = problems_of(raw, tools={"book": book})
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
-    assert check(raw, tools={"book": book}, any_tool=True).edges == 0
+    assert check(raw, tools={"book": book}, allow_unknown_tools=True).edges == 0
     free = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
     plan = compiled(raw, tools={"book": book, "free": free, "other": free})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
@@ -240,7 +240,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
     assert [problem[:2] + problem[4:] for problem in problems_in(node("a", tool=tool))] == [
         ("unknown_tool", "/nodes/0/tool", hint)
     ]
-    assert check(plan_of(node("a", tool=tool)), any_tool=True).edges == 0
+    assert check(plan_of(node("a", tool=tool)), allow_unknown_tools=True).edges == 0
 
 
 @pytest.mark.parametrize(

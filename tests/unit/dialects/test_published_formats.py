@@ -301,7 +301,7 @@ def test_reference_in_a_key_is_refused_with_its_place(raw: Any, place: str) -> N
 def test_reference_in_a_key_of_a_plan_of_a_model_is_returned(key: str) -> None:
     plan = {"nodes": [{"id": "s1", "tool": "echo"}, {"id": "s2", "tool": "echo", "arguments": {"x": {key: 1}}}]}
     with pytest.raises(PlanInvalid) as caught:
-        check_written_plan(json.dumps({"plan": 1, **plan}), {}, any_tool=True)
+        check_written_plan(json.dumps({"plan": 1, **plan}), {}, allow_unknown_tools=True)
     assert {problem.pointer for problem in caught.value.problems} == {f"/nodes/1/arguments/x/{key}"}
 
 

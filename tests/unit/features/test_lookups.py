@@ -52,7 +52,7 @@ def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]
 
 
 def compiled(raw: Any) -> CompiledPlan:
-    return prepare_plan(check_plan(raw, RESOLVER.tools(), any_tool=True), {})
+    return prepare_plan(check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True), {})
 
 
 def plan_of(*intents: Any) -> CompiledPlan:
@@ -295,14 +295,14 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
             {"id": "b", "plan": {"intents": [intent(a=looking("Ann"))]}},
         ]
     }
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
     assert hidden(plan)[0] == "_lookup:person:Ann"
 
 
 def test_too_many_lookups_are_refused_with_the_plan() -> None:
     raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
     with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
-        check_plan(raw, RESOLVER.tools(), any_tool=True)
+        check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True)
 
 
 @pytest.mark.parametrize("tool", [RESOLVER.find, RESOLVER.bind])
@@ -363,7 +363,7 @@ def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
 def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     inner = {"intents": [intent(a=looking("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
-    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
     scheduler, [task] = started(plan)
     scheduler.complete(task.id, {"party": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)

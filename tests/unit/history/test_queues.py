@@ -120,7 +120,9 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
 def test_marks_show_what_waits_and_leave_no_trace() -> None:
     nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
     nodes.insert(0, {"id": "a", "tool": "mark"})
-    scheduler = create_scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
+    scheduler = create_scheduler(
+        prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, allow_unknown_tools=True), {}), {}
+    )
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass

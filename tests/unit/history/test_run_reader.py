@@ -103,7 +103,7 @@ def _started(*payloads: bytes) -> HistoryEvent:
 
 
 def _plan_started() -> HistoryEvent:
-    compiled = prepare_plan(check_plan(_PLAN, {}, any_tool=True), {})
+    compiled = prepare_plan(check_plan(_PLAN, {}, allow_unknown_tools=True), {})
     return _started(json.dumps(run_input_to_json(RunInput(compiled=compiled))).encode())
 
 
@@ -167,7 +167,7 @@ def _pending(*calls: PendingActivityInfo) -> DescribeWorkflowExecutionResponse:
 def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
     plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
-    scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, any_tool=True), {}), {})
+    scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, allow_unknown_tools=True), {}), {})
     away, locked = Failure(message="the database refuses: connection refused"), Failure(message="locked")
     raw = _pending(
         PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=away),

@@ -417,7 +417,9 @@ def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
         "plan": 1,
         "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
     }
-    scheduler = create_scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
+    scheduler = create_scheduler(
+        compile_plan(check_document(to_document(plan), tools={}, allow_unknown_tools=True)), {}
+    )
     scheduler.start(0)
     while next_call(scheduler, 0) is not None:
         pass

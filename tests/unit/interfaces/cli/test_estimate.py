@@ -55,5 +55,5 @@ def test_events_of_each_item_of_an_unknown_map() -> None:
 
 
 def test_steps_of_unknown_tools_count_as_calls() -> None:
-    checked = check_plan({"plan": 1, "nodes": _chain(*["any"] * 50)}, {}, any_tool=True)
+    checked = check_plan({"plan": 1, "nodes": _chain(*["any"] * 50)}, {}, allow_unknown_tools=True)
     assert expected_events(checked, None) == 305

@@ -83,7 +83,7 @@ def lookup_intent(text: str) -> dict[str, Any]:
 
 
 def _run_of(*texts: str) -> RunScheduler:
-    plan = prepare_plan(check_plan({"intents": [*map(lookup_intent, texts)]}, {}, any_tool=True), {})
+    plan = prepare_plan(check_plan({"intents": [*map(lookup_intent, texts)]}, {}, allow_unknown_tools=True), {})
     scheduler = create_scheduler(plan, {})
     scheduler.start(START)
     return scheduler

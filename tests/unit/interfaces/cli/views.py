@@ -17,7 +17,7 @@ def view_of(
     pending: dict[str, PendingCall] | None = None,
 ) -> RunView:
     """Return the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
-    checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, any_tool=True)
+    checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, allow_unknown_tools=True)
     scheduler = create_scheduler(prepare_plan(checked, {}), {})
     scheduler.start(START)
     start_ready(scheduler)
