@@ -196,7 +196,7 @@ _QUERY_OF_STATE = {
 }
 """State of a run -> condition for the runs that `listed_status` shows in this state."""
 
-_STATUS_OF_EXECUTION = {
+STATUS_OF_EXECUTION = {
     WorkflowExecutionStatus.COMPLETED: RunStatus.COMPLETED,
     WorkflowExecutionStatus.CANCELED: RunStatus.CANCELLED,
     WorkflowExecutionStatus.FAILED: RunStatus.FAILED,
@@ -204,7 +204,7 @@ _STATUS_OF_EXECUTION = {
     WorkflowExecutionStatus.TIMED_OUT: RunStatus.FAILED,
 }
 """Statuses of closed executions; every other execution is running."""
-_REFINED = {
+REFINED_STATUSES = {
     RunStatus.RUNNING: (RunStatus.WAITING,),
     RunStatus.COMPLETED: (RunStatus.COMPLETED_WITH_FAILURES, RunStatus.CANCELLED),
 }
@@ -216,9 +216,9 @@ def listed_status(execution: WorkflowExecution) -> RunStatus:
 
     The attribute is written at most once in five seconds, and not when a run is terminated.
     """
-    by_execution = _STATUS_OF_EXECUTION.get(execution.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
+    by_execution = STATUS_OF_EXECUTION.get(execution.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
     attribute = execution.typed_search_attributes.get(STATE)
-    return next((status for status in _REFINED.get(by_execution, ()) if status == attribute), by_execution)
+    return next((status for status in REFINED_STATUSES.get(by_execution, ()) if status == attribute), by_execution)
 
 
 _ERROR_OF_EXECUTION = {

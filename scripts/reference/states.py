@@ -1,5 +1,8 @@
-"""The tables of states, from the descriptions of `NodeStatus` and `RunStatus`."""
+"""The tables of states, from the descriptions of `NodeStatus` and `RunStatus`, and of their executions in Temporal."""
 
+from temporalio.client import WorkflowExecutionStatus
+
+from dagwright.client.run_lists import REFINED_STATUSES, STATUS_OF_EXECUTION
 from dagwright.core.model.states import NodeStatus, RunStatus
 from scripts.reference.markdown import code, fields, sentence, table
 
@@ -14,6 +17,16 @@ def node_states() -> str:
 
 
 def run_states() -> str:
-    """Return a row for each state of a run: name and meaning."""
+    """Return a row for each state of a run: name, meaning, and the statuses that its execution may have in Temporal."""
     described = fields(_MODULE, "RunStatus")
-    return table(("State of a run", "Meaning"), [(code(each), sentence(described[each.name])) for each in RunStatus])
+    rows = [(code(each), sentence(described[each.name]), ", ".join(_execution_statuses(each))) for each in RunStatus]
+    return table(("State of a run", "Meaning", "Status in Temporal"), rows)
+
+
+def _execution_statuses(status: RunStatus) -> list[str]:
+    by_execution = {WorkflowExecutionStatus.RUNNING: RunStatus.RUNNING, **STATUS_OF_EXECUTION}
+    return [
+        execution.name.replace("_", " ").capitalize()
+        for execution, listed in by_execution.items()
+        if status in (listed, *REFINED_STATUSES.get(listed, ()))
+    ]
