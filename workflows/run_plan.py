@@ -179,7 +179,7 @@ class PlanWorkflow(Steerable):
                 self._engine.sub_plan_ended(end)
         for message in self._early_budget_messages:
             self._engine.receive_budget_message(message)
-        self._people.start(self._engine)
+        self.people.start(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             rest = next_map_batch_input(map_batch) if map_batch is not None else None
@@ -321,7 +321,7 @@ class PlanWorkflow(Steerable):
             self._attributes.mark_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
-        self._people.end()
+        self.people.end()
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:

@@ -4,7 +4,6 @@ response.
 Names and payloads: docs/reference/messages.md.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from temporalio import workflow
@@ -13,7 +12,49 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import wire
 from dagwright.workflows.people import FeedbackMessages
 
+_COMMANDS = (
+    wire.PAUSE,
+    wire.RESUME,
+    wire.CANCEL,
+    wire.CANCEL_NODE,
+    wire.RETRY_NODE,
+    wire.SET_RESULT,
+    wire.ADD_NODES,
+    wire.SET_POLICY,
+    wire.SET_LIMITS,
+)
 
+
+def _with_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
+    """Add a signal and an update for each command; Temporal finds handlers among the attributes of the class."""
+    for name in _COMMANDS:
+        setattr(workflow_type, f"signal_{name}", _signal(name))
+        setattr(workflow_type, name, _update(name))
+    setattr(workflow_type, wire.UPDATE_SUBMIT_FEEDBACK, _update(wire.UPDATE_SUBMIT_FEEDBACK))
+    return workflow_type
+
+
+# The SDK recognizes a method by its parameter `self` without an annotation.
+def _signal(name: str) -> Any:
+    def handle(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
+        self.people.handle_signal(name, message)
+
+    return workflow.signal(name=name)(handle)
+
+
+def _update(name: str) -> Any:
+    def handle(self, message: RawValue) -> Any:  # type: ignore[no-untyped-def] # see above
+        return self.people.handle_update(name, message)
+
+    def check(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
+        self.people.check_update(name, message)
+
+    update = workflow.update(name=name)(handle)
+    update.validator(check)
+    return update
+
+
+@_with_commands
 class Steerable:
     """Workflow that handles answers and commands of people.
 
@@ -22,149 +63,14 @@ class Steerable:
     """
 
     def __init__(self, people: FeedbackMessages) -> None:
-        self._people = people
+        self.people = people
 
     @workflow.signal(name=wire.SIGNAL_FEEDBACK)
     def feedback(self, message: RawValue) -> None:
         """Handle an answer; a refused answer becomes a note."""
-        self._people.handle_signal(wire.SIGNAL_FEEDBACK, message)
-
-    @workflow.update(name=wire.UPDATE_SUBMIT_FEEDBACK)
-    def submit_feedback(self, message: RawValue) -> Mapping[str, Any]:
-        """Handle an answer."""
-        return self._people.handle_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
-
-    @submit_feedback.validator
-    def _check_feedback(self, message: RawValue) -> None:
-        self._people.check_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+        self.people.handle_signal(wire.SIGNAL_FEEDBACK, message)
 
     @workflow.signal(name=wire.SIGNAL_PLANNED)
     def planned(self, message: RawValue) -> None:
         """Add nodes of a plan that a model is still writing."""
-        self._people.handle_signal(wire.SIGNAL_PLANNED, message)
-
-    @workflow.signal(name=wire.PAUSE)
-    def signal_pause(self, message: RawValue) -> None:
-        """Pause the run; the payload may be empty."""
-        self._people.handle_signal(wire.PAUSE, message)
-
-    @workflow.update(name=wire.PAUSE)
-    def pause(self, message: RawValue) -> Mapping[str, Any]:
-        """Pause the run; the payload may be empty."""
-        return self._people.handle_update(wire.PAUSE, message)
-
-    @pause.validator
-    def _check_pause(self, message: RawValue) -> None:
-        self._people.check_update(wire.PAUSE, message)
-
-    @workflow.signal(name=wire.RESUME)
-    def signal_resume(self, message: RawValue) -> None:
-        """Resume a paused run; the payload may be empty."""
-        self._people.handle_signal(wire.RESUME, message)
-
-    @workflow.update(name=wire.RESUME)
-    def resume(self, message: RawValue) -> Mapping[str, Any]:
-        """Resume a paused run; the payload may be empty."""
-        return self._people.handle_update(wire.RESUME, message)
-
-    @resume.validator
-    def _check_resume(self, message: RawValue) -> None:
-        self._people.check_update(wire.RESUME, message)
-
-    @workflow.signal(name=wire.CANCEL)
-    def signal_cancel(self, message: RawValue) -> None:
-        """Cancel the run; the payload may be empty."""
-        self._people.handle_signal(wire.CANCEL, message)
-
-    @workflow.update(name=wire.CANCEL)
-    def cancel(self, message: RawValue) -> Mapping[str, Any]:
-        """Cancel the run; the payload may be empty."""
-        return self._people.handle_update(wire.CANCEL, message)
-
-    @cancel.validator
-    def _check_cancel(self, message: RawValue) -> None:
-        self._people.check_update(wire.CANCEL, message)
-
-    @workflow.signal(name=wire.CANCEL_NODE)
-    def signal_cancel_node(self, message: RawValue) -> None:
-        """Cancel a node or item; with `branch` also its dependents."""
-        self._people.handle_signal(wire.CANCEL_NODE, message)
-
-    @workflow.update(name=wire.CANCEL_NODE)
-    def cancel_node(self, message: RawValue) -> Mapping[str, Any]:
-        """Cancel a node or item; with `branch` also its dependents."""
-        return self._people.handle_update(wire.CANCEL_NODE, message)
-
-    @cancel_node.validator
-    def _check_cancel_node(self, message: RawValue) -> None:
-        self._people.check_update(wire.CANCEL_NODE, message)
-
-    @workflow.signal(name=wire.RETRY_NODE)
-    def signal_retry_node(self, message: RawValue) -> None:
-        """Retry a node or item."""
-        self._people.handle_signal(wire.RETRY_NODE, message)
-
-    @workflow.update(name=wire.RETRY_NODE)
-    def retry_node(self, message: RawValue) -> Mapping[str, Any]:
-        """Retry a node or item."""
-        return self._people.handle_update(wire.RETRY_NODE, message)
-
-    @retry_node.validator
-    def _check_retry_node(self, message: RawValue) -> None:
-        self._people.check_update(wire.RETRY_NODE, message)
-
-    @workflow.signal(name=wire.SET_RESULT)
-    def signal_set_result(self, message: RawValue) -> None:
-        """Set the result of a node or item."""
-        self._people.handle_signal(wire.SET_RESULT, message)
-
-    @workflow.update(name=wire.SET_RESULT)
-    def set_result(self, message: RawValue) -> Mapping[str, Any]:
-        """Set the result of a node or item."""
-        return self._people.handle_update(wire.SET_RESULT, message)
-
-    @set_result.validator
-    def _check_set_result(self, message: RawValue) -> None:
-        self._people.check_update(wire.SET_RESULT, message)
-
-    @workflow.signal(name=wire.ADD_NODES)
-    def signal_add_nodes(self, message: RawValue) -> None:
-        """Add nodes to the plan."""
-        self._people.handle_signal(wire.ADD_NODES, message)
-
-    @workflow.update(name=wire.ADD_NODES)
-    def add_nodes(self, message: RawValue) -> Mapping[str, Any]:
-        """Add nodes to the plan."""
-        return self._people.handle_update(wire.ADD_NODES, message)
-
-    @add_nodes.validator
-    def _check_add_nodes(self, message: RawValue) -> None:
-        self._people.check_update(wire.ADD_NODES, message)
-
-    @workflow.signal(name=wire.SET_POLICY)
-    def signal_set_policy(self, message: RawValue) -> None:
-        """Change which calls need an approval; calls that no longer need one start."""
-        self._people.handle_signal(wire.SET_POLICY, message)
-
-    @workflow.update(name=wire.SET_POLICY)
-    def set_policy(self, message: RawValue) -> Mapping[str, Any]:
-        """Change which calls need an approval; calls that no longer need one start."""
-        return self._people.handle_update(wire.SET_POLICY, message)
-
-    @set_policy.validator
-    def _check_set_policy(self, message: RawValue) -> None:
-        self._people.check_update(wire.SET_POLICY, message)
-
-    @workflow.signal(name=wire.SET_LIMITS)
-    def signal_set_limits(self, message: RawValue) -> None:
-        """Change the concurrency, the deadline or the budget of the run."""
-        self._people.handle_signal(wire.SET_LIMITS, message)
-
-    @workflow.update(name=wire.SET_LIMITS)
-    def set_limits(self, message: RawValue) -> Mapping[str, Any]:
-        """Change the concurrency, the deadline or the budget of the run."""
-        return self._people.handle_update(wire.SET_LIMITS, message)
-
-    @set_limits.validator
-    def _check_set_limits(self, message: RawValue) -> None:
-        self._people.check_update(wire.SET_LIMITS, message)
+        self.people.handle_signal(wire.SIGNAL_PLANNED, message)
