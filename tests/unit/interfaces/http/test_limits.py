@@ -107,7 +107,7 @@ async def test_concurrent_starts_stay_within_the_limit() -> None:
     assert not await started(server, starts, "one more")
 
 
-@pytest.mark.parametrize(("most", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
+@pytest.mark.parametrize(("limit", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
 async def test_refusal_names_the_limit_of_runs(limit: int, words: str) -> None:
     server, starts = Server(), RunQuota("ann", limit=limit)
     assert [await started(server, starts, f"run-{number}") for number in range(limit)] == [True] * limit
