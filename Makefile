@@ -102,7 +102,7 @@ bench-many: setup ## Measure 200 and 1,000 runs at once, 10,000 waiting runs, an
 bench-peers: setup ## Compare the same graphs on LangGraph and DBOS, each in an environment of its own
 	@$(BIN)/python -m benchmarks.peers
 
-bench-workers: setup ## Run 2, 4 and 8 workers on one server with PostgreSQL, and kill some (Linux; needs PostgreSQL and Go)
+bench-workers: setup ## Run 2, 4 and 8 workers, and separate roles, on one server with PostgreSQL, and kill some (Linux; needs PostgreSQL and Go)
 	@$(BIN)/python -m benchmarks.workers
 
 up: setup ## Start a Temporal server and a worker, which run until `dagwright down`

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.workers [--workers 2,4,8] [--runs N]`: several workers on one server with PostgreSQL.
+"""`python -m benchmarks.workers [--workers 2,4,8,2+2] [--runs N]`: several workers on one server with PostgreSQL.
 
 Each worker is in a network namespace of its own, with a state folder of its own; they share a payload store and the
-ledger of their effects. For each number of workers, the CPU time per node of workers, server and database is measured.
+ledger of their effects. `2+2` are two workers that execute runs and two that call tools. The CPU time per node of
+workers, server and database is measured for each of them.
 Then half of the workers are killed while runs continue, and each effect is counted. Writes `results/workers.json` and
 `results/workers.md`; the exit code is 1 if an effect was duplicated or lost, or a run did not complete.
 """
@@ -11,6 +12,7 @@ import asyncio
 import sys
 import tempfile
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 
 from benchmarks.figures import save_as
@@ -18,22 +20,32 @@ from benchmarks.workers.fleet import Fleet, open_fleet
 from benchmarks.workers.networks import WorkerNetwork, worker_networks
 from benchmarks.workers.phases import Cost, Killed, measure_cost, measure_kills
 from benchmarks.workers.production_server import ProductionServer, production_server
-from dagwright.settings import Settings
+from dagwright.settings import Settings, WorkerRole
 
-WORKERS, RUNS = "2,4,8", 30
+WORKERS, RUNS = "2,4,8,2+2", 30
 _RESULTS = Path(__file__).resolve().parents[1] / "results"
 _LOCALHOST = "127.0.0.1"
 
 
-async def measure(counts: list[int], runs: int) -> tuple[list[Cost], list[Killed], str]:
-    """Return the cost and the kills for each number of workers, and the kind of network."""
+def roles_of(text: str) -> list[WorkerRole]:
+    """Return the roles of `4` equal workers, or of `2+2` workers that execute runs and that call tools, in turns."""
+    first, separator, second = text.partition("+")
+    if not separator:
+        return ["all"] * int(first)
+    executing: list[WorkerRole | None] = ["workflows"] * int(first)
+    calling: list[WorkerRole | None] = ["tools"] * int(second)
+    return [role for pair in zip_longest(executing, calling) for role in pair if role is not None]
+
+
+async def measure(fleets: list[list[WorkerRole]], runs: int) -> tuple[list[Cost], list[Killed], str]:
+    """Return the cost and the kills for each list of workers, and the kind of network."""
     costs, kills = [], []
     with tempfile.TemporaryDirectory(prefix="bench-workers-") as name, ExitStack() as stack:
         folder = Path(name)
-        networks, network = _networks(stack, max(counts))
+        networks, network = _networks(stack, max(map(len, fleets)))
         async with production_server(folder / "temporal", Settings().cache_home) as server:
-            for count in counts:
-                async with open_fleet(folder / str(count), server, networks[:count]) as fleet:
+            for number, roles in enumerate(fleets):
+                async with open_fleet(folder / str(number), server, networks[: len(roles)], roles=roles) as fleet:
                     cost, killed = await _measure_fleet(fleet, server, runs)
                 costs.append(cost)
                 kills.append(killed)
@@ -44,7 +56,7 @@ async def _measure_fleet(fleet: Fleet, server: ProductionServer, runs: int) -> t
     await fleet.warm_up()
     cost = await measure_cost(fleet, server, runs)
     killed = await measure_kills(fleet, runs)
-    sys.stderr.write(f"{len(fleet.workers)} workers: {cost}\n{killed}\n")
+    sys.stderr.write(f"{fleet.name} workers: {cost}\n{killed}\n")
     return cost, killed
 
 
@@ -90,7 +102,8 @@ def main() -> int:
     parser.add_argument("--workers", default=WORKERS, help=f"numbers of workers (default: {WORKERS})")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"runs at once (default: {RUNS})")
     options = parser.parse_args()
-    costs, kills, network = asyncio.run(measure([int(count) for count in options.workers.split(",")], options.runs))
+    fleets = [roles_of(text) for text in options.workers.split(",")]
+    costs, kills, network = asyncio.run(measure(fleets, options.runs))
     text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network}."
     print(text)
     document = {"costs": [cost.to_json() for cost in costs], "kills": [one.to_json() for one in kills]}

@@ -20,7 +20,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
-from dagwright.settings import Settings
+from dagwright.settings import Settings, WorkerRole
 from dagwright.toolset.toolset import load_toolset
 
 TOOLS_FILE = str(Path(tools.__file__).resolve())
@@ -34,6 +34,7 @@ class Fleet:
 
     Args:
         workers: the workers.
+        roles: role of each of them.
         connection: connection of the client.
         runs: starts runs for the workers.
         plan: the compiled plan of their runs.
@@ -41,10 +42,22 @@ class Fleet:
     """
 
     workers: Sequence[KillableWorker]
+    roles: Sequence[WorkerRole]
     connection: Connection
     runs: Runs
     plan: CompiledPlan
     ledger: Path
+
+    @property
+    def callers(self) -> int:
+        """Return the number of workers that call tools."""
+        return len(self.roles) - self.roles.count("workflows")
+
+    @property
+    def name(self) -> str:
+        """Return the number of workers, with their roles if they differ."""
+        counts = Counter(self.roles)
+        return str(len(self.roles)) if len(counts) == 1 else ", ".join(f"{counts[role]} {role}" for role in counts)
 
     async def run(self) -> tuple[str, Document]:
         """Run the plan; return the ID of its first execution and its result document."""
@@ -62,17 +75,23 @@ class Fleet:
         """Run plans until each worker has had a call."""
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
-                while len(Counter(pid for _, pid in self.entries())) < len(self.workers):
+                while len(Counter(pid for _, pid in self.entries())) < self.callers:
                     await asyncio.gather(*(self.run() for _ in range(2 * len(self.workers))))
         except TimeoutError as error:
             logs = [path.read_text(encoding="utf-8")[-500:] for path in sorted(self.ledger.parent.glob("*.log"))]
-            raise RuntimeError("\n".join([f"not all of {len(self.workers)} workers take calls:", *logs])) from error
+            raise RuntimeError("\n".join([f"not all of {self.callers} workers take calls:", *logs])) from error
         self.ledger.unlink()
 
 
 @asynccontextmanager
-async def open_fleet(folder: Path, server: ProductionServer, networks: Sequence[WorkerNetwork]) -> AsyncIterator[Fleet]:
-    """Run a worker in each network inside the block."""
+async def open_fleet(
+    folder: Path, server: ProductionServer, networks: Sequence[WorkerNetwork], *, roles: Sequence[WorkerRole]
+) -> AsyncIterator[Fleet]:
+    """Run a worker in each network inside the block.
+
+    Args:
+        roles: role of each worker.
+    """
     folder.mkdir()
     address, ledger = f"127.0.0.1:{server.port}", folder / "ledger"
     settings = Settings(state_dir=folder / "client", payload_store=str(_payloads(folder)))
@@ -83,11 +102,14 @@ async def open_fleet(folder: Path, server: ProductionServer, networks: Sequence[
     compiled = prepare_plan(
         check_plan(effects_plan(str(ledger)), load_toolset(settings, [TOOLS_FILE]).declarations()), {}
     )
-    workers = [_worker(folder, number, server.port, network) for number, network in enumerate(networks)]
+    workers = [
+        _worker(folder, number, server.port, network, role=role)
+        for number, (network, role) in enumerate(zip(networks, roles, strict=True))
+    ]
     try:
         for worker in workers:
             await worker.start()
-        yield Fleet(workers, connection, open_runs(connection, settings), compiled, ledger)
+        yield Fleet(workers, roles, connection, open_runs(connection, settings), compiled, ledger)
     finally:
         for worker in workers:
             await worker.kill()
@@ -98,8 +120,9 @@ def _payloads(folder: Path) -> Path:
     return folder.parent / "payloads"
 
 
-def _worker(folder: Path, number: int, port: int, network: WorkerNetwork) -> KillableWorker:
+def _worker(folder: Path, number: int, port: int, network: WorkerNetwork, *, role: WorkerRole) -> KillableWorker:
     *environment, interpreter = python(Settings(state_dir=folder / f"state-{number}"))
     variables = [f"TEMPORAL_ADDRESS={network.host}:{port}", f"DAGWRIGHT_PAYLOAD_STORE={_payloads(folder)}"]
+    variables.append(f"DAGWRIGHT_SERVE={role}")
     command = [*network.command, *environment, *variables, interpreter, "worker.py", "--tools", TOOLS_FILE]
     return KillableWorker(command, folder / f"worker-{number}.log")

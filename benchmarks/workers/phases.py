@@ -19,14 +19,14 @@ class Cost:
     """Cost of runs on some workers.
 
     Args:
-        workers: number of workers.
+        workers: number of workers, with their roles if they differ.
         nodes_per_s: nodes per second, with all runs started at once.
         workers_ms, server_ms, database_ms: CPU time per node.
         smallest_share, largest_share: share of the calls of the worker with the fewest and with the most.
         tally: effects of the runs.
     """
 
-    workers: int
+    workers: str
     nodes_per_s: float
     workers_ms: float
     server_ms: float
@@ -45,14 +45,14 @@ class Killed:
     """Runs during which workers were killed.
 
     Args:
-        workers: number of workers.
+        workers: number of workers, with their roles if they differ.
         killed: workers that were killed and started again.
         runs: number of runs.
         seconds: from the first start to the last result.
         tally: effects of the runs.
     """
 
-    workers: int
+    workers: str
     killed: int
     runs: int
     seconds: float
@@ -72,9 +72,9 @@ async def measure_cost(fleet: Fleet, server: ProductionServer, runs: int) -> Cos
         round(1000 * (end - start) / (runs * NODES), 2) for start, end in zip(before, after, strict=True)
     )
     calls = Counter(pid for _, pid in fleet.entries())
-    shares = [calls[pid] / calls.total() for pid in calls] + [0.0] * (len(fleet.workers) - len(calls))
+    shares = [calls[pid] / calls.total() for pid in calls] + [0.0] * (fleet.callers - len(calls))
     return Cost(
-        workers=len(fleet.workers),
+        workers=fleet.name,
         nodes_per_s=round(runs * NODES / seconds, 1),
         workers_ms=workers_ms,
         server_ms=server_ms,
@@ -95,7 +95,7 @@ async def measure_kills(fleet: Fleet, runs: int) -> Killed:
         await victim.kill_and_start_again()
     documents = await running
     return Killed(
-        workers=len(fleet.workers),
+        workers=fleet.name,
         killed=len(victims),
         runs=runs,
         seconds=round(time.monotonic() - started_at, 1),

@@ -1,8 +1,9 @@
-"""The check of the effects of runs whose workers were killed."""
+"""The workers of a benchmark, and the check of the effects of runs whose workers were killed."""
 
 from typing import Any
 
 from benchmarks.workers import tools
+from benchmarks.workers.__main__ import roles_of
 from benchmarks.workers.effects import NODES, Tally, effects_plan, tally
 from dagwright.plans.preparation import check_plan
 from dagwright.protocol.idempotency import idempotency_key
@@ -15,6 +16,12 @@ def _node(tool: str, code: str | None = None) -> dict[str, Any]:
 
 def _key(node_id: str) -> str:
     return idempotency_key("execution", [["node", node_id]])
+
+
+def test_roles_of_workers_alternate_so_that_both_are_killed() -> None:
+    assert roles_of("2") == ["all", "all"]
+    assert roles_of("1+3") == ["workflows", "tools", "tools", "tools"]
+    assert roles_of("2+2") == ["workflows", "tools"] * 2
 
 
 def test_plan_has_writes_and_idempotent_nodes() -> None:
