@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -18,9 +19,10 @@ from dagwright.core.model.call_limits import CallLimit
 from dagwright.core.model.states import NO_USAGE, Usage
 from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
-from dagwright.server.call_limits import LimitUnreachable, declare_limit, exchange
+from dagwright.server.call_limits import LimitRefused, LimitUnreachable, declare_limit, exchange
 
 UNREACHABLE_DELAY = timedelta(seconds=5)
+_LOG = structlog.stdlib.get_logger("dagwright.activities.limiter")
 
 
 class Limiter:
@@ -81,19 +83,19 @@ class Limiter:
         self._send_soon()
         try:
             return await future
-        except (LimitUnreachable, RPCError):
+        except (LimitUnreachable, RPCError) as error:
             if self.settings.limit is None:
                 # A hold without a limit only spares a busy service.
                 return LimitAnswer("start")
-            raise self._deferral() from None
+            raise self._deferral(str(error) if isinstance(error, LimitUnreachable) else None) from None
 
     @property
     def silence(self) -> str:
         """Reason of a call that gets no answer."""
         return f"the limit of {self.settings.subject} does not respond; start a worker that serves workflows"
 
-    def _deferral(self) -> CallDeferred:
-        return CallDeferred(self.silence, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
+    def _deferral(self, reason: str | None = None) -> CallDeferred:
+        return CallDeferred(reason or self.silence, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
 
     async def wait_in_line(self, wait_s: float) -> None:
         """Wait until a call of this worker has ended, or for a time."""
@@ -181,14 +183,17 @@ class Limiter:
         try:
             answers = await self._exchange(message)
             self._is_unreachable = False
+        except LimitRefused as error:
+            # The releases and the usage of the message are lost: the limit would refuse them again.
+            _LOG.warning("a limit refuses a message", error=str(error))
+            _fail(requests, error)
+            return True
         except (LimitUnreachable, RPCError) as error:
             if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
                 self._is_unreachable = True
                 # Those of the next message too: nothing would send it.
                 requests, self._requests = {**requests, **self._requests}, {}
-                for _, future in requests.values():
-                    if not future.done():
-                        future.set_exception(error)
+                _fail(requests, error)
                 # The next message has them; leases of lost releases would expire anyway.
                 self._releases += message.releases
                 self._tokens += message.tokens
@@ -202,3 +207,9 @@ class Limiter:
             elif answer.decision != "later":
                 self._releases.append(call)
         return True
+
+
+def _fail(requests: Mapping[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]], error: Exception) -> None:
+    for _, future in requests.values():
+        if not future.done():
+            future.set_exception(error)

@@ -23,6 +23,8 @@ from dagwright.planning.model_calls.response_summary import ToolCall
 from dagwright.tools.result_json import DEPTH_LIMIT
 
 _MAX_PROBLEMS = 5
+_MAX_TOKENS = 10**8
+"""Most tokens of a call; a larger count of a server is an error, and the usage of the call is unknown."""
 _CANNOT_TRAVEL = (
     "it holds a number or half a character that JSON cannot carry, or a key twice with different values, "
     "or is nested too deep"
@@ -248,7 +250,8 @@ def parse_usage(completion: CompletionContent, prices: PriceTable, *, requested_
         requested_model: requested model; the server may report a more specific model.
     """
     reported = completion.usage if isinstance(completion.usage, Mapping) else {}
-    if not any(isinstance(reported.get(name), int) for name in ("prompt_tokens", "completion_tokens")):
+    counts = [count for name in ("prompt_tokens", "completion_tokens") if isinstance(count := reported.get(name), int)]
+    if not counts or max(counts) > _MAX_TOKENS:
         return Usage(calls=1, uncounted_calls=1)
     prompt = _count(reported, "prompt_tokens")
     usage = Usage(
@@ -263,7 +266,7 @@ def parse_usage(completion: CompletionContent, prices: PriceTable, *, requested_
 
 def _count(counts: Any, name: str) -> int:
     value = counts.get(name) if isinstance(counts, Mapping) else None
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= _MAX_TOKENS else 0
 
 
 def to_model_response(

@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, cast, get_args
 
-from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject, parse_limit, parse_subject
+from dagwright.core.model.call_limits import (
+    MAX_COUNT,
+    CallLimit,
+    CallLimitInvalid,
+    Subject,
+    parse_limit,
+    parse_subject,
+)
 from dagwright.core.model.states import NO_USAGE, Usage, usage_from_json
 from dagwright.features.call_limits.hold import MAX_HOLD_S
 from dagwright.features.call_limits.limit_state import LimitAnswer, RequestKind
@@ -70,6 +77,8 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 
 MAX_LEAD_S = 5.0
+_MAX_USAGE = 10**15
+"""Most tokens, calls or money in one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +138,17 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
     try:
         return LimitMessage(
             {
-                str(call): CallRequest(bool(has_waited), _kind(kind), min(float(*lead_s), MAX_LEAD_S))
+                str(call): CallRequest(bool(has_waited), _kind(kind), _seconds(*lead_s, maximum=MAX_LEAD_S))
                 for call, (has_waited, kind, *lead_s) in encoded.get("requests", {}).items()
             },
             [str(call) for call in encoded.get("releases", ())],
             [str(call) for call in encoded.get("renewals", ())],
-            [int(count) for count in encoded.get("tokens", ())],
-            usage_from_json(encoded.get("usage", {})),
-            min(float(encoded.get("hold_s", 0.0)), MAX_HOLD_S),
+            [min(max(int(count), 0), MAX_COUNT) for count in encoded.get("tokens", ())],
+            _usage(encoded.get("usage", {})),
+            _seconds(encoded.get("hold_s", 0.0), maximum=MAX_HOLD_S),
             str(encoded.get("held_by", "")),
         )
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
         raise CallLimitInvalid(f"invalid message to a limit: {error}") from None
 
 
@@ -147,6 +156,21 @@ def _kind(encoded: object) -> RequestKind:
     if encoded not in get_args(RequestKind):
         raise ValueError(f"unknown kind of request {encoded!r:.80}")
     return cast(RequestKind, encoded)
+
+
+def _seconds(encoded: Any = 0.0, *, maximum: float) -> float:
+    seconds = float(encoded)
+    if not seconds >= 0:
+        raise ValueError(f"{encoded!r:.40} is not a number of seconds")
+    return min(seconds, maximum)
+
+
+def _usage(encoded: object) -> Usage:
+    usage = usage_from_json(encoded)
+    # The sum of a day must not overflow.
+    if max(usage.tokens, usage.calls) > _MAX_USAGE or usage.money > _MAX_USAGE:
+        raise ValueError("the usage is too large")
+    return usage
 
 
 @dataclass(frozen=True, slots=True)

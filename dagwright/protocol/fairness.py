@@ -45,7 +45,8 @@ def fairness_of(key: object, weight: object) -> Fairness | None:
         if weight is not None:
             raise FairnessInvalid("a fairness weight needs a fairness key, which names the runs that share it")
         return None
-    if not isinstance(key, str) or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES or not key.isprintable():
+    is_text = isinstance(key, str) and key.isprintable() and bool(key.strip())
+    if not isinstance(key, str) or not is_text or len(key.encode()) > KEY_BYTES:
         raise FairnessInvalid(f"a fairness key must be 1 to {KEY_BYTES} bytes of printable UTF-8, not {key!r:.80}")
     if weight is None:
         return Fairness(key)

@@ -47,6 +47,10 @@ class LimitUnreachable(DagwrightError):
     """A limit does not respond: no worker serves its workflow, or the server is unavailable."""
 
 
+class LimitRefused(LimitUnreachable):
+    """A limit of another version refuses a message, and would refuse it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class LimitUse:
     """A limit and its use.
@@ -188,6 +192,8 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         return LimitSettings(subject)
     try:
         return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, change))
+    except LimitRefused:
+        raise
     except LimitUnreachable:
         # No worker answers, so no call runs: the limit starts again with its new settings.
         running = await find_open(client, _workflow_id(subject))
@@ -239,7 +245,7 @@ async def _update(client: Client, subject: Subject, name: str, message: dict[str
             # The execution has continued as new before it accepted the update.
             cause = error.cause
             if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REFUSED:
-                raise
+                raise LimitRefused(f"the limit of {subject} refuses the message: {cause}") from None
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND or time.monotonic() > ends_at:
                 raise

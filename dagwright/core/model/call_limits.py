@@ -15,9 +15,10 @@ MAX_COUNT = 10**9
 MAX_CONCURRENCY = 1000
 """A limit holds one entry for each call that runs, so that a dead worker cannot keep it."""
 _PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_RATE = re.compile(r"(\d{1,9})/(s|min|h)")
-_PART = re.compile(r"(concurrency|tokens)=(\d{1,9})")
-_DAILY_PART = re.compile(r"(tokens|money|calls)=(\d{1,12}(?:\.\d{1,6})?)/day")
+_RATE = re.compile(r"([0-9]{1,9})/(s|min|h)")
+_OTHER_PERIOD = re.compile(r"[0-9]{1,9}/([A-Za-z]+)")
+_PART = re.compile(r"(concurrency|tokens)=([0-9]{1,9})")
+_DAILY_PART = re.compile(r"(tokens|money|calls)=([0-9]{1,12}(?:\.[0-9]{1,6})?)/day")
 _EXAMPLE = "`20/s`, `500/min`, `concurrency=5`, `tokens=100000` (per minute), `tokens=2000000/day` or `money=5/day`"
 
 
@@ -59,8 +60,10 @@ def parse_subject(text: str) -> Subject:
     if kind not in get_args(SubjectKind):
         kinds = ", ".join(f"`{subject_kind}:NAME`" for subject_kind in get_args(SubjectKind))
         raise CallLimitInvalid(f"a limit applies to one of {kinds}, not to {text!r:.80}")
-    if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES or not name.isprintable():
-        raise CallLimitInvalid(f"the name in {text!r:.80} must have 1 to {NAME_BYTES} printable bytes of UTF-8")
+    if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES or not name.isprintable() or name != name.strip():
+        raise CallLimitInvalid(
+            f"the name in {text!r:.80} must have 1 to {NAME_BYTES} printable bytes of UTF-8, without spaces around it"
+        )
     return Subject(cast(SubjectKind, kind), name)
 
 
@@ -148,6 +151,11 @@ def _part(text: str) -> tuple[str, Any]:
         return matched[1], int(matched[2])
     if (matched := _DAILY_PART.fullmatch(text)) is not None:
         return f"{matched[1]}/day", _daily_amount(matched[1], matched[2])
+    if (matched := _OTHER_PERIOD.fullmatch(text)) is not None:
+        per_day = "; `calls=1000/day` limits model calls per day" if matched[1] == "day" else ""
+        raise CallLimitInvalid(
+            f"the period of a rate is one of {', '.join(_PERIODS_S)}, not {matched[1]!r:.40}{per_day}"
+        )
     raise CallLimitInvalid(f"a limit is {_EXAMPLE}, not {text!r:.80}")
 
 
@@ -172,7 +180,7 @@ def checked_limit(limit: CallLimit) -> CallLimit:
     if limit.concurrency is not None and not 1 <= limit.concurrency <= MAX_CONCURRENCY:
         raise CallLimitInvalid(f"concurrency is a number from 1 to {MAX_CONCURRENCY:,}, not {limit.concurrency}")
     if limit.tokens_per_minute is not None and not 1 <= limit.tokens_per_minute <= MAX_COUNT:
-        raise CallLimitInvalid(f"tokens per minute are a number from 1 to {MAX_COUNT:,}")
+        raise CallLimitInvalid(f"tokens per minute are a number from 1 to {MAX_COUNT:,}, not {limit.tokens_per_minute}")
     return limit
 
 

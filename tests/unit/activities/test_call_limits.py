@@ -1,13 +1,18 @@
-"""Calls that wait in their slots for a limit, without a server."""
+"""Calls of a worker at a limit, without a server: waits in their slots, and requests that the limit refuses."""
 
 import asyncio
 from typing import Any
 
+import pytest
+
+from dagwright.activities import limiter
 from dagwright.activities.call_limits import CallLimits
+from dagwright.activities.errors import CallDeferred
 from dagwright.activities.limiter import Limiter
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits.limit_state import LimitAnswer
-from dagwright.protocol.call_limit_messages import CallRequest, LimitSettings
+from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitReply, LimitSettings
+from dagwright.server.call_limits import LimitRefused
 
 _MODEL = Subject("model", "small")
 _NO_CLIENT: Any = None
@@ -34,10 +39,10 @@ class _Heartbeats:
         pass
 
 
-async def _admitted(limiter: _Limiter) -> None:
+async def _admitted(limit: _Limiter) -> None:
     class Known(CallLimits):
         async def limiters(self, subjects: Any) -> list[Limiter]:
-            return [limiter]
+            return [limit]
 
     heartbeats: Any = _Heartbeats()
     admission = await Known(_NO_CLIENT, task_queue="queue").admit_model_call([_MODEL], "call", heartbeats)
@@ -45,17 +50,42 @@ async def _admitted(limiter: _Limiter) -> None:
 
 
 async def test_model_call_of_a_tool_keeps_its_start_after_a_hold_although_another_call_ends() -> None:
-    limiter = _Limiter(LimitAnswer("later", 0.1, "was asked to wait until"), LimitAnswer("start"))
-    waiting = asyncio.create_task(_admitted(limiter))
+    limit = _Limiter(LimitAnswer("later", 0.1, "was asked to wait until"), LimitAnswer("start"))
+    waiting = asyncio.create_task(_admitted(limit))
     await asyncio.sleep(0)
-    limiter.release("another")
+    limit.release("another")
     await waiting
-    assert limiter.requested_at[1] - limiter.requested_at[0] >= 0.1
+    assert limit.requested_at[1] - limit.requested_at[0] >= 0.1
 
 
 async def test_model_call_of_a_tool_that_is_next_for_a_lease_requests_it_when_another_call_ends() -> None:
-    limiter = _Limiter(LimitAnswer("line", 5.0, "concurrency limit 5"), LimitAnswer("start"))
-    waiting = asyncio.create_task(_admitted(limiter))
+    limit = _Limiter(LimitAnswer("line", 5.0, "concurrency limit 5"), LimitAnswer("start"))
+    waiting = asyncio.create_task(_admitted(limit))
     await asyncio.sleep(0)
-    limiter.release("another")
+    limit.release("another")
     await asyncio.wait_for(waiting, 2)
+
+
+async def test_calls_wait_if_the_limit_refuses_their_message_and_later_messages_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    messages: list[LimitMessage] = []
+
+    async def exchange(_client: Any, _subject: Subject, message: LimitMessage) -> LimitReply:
+        messages.append(message)
+        if len(messages) == 1:
+            raise LimitRefused("the limit of model:small refuses the message: unknown kind of request")
+        return LimitReply(1_000.0, {call: LimitAnswer("start") for call in message.requests})
+
+    monkeypatch.setattr(limiter, "exchange", exchange)
+    settings = LimitSettings(_MODEL, parse_limit("concurrency=5"))
+    limit = Limiter(_NO_CLIENT, settings, declared=None, task_queue="queue")
+    limit.release("ended")
+    with pytest.raises(CallDeferred, match="model:small refuses the message: unknown kind"):
+        await limit.request("a", CallRequest())
+    assert (await limit.request("b", CallRequest())).decision == "start"
+    # The limit would refuse the same message again.
+    assert [(sorted(message.requests), list(message.releases)) for message in messages] == [
+        (["a"], ["ended"]),
+        (["b"], []),
+    ]

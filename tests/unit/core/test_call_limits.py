@@ -28,7 +28,14 @@ def test_limits_are_read_and_written_in_one_form() -> None:
     [
         ("", "a limit has at least one of"),
         ("0/s", "a rate is at least 1 call in a period, not 0/s"),
-        ("20/day", "not '20/day'"),
+        ("20/day", "one of s, min, h, not 'day'; `calls=1000/day` limits model calls per day"),
+        ("20/week", "the period of a rate is one of s, min, h, not 'week'"),
+        ("-1/s", "not '-1/s'"),
+        ("1e308/s", "not '1e308/s'"),
+        ("NaN/s", "not 'NaN/s'"),
+        ("\u0662/s", "not '\u0662/s'"),
+        ("money=\u0663/day", "a limit is `20/s`, "),
+        ("tokens=0", "a number from 1 to 1,000,000,000, not 0"),
         ("20/s 3/min", "two parts of the same kind"),
         ("concurrency=2000", "a number from 1 to 1,000, not 2000"),
     ],
@@ -38,7 +45,7 @@ def test_invalid_limit_is_refused_with_the_valid_form(text: str, words: str) -> 
         parse_limit(text)
 
 
-@pytest.mark.parametrize("text", ["fetch", "queue:fetch", "tool:", "owner:" + "x" * 201])
+@pytest.mark.parametrize("text", ["fetch", "queue:fetch", "tool:", "tool: ", "model:small ", "owner:" + "x" * 201])
 def test_invalid_subject_is_refused(text: str) -> None:
     with pytest.raises(CallLimitInvalid):
         parse_subject(text)

@@ -70,6 +70,7 @@ async def test_answer_has_its_model_and_usage() -> None:
     [
         (text("Hi", tokens=Tokens(3, 4)), Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1)),
         (text("Hi", has_usage=False), Usage(calls=1, uncounted_calls=1)),
+        (text("Hi", tokens=Tokens(10**400, 4)), Usage(calls=1, uncounted_calls=1)),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])

@@ -146,7 +146,7 @@ def test_key_and_weight_within_the_limits_of_the_server_are_accepted() -> None:
 
 @pytest.mark.parametrize(
     ("key", "weight"),
-    [(None, 2), ("", None), ("ä" * 33, None), ("a\n", None), ("a\ud800", None), (3, None)]
+    [(None, 2), ("", None), (" ", None), ("ä" * 33, None), ("a\n", None), ("a\ud800", None), (3, None)]
     + [("a", weight) for weight in (0, -1, 1001, float("nan"), float("inf"), True, "2")],
 )
 def test_other_keys_and_weights_are_rejected_with_the_limits(key: Any, weight: Any) -> None:
