@@ -171,6 +171,8 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) 
             assert {*first, await rows.first.get_attribute("data-run")} == set(runs)
             await page.get_by_role("button", name="Newer").click()
             await expect(rows).to_have_count(2)
+            await rows.first.get_by_role("link").click()
+            await expect(page.get_by_text("1 node", exact=True)).to_be_visible()
 
 
 async def _of_two(route: Route) -> None:

@@ -92,7 +92,7 @@ export class GraphView {
     });
     const groups = this.#drawing.boxes.filter((box) => box.members).length;
     const nodes = this.#model.nodes.size;
-    this.summary.textContent = `${nodes.toLocaleString("en")} nodes${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
+    this.summary.textContent = `${nodes.toLocaleString("en")} ${nodes === 1 ? "node" : "nodes"}${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
     this.#listOpen();
     this.fold.hidden = !this.#model.hasParts;
