@@ -1,13 +1,13 @@
-"""Options of a run that its driver sets once, before the run starts, and the protocol of resolver nodes.
+"""Options of a run that its driver sets once, before the run starts, and the interface of resolver nodes.
 
 Resolver nodes are hidden nodes (`kind="lookup"`) that find values a plan needs before it starts.
-`dagwright.features.lookups.entity_resolver` implements their protocol with the tools of the application's resolver.
+`dagwright.features.lookups.entity_resolver` implements it with the tools of the application's resolver.
 This module must not import the scheduler.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
@@ -18,78 +18,44 @@ UNRESOLVED = "not every lookup could be resolved"
 """Reason of the nodes of a run that ends because a value could not be resolved."""
 
 
-class NodeResolver(Protocol):
-    """Behaviour of the resolver nodes of an application."""
+class NodeResolver:
+    """Behaviour of the resolver nodes of an application; the defaults are for plans without resolver nodes."""
 
-    def known_result(self, node: CompiledNode) -> Any | None:
+    def known_result(self, node: CompiledNode) -> Any | None:  # noqa: ARG002 - a default
         """Return the result of a resolver node if it is known without a call, else `None`."""
-        ...
-
-    def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call that must not ask a person."""
-        ...
-
-    def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
-        """Return the error if the result of a resolver node is a failure, else `None`."""
-        ...
-
-    def is_reusable(self, node: CompiledNode, result: Any) -> bool:
-        """Return whether a fork may reuse the result of a resolver node."""
-        ...
-
-    def has_changed(self, result: Any) -> bool:
-        """Return whether the call with this result changed anything outside the run."""
-        ...
-
-    def request_context(self, plan: CompiledPlan, task_id: str) -> str:
-        """Return a text for people that explains the use of the node's value; empty if it is unknown."""
-        ...
-
-    def names_in_call(
-        self, node: CompiledNode, arguments: Any, record_of: Callable[[str], Record | None]
-    ) -> Mapping[str, str]:
-        """Return names for the resolved values in the arguments of a call: value -> name."""
-        ...
-
-
-class NoResolver:
-    """Resolver for plans without resolver nodes."""
-
-    def known_result(self, node: CompiledNode) -> Any | None:  # noqa: ARG002 - a resolver
-        """Return `None`."""
         return None
 
     def arguments_without_people(
         self,
-        node: CompiledNode,  # noqa: ARG002 - a resolver
+        node: CompiledNode,  # noqa: ARG002 - a default
         arguments: dict[str, Any],
     ) -> dict[str, Any]:
-        """Return the arguments unchanged."""
+        """Return the arguments of a call that must not ask a person."""
         return arguments
 
-    def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:  # noqa: ARG002 - a resolver
-        """Return `None`."""
+    def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:  # noqa: ARG002 - a default
+        """Return the error if the result of a resolver node is a failure, else `None`."""
         return None
 
-    def is_reusable(self, node: CompiledNode, result: Any) -> bool:  # noqa: ARG002 - a resolver
-        """Return true."""
+    def is_reusable(self, node: CompiledNode, result: Any) -> bool:  # noqa: ARG002 - a default
+        """Return whether a fork may reuse the result of a resolver node."""
         return True
 
-    def has_changed(self, result: Any) -> bool:  # noqa: ARG002 - a resolver
-        """Return true, because nothing is known about the call."""
+    def has_changed(self, result: Any) -> bool:  # noqa: ARG002 - a default
+        """Return whether the call with this result may have changed anything outside the run."""
         return True
 
-    def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a resolver
-        """Return an empty text."""
+    def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a default
+        """Return a text for people that explains the use of the node's value; empty if it is unknown."""
         return ""
 
     def names_in_call(
         self,
-        node: CompiledNode,  # noqa: ARG002 - a resolver
-        arguments: Any,  # noqa: ARG002 - a resolver
-        record_of: Callable[[str], Record | None],  # noqa: ARG002 - a resolver
+        node: CompiledNode,  # noqa: ARG002 - a default
+        arguments: Any,  # noqa: ARG002 - a default
+        record_of: Callable[[str], Record | None],  # noqa: ARG002 - a default
     ) -> Mapping[str, str]:
-        """Return no names."""
+        """Return names for the resolved values in the arguments of a call: value -> name."""
         return {}
 
 
@@ -130,4 +96,4 @@ class RunOptions:
     reads_starts: bool = False
     key_of: KeyOf = _no_key
     with_agents: WithAgents = _without_agents
-    resolver: NodeResolver = field(default_factory=NoResolver)
+    resolver: NodeResolver = field(default_factory=NodeResolver)
