@@ -18,6 +18,7 @@ from dagwright.core.model.policy import ALL_RUN, policy_of_extender
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
+from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.model_calls.message_preparation import sendable_messages
 from dagwright.planning.model_calls.model_requests import request_from_json
@@ -52,7 +53,8 @@ class Driven:
     """A run that continues until it ends or waits for a person.
 
     Args:
-        script: responses of the model in order: a text, its tool calls (`calling`), or an error.
+        script: responses of the model in order: a text, its tool calls (`calling`), an error, or a function of the run
+            that acts while the model writes, and returns one of these.
     """
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
@@ -95,6 +97,10 @@ class Driven:
         )
         self._go_on()
 
+    def command(self, command: RunCommand) -> str | None:
+        """Apply a command; return why it is refused."""
+        return apply_command(command, self.scheduler, at=self._at)
+
     def _go_on(self) -> None:
         while (task := self.scheduler.next_task(self._at)) is not None:
             self._at += 1.0
@@ -127,6 +133,7 @@ class Driven:
         asked = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
         self.calls.append(asked)
         text = self._script.pop(0)
+        text = text(self) if callable(text) else text
         if isinstance(text, NodeError):
             return text
         expected = text if isinstance(text, list) else []
