@@ -34,6 +34,8 @@ pytestmark = pytest.mark.server
 _RATE, _CALLS = 50, 150
 _LAST = f"paced{_CALLS - 1}"
 _OWNER, _TEMPLATE = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
+_SOON_LOST = {"heartbeat": "1s"}
+"""Options of a call whose killed worker the server notices soon."""
 _UNSERVED, _HELD = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
 
 
@@ -44,7 +46,6 @@ def _calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: Any) -> d
                 "id": f"{group}{number}",
                 "tool": "record_span",
                 "arguments": {"name": f"{group}{number}", "group": group, "pause_ms": pause_ms},
-                "heartbeat": "1s",
                 **fields,
             }
             for number in range(count)
@@ -111,7 +112,7 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
         worker_process(address, folder, program=LIMITED_WORKER) as other,
     ):
         points.hold("held0")
-        first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}), _HELD)
+        first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}, **_SOON_LOST), _HELD)
         await points.reached("held0")
         shared = await _start(client, "shared", _calls("shared", 12, pause_ms=150), _OWNER)
         paced = await _start(client, "paced", _calls("paced", _CALLS), _TEMPLATE)
@@ -128,7 +129,7 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
         _check_shared(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
         # The call fails with its worker, so only the end of its lease lets the others start.
-        others = await _start(client, "others", _calls("others", 4), _HELD)
+        others = await _start(client, "others", _calls("others", 4, **_SOON_LOST), _HELD)
         await _waits_for(client, others, 4, "concurrency limit 1 on template held", folder=folder)
         [held] = spans_of(folder, "held")
         await next(worker for worker in (one, other) if worker.pid == held.pid).kill()
