@@ -49,7 +49,7 @@ from dagwright.core.boundary.wire import (
 )
 from dagwright.core.expressions.stored_values import stored_to_json
 from dagwright.core.model.tools import Effects
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.planner.prompts import interrupted_message
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.agent_loop.feedback_markers import find_marker

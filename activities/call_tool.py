@@ -81,13 +81,13 @@ from dagwright.core.model.call_limits import Subject, subject_at_host
 from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.tools import Effects
 from dagwright.features.call_limits.limit_state import RequestKind
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse
 from dagwright.process.drain import drain_s, writes_in_flight
 from dagwright.protocol.outcomes import outcome_unknown_message
 from dagwright.tools import ToolRegistry, ToolSpec
-from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
+from dagwright.tools.context import CallIdentity, Cancellation, ModelAccess, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import (
     ArgumentNotLoaded,
@@ -98,7 +98,6 @@ from dagwright.tools.errors import (
     ResultNotStored,
     ResultTooLarge,
 )
-from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import encoded_json, plain_json
 from dagwright.tools.secret_bindings import hosts_of_secrets

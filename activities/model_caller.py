@@ -16,8 +16,7 @@ from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.service_waits import requested_wait
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.model.call_limits import Subject, subject_at_host
-from dagwright.llm.client import ModelClient, ModelStream
-from dagwright.llm.clients import ModelClients, SecretMissing
+from dagwright.llm.client import ModelClient, ModelClients, ModelStream, SecretMissing
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse, NamedEndpoint
 

@@ -23,10 +23,9 @@ from dagwright.core.model.tools import Effects
 from dagwright.core.text import cut_bytes
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse
 from dagwright.tools import ToolSpec
-from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, active_context
+from dagwright.tools.context import CallIdentity, Cancellation, ModelAccess, ToolContext, active_context
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
-from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import encoded_json, plain_json
 

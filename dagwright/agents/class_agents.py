@@ -11,9 +11,8 @@ from typing import Any, NoReturn, Protocol
 
 from dagwright.core.model.tools import AgentCard
 from dagwright.planning.model_calls.model_requests import Message, ModelConfig, OutputSchema
-from dagwright.tools.context import ToolContext
+from dagwright.tools.context import PendingModelCall, ToolContext
 from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError
-from dagwright.tools.model_access import PendingModelCall
 from dagwright.tools.tool_files import load_module
 
 SHIPPED: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}

@@ -9,7 +9,7 @@ from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.tool_catalogue import Catalogue, arguments_schema, describe_tool, fit_lines
 from dagwright.planning.model_calls.message_preparation import json_line
-from dagwright.tools.builtin import BUILTIN_TOOL_NAMES
+from dagwright.tools.registry import BUILTIN_TOOL_NAMES
 
 
 def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:

@@ -9,6 +9,27 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools.spec import ToolSpec, spec_of
 
 _TAKEN_NAMES = wire.INTERNAL_ACTIVITIES | {wire.ACTIVITY_CALL_MODEL, wire.ACTIVITY_READ_MODEL_PLAN}
+BUILTIN_TOOL_NAMES = frozenset(
+    {
+        "activity_search",
+        "calculator",
+        "flight_search",
+        "hotel_search",
+        "http_request",
+        "json_query",
+        "list_directory",
+        "list_files",
+        "read_file",
+        "render_template",
+        "search_files",
+        "serper_web_search",
+        "summarize",
+        "wait",
+        "web_search",
+        "write_file",
+    }
+)
+"""Names of the built-in tools."""
 
 
 @dataclass(frozen=True, slots=True)

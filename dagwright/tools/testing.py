@@ -17,9 +17,18 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.core.validation.workers import PreconditionMissing, prepare_call
-from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, active_context
+from dagwright.tools.context import (
+    CallIdentity,
+    CallModel,
+    Cancellation,
+    ModelAccess,
+    Progress,
+    ToolContext,
+    active_context,
+    no_model,
+    running_loop,
+)
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.model_access import CallModel, ModelAccess, no_model, running_loop
 from dagwright.tools.result_json import plain_json
 from dagwright.tools.spec import spec_of
 

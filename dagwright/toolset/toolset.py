@@ -19,8 +19,7 @@ from dagwright.core.model.call_limits import CallLimit, Subject, parse_limits
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
-from dagwright.llm.client import Endpoint
-from dagwright.llm.clients import ModelSetup
+from dagwright.llm.client import Endpoint, ModelSetup
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.protocol.plan_limits import is_queue
 from dagwright.protocol.webhooks import Webhook, signing_key

@@ -41,7 +41,7 @@ from dagwright.agents.agent_database import StoredAgentTools, stored_cards
 from dagwright.core.expressions import query_analysis  # noqa: F401 - not first in a workflow task
 from dagwright.core.model.call_limits import CallLimit, Subject
 from dagwright.core.plugins import plugin_packages
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.server.namespace import StateAttribute
 from dagwright.settings import ACTIVITY_SLOTS
 from dagwright.tools import ToolRegistry

@@ -26,7 +26,7 @@ from temporalio.worker import Worker, WorkerConfig
 
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.errors import DagwrightError
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.process import event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.protocol.conversion import compose_converter
@@ -102,7 +102,7 @@ class DagwrightPlugin(SimplePlugin):
         super().__init__(
             "dagwright.DagwrightPlugin",
             data_converter=compose_converter,
-            workflow_runner=lambda runner: with_shared_modules(cast(Any, runner)),
+            workflow_runner=lambda runner: with_shared_modules(cast("Any", runner)),
             workflows=None if has_own_queue else lambda given: [*(given or ()), *_missing_workflows(given or ())],
             interceptors=create_interceptors(),
         )
@@ -310,7 +310,7 @@ _SET_ELSEWHERE = {
 
 
 def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> None:
-    settings = cast(dict[str, Any], config)
+    settings = cast("dict[str, Any]", config)
     values = {**_SETTINGS, "graceful_shutdown_timeout": timedelta(seconds=grace_s(drain_limit_s))}
     for name, value in values.items():
         if all(settings.get(each, _SDK_DEFAULTS[each]) == _SDK_DEFAULTS[each] for each in _names_of(name)):

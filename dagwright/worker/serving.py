@@ -12,7 +12,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from dagwright import __version__
 from dagwright.core.expressions.condition_parser import compile_cel
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.process import event_loop, event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.server.retained import claim_store

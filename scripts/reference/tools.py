@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.settings import Settings
-from dagwright.tools.builtin import BUILTIN_TOOL_NAMES
+from dagwright.tools.registry import BUILTIN_TOOL_NAMES
 from dagwright.toolset.toolset import load_toolset
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import duration

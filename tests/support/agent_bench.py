@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.agents import AgentCard, AgentRegistry, ClassAgent
 from dagwright.agents.agent_calls import agent_tools
-from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.tool_bench import ToolBench, clients_of

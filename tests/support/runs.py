@@ -42,7 +42,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan

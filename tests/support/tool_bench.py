@@ -9,7 +9,7 @@ from dagwright.activities.call_tool import activities_of_tools, callable_tools
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint
-from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment

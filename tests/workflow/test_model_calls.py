@@ -17,7 +17,7 @@ from dagwright.activities.call_headers import ToolInterceptor
 from dagwright.activities.call_model import model_activity
 from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, user
-from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.planning.model_calls.model_requests import ModelRequest, request_to_json
 from dagwright.testing import ModelServer, step
 from dagwright.workflows.activity_calls import CallInterceptor

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamRese
 from dagwright.interfaces.http.plan_checks import PlanChecks
 from dagwright.interfaces.http.run_starts import ActiveStart, RunQuota
 from dagwright.llm import ModelClient
-from dagwright.llm.clients import ModelClients
+from dagwright.llm.client import ModelClients
 from dagwright.plans.templates import TemplateFolder, Templates
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings

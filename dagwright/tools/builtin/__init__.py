@@ -3,30 +3,6 @@
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import ToolRegistry
 
-__all__ = ["BUILTIN_TOOL_NAMES", "builtin_tools"]
-
-BUILTIN_TOOL_NAMES = frozenset(
-    {
-        "activity_search",
-        "calculator",
-        "flight_search",
-        "hotel_search",
-        "http_request",
-        "json_query",
-        "list_directory",
-        "list_files",
-        "read_file",
-        "render_template",
-        "search_files",
-        "serper_web_search",
-        "summarize",
-        "wait",
-        "web_search",
-        "write_file",
-    }
-)
-"""Names of the built-in tools."""
-
 
 def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:
     """Return every built-in tool, for the given `environment`."""

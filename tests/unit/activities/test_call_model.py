@@ -14,7 +14,7 @@ from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_PROJECTIONS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
-from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.llm.client import ModelClients, ModelSetup
 from dagwright.planning.model_calls.heartbeat_text import TEXT_INDEX, HeartbeatText, heartbeat_text_from_json
 from dagwright.planning.model_calls.model_requests import (
     ModelRequest,

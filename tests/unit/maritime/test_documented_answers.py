@@ -12,7 +12,7 @@ from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPLAN
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
 from dagwright.tools.builtin.word_problems import PURPOSE as OF_CALCULATIONS
-from dagwright.tools.model_access import PURPOSE as OF_TOOLS
+from dagwright.tools.context import PURPOSE as OF_TOOLS
 from dagwright_maritime import (
     clarification,
     helpdesk,

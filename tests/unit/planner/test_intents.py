@@ -27,8 +27,9 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.protocol.run_start import extender_of, scheduler_for_run
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
-from dagwright.tools.builtin import BUILTIN_TOOL_NAMES, builtin_tools
+from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.registry import BUILTIN_TOOL_NAMES
 from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import answer
