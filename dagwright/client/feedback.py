@@ -9,9 +9,9 @@ worker is available.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from temporalio.client import WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -36,11 +36,13 @@ from dagwright.core.model.requests import Request, without_number
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.core.text import join_first
 from dagwright.history.executions import RunClosed, RunNotFound, path_in, root_in
-from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.protocol.node_paths import sub_plan_of_path
 from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.server import Connection
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunReader
 
 UPDATE_TIMEOUT_S = 3.0
 """Timeout of the answer's update, in seconds, before it is sent as a signal."""
@@ -59,10 +61,14 @@ class NamespaceRequests:
 
     Args:
         connection: client, and the features that the namespace lacks.
+        open_reader: function that opens the reader of a run by its id.
         timeout_s: seconds to wait for a worker before an answer is sent as a signal.
     """
 
-    def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
+    def __init__(
+        self, connection: Connection, open_reader: "Callable[[str], RunReader]", *, timeout_s: float = UPDATE_TIMEOUT_S
+    ) -> None:
+        self._open_reader = open_reader
         self._client = connection.client
         self._is_listed = not connection.missing_search_attributes
         self._timeout_s = timeout_s
@@ -73,7 +79,7 @@ class NamespaceRequests:
         Raises:
             RunNotFound: there is no such run.
         """
-        view = await RunReader(self._client, workflow_id).read()
+        view = await self._open_reader(workflow_id).read()
         own = _own_requests(view)
         if not has_sub_plans(view):
             return own
@@ -103,7 +109,7 @@ class NamespaceRequests:
             # The run may have ended since it was listed.
             with suppress(RunNotFound):
                 async with slots:
-                    requests = _own_requests(await RunReader(self._client, run.id).read())
+                    requests = _own_requests(await self._open_reader(run.id).read())
                 return [with_path(request, workflow_id, tasks[len(path) :]) for request in requests]
             return []
 
@@ -132,7 +138,7 @@ class NamespaceRequests:
             # The server accepts 2 MiB, and the client library reports a larger message as a defect.
             raise FeedbackRejected(problem)
         workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request)
-        handle, reader = self._client.get_workflow_handle(workflow_id), RunReader(self._client, workflow_id)
+        handle, reader = self._client.get_workflow_handle(workflow_id), self._open_reader(workflow_id)
         try:
             return await send_message(handle, _ANSWER, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
@@ -149,7 +155,7 @@ class NamespaceRequests:
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
         lookup.
         """
-        reader = RunReader(self._client, request_ref.workflow_id)
+        reader = self._open_reader(request_ref.workflow_id)
         # The answer counts already; it may end the run, and with the run its server.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
@@ -171,7 +177,7 @@ class NamespaceRequests:
         """
         if "/" not in request:
             return RequestRef(workflow_id, request)
-        view = await RunReader(self._client, workflow_id).read()
+        view = await self._open_reader(workflow_id).read()
         if view.scheduler is None:
             return RequestRef(workflow_id, request)
         if (sub_plan := sub_plan_of_path(view.scheduler, request)) is None:

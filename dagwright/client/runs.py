@@ -99,7 +99,7 @@ class Runs:
         self._store = store
         self._connection = connection
         self._task_queue = task_queue
-        self.feedback = NamespaceRequests(connection)
+        self.feedback = NamespaceRequests(connection, self.reader)
         """Requests of the runs to people."""
         self.subscriptions = RunSubscriptions(self.reader)
         """Shared subscriptions to runs."""

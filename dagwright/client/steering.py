@@ -8,6 +8,7 @@ available.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from temporalio.service import RPCError, RPCStatusCode
@@ -129,7 +130,7 @@ class Steering:
 
     def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
         self._client = connection.client
-        self._feedback = NamespaceRequests(connection)
+        self._feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
         self._timeout_s = timeout_s
 
     async def cancel(self, workflow_id: str, actor: CommandAuthor = NO_AUTHOR) -> str:

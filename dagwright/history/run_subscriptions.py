@@ -94,7 +94,7 @@ class RunSubscriptions:
     """
 
     def __init__(self, open_reader: "Callable[[str], RunReader]") -> None:
-        self._open_reader = open_reader
+        self.open_reader = open_reader
         self._topics: dict[str, _Topic] = {}
 
     async def subscribe(
@@ -116,7 +116,7 @@ class RunSubscriptions:
         delivered, reached = await self._delivered_states(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
-            topic = self._topics[workflow_id] = _Topic(self._open_reader(workflow_id))
+            topic = self._topics[workflow_id] = _Topic(self.open_reader(workflow_id))
         topic.subscribers += 1
         try:
             moment = await topic.next_moment(after=0)
@@ -144,7 +144,7 @@ class RunSubscriptions:
         if after is None:
             return {}, START
         position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)
-        states, reached = await self._open_reader(workflow_id).states_and_cursor_at(position.cursor)
+        states, reached = await self.open_reader(workflow_id).states_and_cursor_at(position.cursor)
         if position.has_marks:
             states = {task: state for task, state in states.items() if state.status not in _MAY_BE_MARKED}
         return states, reached

@@ -26,7 +26,6 @@ from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.history.executions import RunNotFound
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.pending_activities import decode_pending
-from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart
 from dagwright.llm.visible_text import VisibleText
@@ -103,9 +102,7 @@ class TokenStreams:
         if not mark.length or not is_turn(mark.node.rpartition("/")[2]):
             return False
 
-        def open_reader(run: str) -> RunReader:
-            return RunReader(self._client, run)
-
+        open_reader = self._subscriptions.open_reader
         try:
             resolved = await resolve_path(await open_reader(workflow_id).read(), mark.node, open_reader=open_reader)
         except (RunNotFound, SubPlanNotStarted):

@@ -1,6 +1,7 @@
 """Feedback for tests: plans with requests, and answers by update and by signal."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
 
 async def child_asks(runs: Runs, handle: Handle, *requests: str) -> None:
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
-    people = NamespaceRequests(connection)
+    people = NamespaceRequests(connection, partial(RunReader, runs.client))
 
     async def does() -> bool:
         return [request.id for request in await people.requests_of(handle.id)] == list(requests)

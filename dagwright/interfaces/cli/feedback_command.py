@@ -18,6 +18,7 @@ from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid
+from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
@@ -127,14 +128,15 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
 
     async def look(_: InterruptHandling) -> int:
         async with connected(settings, output) as connection:
-            requests.extend(await NamespaceRequests(connection).requests_of(request.workflow_id))
+            feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
+            requests.extend(await feedback.requests_of(request.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with connected(settings, output) as connection:
             answer = Answer(content, author_name(request.by), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
-            feedback = NamespaceRequests(connection)
+            feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
             outcome = await send_answer(feedback, targets[0], answer, extras=extras)
             again = await next_request(feedback, outcome)
         return _print_outcome(outcome, request, output, again=again)

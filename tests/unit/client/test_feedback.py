@@ -1,7 +1,8 @@
 """`NamespaceRequests` without a server: how answers are sent, and in which run the request of a sub-plan is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -144,42 +145,48 @@ class _FakeScheduler:
         return SimpleNamespace(id=task_id, kind="plan" if task_id in self._sub_plans else "human", for_each=None)
 
 
-def _requests_of(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> NamespaceRequests:
-    class Feed:
-        def __init__(self, _: Any, workflow_id: str) -> None:
-            self._workflow_id = workflow_id
+class _Reader:
+    """Reader of a run of the namespace."""
 
-        async def read(self) -> Any:
-            return namespace.read(self._workflow_id)
+    def __init__(self, namespace: _Namespace, workflow_id: str) -> None:
+        self._namespace = namespace
+        self._workflow_id = workflow_id
 
-    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
+    async def read(self) -> Any:
+        return self._namespace.read(self._workflow_id)
+
+
+def _requests_of(
+    namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, lacks: str = ""
+) -> NamespaceRequests:
     connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
-    return NamespaceRequests(connection, timeout_s=0.05)
+    open_reader: Callable[[str], Any] = reader or partial(_Reader, namespace)
+    return NamespaceRequests(connection, open_reader, timeout_s=0.05)
 
 
 UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
 TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 
-async def test_answer_is_sent_by_update(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_is_sent_by_update() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
-    assert await _requests_of(namespace, monkeypatch).answer(RequestRef("run", "check"), _ANSWER) == "approved"
+    assert await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER) == "approved"
     assert namespace.sent == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
-async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
+async def test_refused_answer_is_not_sent_by_signal(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.refusal = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
-        await _requests_of(namespace, monkeypatch).answer(RequestRef("run", "check"), _ANSWER)
+        await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert namespace.sent == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, TOO_MANY])
-async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
+async def test_answer_is_sent_by_signal_if_no_worker_answers(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    result = await _requests_of(namespace, monkeypatch).answer(RequestRef("run", "check"), _ANSWER)
+    result = await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
         "no worker answered within 0.05 s, so the answer was sent as a signal; "
         "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
@@ -202,17 +209,17 @@ def test_second_of_two_simultaneous_signals_is_reported_as_refused() -> None:
     assert refusal({"request_id": "handled"}) is None
 
 
-async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    people = _requests_of(_Namespace({"run": []}, update=_GONE), monkeypatch)
+async def test_ended_run_differs_from_an_unknown_one() -> None:
+    people = _requests_of(_Namespace({"run": []}, update=_GONE))
     with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
         await people.answer(RequestRef("run", "check"), _ANSWER)
     with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
         await people.answer(RequestRef("nowhere", "check"), _ANSWER)
 
 
-async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
-    people = _requests_of(namespace, monkeypatch)
+    people = _requests_of(namespace)
     whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
     assert [(one.id, one.document["run_id"], one.request_ref) for one in whole] == [
         ("check", "run", RequestRef("run", "check")),
@@ -224,7 +231,7 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
     open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     unlisted = _Namespace(namespace.runs)
-    found = await _requests_of(unlisted, monkeypatch, lacks="DagwrightRoot").requests_of("run")
+    found = await _requests_of(unlisted, lacks="DagwrightRoot").requests_of("run")
     assert [one.id for one in found] == [one.id for one in whole]
     assert unlisted.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
@@ -240,15 +247,13 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
         ("unknown/ask", RequestRef("run", "unknown/ask")),
     ],
 )
-async def test_path_finds_a_child_run(
-    monkeypatch: pytest.MonkeyPatch, request_id: str, request_ref: RequestRef
-) -> None:
+async def test_path_finds_a_child_run(request_id: str, request_ref: RequestRef) -> None:
     namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
-    assert await _requests_of(namespace, monkeypatch).request_ref_of("run", request_id) == request_ref
+    assert await _requests_of(namespace).request_ref_of("run", request_id) == request_ref
 
 
-async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    people = _requests_of(_Namespace({"run": []}), monkeypatch)
+async def test_path_through_a_sub_plan_that_has_not_started_is_refused() -> None:
+    people = _requests_of(_Namespace({"run": []}))
     with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
         await people.request_ref_of("run", "later/ask")
 
@@ -284,7 +289,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
     looks: list[str] = []
 
     class Feed:
-        def __init__(self, _client: Any, workflow_id: str) -> None:
+        def __init__(self, workflow_id: str) -> None:
             self._workflow_id = workflow_id
 
         async def read(self) -> Any:
@@ -299,9 +304,8 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
             return None
         return again if following == "again" else following
 
-    people = _requests_of(_Namespace({}), monkeypatch)
+    people = _requests_of(_Namespace({}), reader=Feed)
     people._timeout_s = 0.05 if following is None else 60.0
-    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback._POLL_INTERVAL_S", 0.0)
     found = await people.request_after(RequestRef("run-1", "lookup:a"))
@@ -311,7 +315,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
 
 async def test_large_answer_is_not_sent() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
-    people = NamespaceRequests(Connection(cast("Client", namespace), Server("here", "default"), frozenset()))
+    people = _requests_of(namespace)
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
         await people.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent == []

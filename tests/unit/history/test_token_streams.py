@@ -21,7 +21,6 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history import token_streams
 from dagwright.history.executions import RunNotFound
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.run_view import RunView
@@ -59,6 +58,7 @@ class _Server:
     """A run whose description a test writes, and whose reader ends when the test says so."""
 
     data_converter = data_converter
+    open_reader: Any
 
     def __init__(self, *, is_known: bool = True) -> None:
         self.described = DescribeWorkflowExecutionResponse()
@@ -270,11 +270,11 @@ def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
 @pytest.mark.parametrize(
     ("path", "is_other"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
 )
-async def test_abandoned_text_is_found_in_its_run(monkeypatch: pytest.MonkeyPatch, path: str, is_other: bool) -> None:
+async def test_abandoned_text_is_found_in_its_run(path: str, is_other: bool) -> None:
     read: list[str] = []
 
     class Feed:
-        def __init__(self, _: Any, run: str) -> None:
+        def __init__(self, run: str) -> None:
             self._run = run
 
         async def read(self) -> RunView:
@@ -282,10 +282,11 @@ async def test_abandoned_text_is_found_in_its_run(monkeypatch: pytest.MonkeyPatc
             message = _answer("Four.")
             return _ended(message)
 
-    monkeypatch.setattr(token_streams, "RunReader", Feed)
+    server = _Server()
+    server.open_reader = Feed
     mark = replace(_mark_of("Fi"), node=path)
-    assert await _Server().texts().was_superseded("run-1", mark) is is_other
-    assert not await _Server().texts().was_superseded("run-1", replace(mark, length=0))
+    assert await server.texts().was_superseded("run-1", mark) is is_other
+    assert not await server.texts().was_superseded("run-1", replace(mark, length=0))
     assert read == (["run-1"] if "turn" in path else [])
 
 
