@@ -2,7 +2,7 @@
 
 On a client it composes the data converter (`dagwright.protocol.conversion.compose_converter`). On each worker of that
 client, or on a single worker, it adds the workflows, activities, interceptors and the sandbox passthrough of
-`dagwright.worker.parts`, and holds the resources that `dagwright worker` holds.
+`dagwright.worker.serving`, and holds the resources that `dagwright worker` holds.
 
 The values of the user win. A worker setting that still has the SDK's default gets the value that `dagwright worker`
 uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
@@ -34,16 +34,20 @@ from dagwright.settings import ACTIVITY_POLLERS, NEW_RUNS_SHARE, WORKFLOW_POLLER
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
-from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 from dagwright.worker.serving import (
     HEARTBEAT_THROTTLE,
     STICKY_TIMEOUT,
+    WORKFLOWS,
+    Activity,
     OwnWorker,
+    create_activities,
+    create_interceptors,
     held_resources,
     prepare_to_serve,
     publish_toolset,
     releasing_calls,
     serving,
+    with_shared_modules,
 )
 
 

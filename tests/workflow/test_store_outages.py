@@ -20,7 +20,7 @@ from dagwright.protocol.outcomes import MAX_STORE_WAITS
 from dagwright.settings import Settings
 from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
-from dagwright.worker import parts
+from dagwright.worker import serving
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, assert_replays, bare, document_of, done, serving_runs
 from tests.support.tools import Bench, digest_of
@@ -37,7 +37,7 @@ async def own_runs(
 ) -> AsyncIterator[Runs]:
     """Runs with a payload store of their own, which is asked often while it does not answer."""
     monkeypatch.setattr(store_retry, "MAX_PAUSE_S", 0.5)
-    monkeypatch.setattr(parts, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
+    monkeypatch.setattr(serving, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
