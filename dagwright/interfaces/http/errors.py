@@ -40,7 +40,7 @@ from dagwright.interfaces.http.validation_errors import describe
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.sessions import SessionNameInvalid
-from dagwright.server import NO_ANSWER, ServerUnreachable
+from dagwright.server.errors import NO_ANSWER, ServerUnreachable
 from dagwright.store import StoreError
 
 CLIENT_CLOSED_REQUEST = 499

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from dagwright.interfaces.http.event_models import NodeState, RunError, reference_to
+from dagwright.interfaces.http import examples
+from dagwright.interfaces.http.event_models import RUN_EVENTS, NodeState, RunError, reference_to
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
 
@@ -439,3 +440,13 @@ def _event_of(model: type[BaseModel], *, kind: str | None) -> JsonObject:
         "data": {"type": "string", **(text if kind is not None else {"anyOf": [text, {"const": "[DONE]"}]})},
     }
     return {"type": "object", "properties": facts, "required": ["data"] if kind is None else ["event", "data"]}
+
+
+EVENT_STREAM_DOCS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events: `node.STATE` for each change and `run.STATE` for the run.",
+        "content": stream_docs(examples.EVENTS, data=RUN_EVENTS),
+        "headers": header_descriptions("X-Run-Id"),
+    },
+    204: {"description": "The client has received the end already."},
+}

@@ -14,8 +14,6 @@ from dagwright.interfaces.http.callers import public_session_id, stored_session_
 from dagwright.interfaces.http.context import ContextDep, GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.event_models import RUN_EVENTS
-from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.request_fields import run_metadata
@@ -30,6 +28,7 @@ from dagwright.interfaces.http.run_documents import (
     run_document,
 )
 from dagwright.interfaces.http.run_models import (
+    EVENT_STREAM_DOCS,
     GraphDocument,
     InputsDocument,
     NodeDocument,
@@ -37,20 +36,11 @@ from dagwright.interfaces.http.run_models import (
     RunList,
     WhyDocument,
     response_docs,
-    stream_docs,
 )
 from dagwright.protocol.sessions import session_name
 
 router = APIRouter(tags=["runs"], route_class=JsonRoute)
 NO_METADATA: list[str] = []
-EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Server-sent events: `node.STATE` for each change and `run.STATE` for the run.",
-        "content": stream_docs(examples.EVENTS, data=RUN_EVENTS),
-        "headers": header_descriptions("X-Run-Id"),
-    },
-    204: {"description": "The client has received the end already."},
-}
 
 
 def _run_filter(
@@ -116,7 +106,7 @@ async def read_run(run_id: str, context: ContextDep) -> Response:
     "/v1/runs/{run_id}/events",
     summary="Stream the events of a run",
     response_class=StreamingResponse,
-    responses=EVENTS,
+    responses=EVENT_STREAM_DOCS,
 )
 async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None) -> Response:
     """Stream each change of a node once, until the run ends; resume from the client's cursor."""

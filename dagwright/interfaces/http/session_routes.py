@@ -16,11 +16,11 @@ from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission, public_session_id, stored_session_name
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
 from dagwright.interfaces.http.event_models import ORCHESTRATION_EVENTS
-from dagwright.interfaces.http.feedback_routes import answer_run_request, open_requests
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
+from dagwright.interfaces.http.run_commands import answer_run_request, cancel_run, open_requests
 from dagwright.interfaces.http.run_documents import (
     After,
     EncodeEvents,
@@ -35,6 +35,7 @@ from dagwright.interfaces.http.run_documents import (
 )
 from dagwright.interfaces.http.run_events import EventId, run_events
 from dagwright.interfaces.http.run_models import (
+    EVENT_STREAM_DOCS,
     AnswerBody,
     CommandResponse,
     FeedbackRequestList,
@@ -45,14 +46,12 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
     stream_docs,
 )
-from dagwright.interfaces.http.run_routes import EVENTS
-from dagwright.interfaces.http.steering_routes import cancel_run
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 orchestration_router = APIRouter(tags=["sessions"])
 """Routes of `/v1/orchestration` that differ from those of `router`."""
 _ORCHESTRATION_EVENTS: dict[int | str, dict[str, Any]] = {
-    **EVENTS,
+    **EVENT_STREAM_DOCS,
     200: {
         "description": "Server-sent events with `type`, `node_id` and `data`.",
         "content": stream_docs(examples.ORCHESTRATION_EVENTS, data=ORCHESTRATION_EVENTS),
@@ -97,7 +96,7 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
     "/{session_id}/events",
     summary="Stream the events of the current turn",
     response_class=StreamingResponse,
-    responses=EVENTS,
+    responses=EVENT_STREAM_DOCS,
 )
 async def events(
     session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None

@@ -1,27 +1,23 @@
 """Commands to runs: cancel, pause, resume, fork, and commands to nodes."""
 
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dagwright.client.errors import CommandRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import Forks
-from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor
-from dagwright.core.model.states import RunStatus
-from dagwright.history.executions import RunClosed
+from dagwright.client.steering import PAUSE, RESUME, Command
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, requires_scope
+from dagwright.interfaces.http.context import ContextDep, PlansContextDep, requires_scope
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of, with_sub_plans
+from dagwright.interfaces.http.run_commands import actor_of, cancel_run, command_result, send_command
 from dagwright.interfaces.http.run_documents import created_run, json_response
 from dagwright.interfaces.http.run_models import (
     AddNodesBody,
     CancelNodeBody,
-    CommandBody,
     CommandResponse,
     ForkBody,
     ForkDocument,
@@ -35,26 +31,7 @@ from dagwright.interfaces.http.run_models import (
 )
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(Permission.OPERATE)])
-EMPTY_BODY = CommandBody()
-"""Default for requests without a body."""
 _COMMAND_DOCS = response_docs(CommandResponse, examples.PAUSED)
-
-
-async def cancel_run(context: GatewayContext, run: str, body: CommandBody | None) -> dict[str, Any]:
-    """Cancel a run. A run that is stopping or cancelled is not changed.
-
-    Raises:
-        RunNotFound, RunClosed, CommandRejected: it cannot be cancelled.
-    """
-    try:
-        return _result(run, await context.steering.cancel(run, actor_of(context, body)))
-    except (RunClosed, CommandRejected):
-        view = await context.runs.reader(run).read()
-        is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
-        if not is_stopping and view.status != RunStatus.CANCELLED:
-            raise
-        state = "is being stopped" if is_stopping else "is cancelled"
-        return {**_result(run, f"the run {state} already"), "status": view.status}
 
 
 @router.post(
@@ -105,7 +82,7 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
     nodes = with_sub_plans(context, body.nodes)
     async with context.plan_checks.turn(context.caller.key):
         by = actor_of(context, body).by
-        return json_response(_result(run, await context.steering.add_nodes(run, nodes, tools=tools, by=by)))
+        return json_response(command_result(run, await context.steering.add_nodes(run, nodes, tools=tools, by=by)))
 
 
 @router.post("/v1/runs/{run_id}/fork", summary="Fork a run", responses=created_docs(ForkDocument, examples.FORK))
@@ -121,22 +98,3 @@ async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: R
             await start_fork(draft, runs=context.runs, forks=forks, options=ForkOptions(context.toolset.references))
     document = {"run_id": run, "fork_run_id": draft.workflow_id, "started": body.start, "difference": draft.to_json()}
     return created_run(document, draft.workflow_id) if body.start else json_response(document)
-
-
-async def send_command(context: GatewayContext, run: str, command: Command, body: CommandBody | None) -> dict[str, Any]:
-    """Send a command to a run of the caller, and return its result.
-
-    Raises:
-        RunNotFound, RunClosed, CommandRejected: the command was not accepted.
-    """
-    return _result(run, await context.steering.send(await context.visible_run(run), command, actor_of(context, body)))
-
-
-def actor_of(context: GatewayContext, body: CommandBody | None) -> CommandAuthor:
-    """Return the actor and reason of a command; the actor of an authenticated request is the owner of the key."""
-    document = body or EMPTY_BODY
-    return CommandAuthor(context.caller.actor_name or document.by, document.reason)
-
-
-def _result(run: str, message: str) -> dict[str, Any]:
-    return {"run_id": run, "ok": True, "message": message}
