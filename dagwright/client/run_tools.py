@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagwright.client.steering import tools_written
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.features.plan_edits.sent_tools import tools_written
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.tool_directory import find_published_tools, publish_cards
 from dagwright.toolset.toolset import Toolset, load_toolset

@@ -22,10 +22,10 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.questions import size_problem
-from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.features.plan_edits.edits import extension_of
-from dagwright.features.plan_edits.sent_tools import tools_to_json
+from dagwright.features.plan_edits.sent_tools import tools_to_json, tools_written
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
@@ -264,19 +264,6 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
     else:
         tool_names = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
     return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(tool_names), tools)}
-
-
-def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
-    """Return the tools that nodes name, before they are compiled."""
-    names_found: list[str] = []
-    for node in nodes:
-        document = node if isinstance(node, Mapping) else {}
-        agent, sub_plan = document.get("agent"), document.get("plan")
-        names = [document.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
-        names_found += [name for name in names if isinstance(name, str)]
-        inner = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
-        names_found += tools_written(inner if isinstance(inner, list) else [])
-    return names_found
 
 
 def _tools_of(nodes: Sequence[CompiledNode]) -> Sequence[str]:

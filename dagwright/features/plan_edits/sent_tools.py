@@ -1,6 +1,6 @@
 """Tool declarations that are sent to a run together with nodes, or stored in a plan that answers may extend."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -137,3 +137,16 @@ def _card_from_json(name: str, encoded: Any) -> AgentCard:
     if name != AGENT_PREFIX + card.name or card.type != "llm":
         raise ValueError(f"{name!r} has the card of another agent, {card.name!r} of type {card.type}")
     return card
+
+
+def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
+    """Return the tools that nodes name, before they are compiled."""
+    names_found: list[str] = []
+    for node in nodes:
+        document = node if isinstance(node, Mapping) else {}
+        agent, sub_plan = document.get("agent"), document.get("plan")
+        names = [document.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
+        names_found += [name for name in names if isinstance(name, str)]
+        inner = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
+        names_found += tools_written(inner if isinstance(inner, list) else [])
+    return names_found

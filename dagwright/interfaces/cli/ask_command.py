@@ -1,28 +1,21 @@
 """`ask`: start a run for a request in natural language, whose plan a model writes."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.requests import PreparedRequest, TextRequest, TurnRequest, prepare_request
-from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
-from dagwright.interfaces.cli.command_arguments import seconds_of_option
+from dagwright.client.requests import TurnRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.goal_commands import AskRequest
-from dagwright.interfaces.cli.model_choice import model_config, refuse_without_model
-from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
-from dagwright.interfaces.cli.plan_input import read_budget, read_context, read_fairness, read_policy, read_tags
-from dagwright.interfaces.cli.prepare_run import deadline_s_of
+from dagwright.interfaces.cli.prepare_request import prepared_request, refuse_options
 from dagwright.interfaces.cli.run_and_watch import Showing, run_prepared
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session
-from dagwright.planner import GoalRejected
-from dagwright.planning.plan_and_execute.goal_spec import context_from_json
-from dagwright.protocol.sessions import SessionRecord, session_name
+from dagwright.protocol.sessions import session_name
 from dagwright.settings import Settings
-from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.toolset.toolset import load_toolset, references_of
 
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
@@ -39,11 +32,11 @@ def ask(request: AskRequest, output: Output) -> int:
 
 def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     """Plan and run a request with these settings, and return the exit code; raises as `ask`."""
-    _refuse_options(request)
+    refuse_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else None
     # Prepare without a session before the server starts: a request that is invalid now is invalid in every session.
-    prepared = _prepared(request, toolset, output)
+    prepared = prepared_request(request, toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
         # Stdout holds the plan only.
@@ -55,109 +48,11 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         )
         showing = Showing(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
-        turn = TurnRequest(name, request.text, lambda session: _prepared(request, toolset, output, session).start)
+        turn = TurnRequest(
+            name, request.text, lambda session: prepared_request(request, toolset, output, session).start
+        )
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
     return run_prepared(prepared.start, request, toolset, showing=showing, settings=settings)
-
-
-def prepare_turn(
-    request: AskRequest, toolset: Toolset, output: Output, session: SessionRecord | None = None
-) -> StartRequest:
-    """Prepare the run of a request that is a turn of a session.
-
-    Args:
-        session: state of the session; `None` for a new one.
-
-    Raises:
-        CommandRefused: the request cannot be planned.
-    """
-    _refuse_options(request)
-    return _prepared(request, toolset, output, session).start
-
-
-def _refuse_options(request: AskRequest) -> None:
-    """Refuse options that the profile does not have, and options that exclude each other."""
-    rounds_options = {
-        "--max-rounds": request.max_rounds is not None,
-        "--worker-timeout": request.worker_timeout is not None,
-        "--synthesis": request.synthesis is not None,
-    }
-    intents_options = {"--context": bool(request.context), "--confidence": request.confidence is not None}
-    plan_options = {
-        "--plan-only": request.is_plan_only,
-        "--approve-plan": request.approve_plan,
-        "--max-repairs": request.max_repairs is not None,
-        "--max-replans": request.max_replans is not None,
-    }
-    if request.profile == "rounds":
-        _refuse_given({**plan_options, **intents_options}, "not available with --profile rounds")
-        return
-    if request.is_plan_only and request.approve_plan:
-        raise CommandRefused("--plan-only and --approve-plan contradict each other; give one of them")
-    if request.is_plan_only and request.is_detached:
-        raise CommandRefused("--plan-only waits for the plan and --detach does not wait; give one of them")
-    _refuse_given(rounds_options, "only available with --profile rounds")
-    if request.profile == "plan":
-        _refuse_given(intents_options, "only available with --profile intents")
-    elif request.max_replans:
-        raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
-
-
-def _refuse_given(options: Mapping[str, bool], reason: str) -> None:
-    if names := [name for name, is_given in options.items() if is_given]:
-        raise CommandRefused(f"{' and '.join(names)}: {reason}")
-
-
-def _prepared(
-    request: AskRequest, toolset: Toolset, output: Output, session: SessionRecord | None = None
-) -> PreparedRequest:
-    """Prepare the run of a request and report notes about it.
-
-    Args:
-        session: state of the session if the run is a turn; `None` otherwise.
-
-    Raises:
-        CommandRefused: the request cannot be planned.
-    """
-    # A run in rounds asks no questions, not even at this terminal.
-    budget = read_budget(request.budget, is_asking=not request.non_interactive and request.profile != "rounds")
-    compensates, is_interactive = request.is_compensating, not request.non_interactive
-    options = RunStartOptions(
-        deadline_s_of(request.deadline),
-        read_policy(request.policy_file),
-        input_fields=replace(NO_EXTRAS, budget=budget, compensate=compensates, is_interactive=is_interactive),
-        tags=read_tags(request.tags),
-        fairness=read_fairness(request.fairness_key, request.fairness_weight),
-    )
-    text_request = TextRequest(
-        request.text,
-        model_config(request.model),
-        options,
-        profile=request.profile,
-        max_repairs=request.max_repairs,
-        max_replans=request.max_replans,
-        max_rounds=request.max_rounds,
-        worker_timeout_s=seconds_of_option("--worker-timeout", request.worker_timeout),
-        synthesis=request.synthesis,
-        context=_context(request),
-        confidence=request.confidence,
-        approve_plan=request.approve_plan,
-        plan_only=request.is_plan_only,
-    )
-    try:
-        prepared = prepare_request(text_request, toolset, session)
-    except GoalRejected as refused:
-        raise CommandRefused(str(refused), status=Refusal.of(refused.code)) from None
-    if prepared.note is not None:
-        output.log(one_line(prepared.note, limit=1_000))
-    return replace(prepared, start=replace(prepared.start, tools=toolset.references))
-
-
-def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        return context_from_json(read_context(request.context))
-    except ValueError as error:
-        raise CommandRefused(f"--{error}") from None
 
 
 def _print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:

@@ -24,7 +24,6 @@ from dagwright.client.starts import new_run_id
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.history.executions import RunClosed
 from dagwright.interfaces.cli.answer_prompts import ask_answer
-from dagwright.interfaces.cli.ask_command import prepare_turn
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import options_of
 from dagwright.interfaces.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
@@ -47,6 +46,7 @@ from dagwright.interfaces.cli.follow_run import Following
 from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.prepare_request import prepare_turn
 from dagwright.interfaces.cli.process_exit import leave_at_once
 from dagwright.interfaces.cli.request_text import Request, answer_command
 from dagwright.interfaces.cli.round_text import round_lines
