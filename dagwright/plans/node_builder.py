@@ -1,15 +1,25 @@
-"""Build a node in the plan format from the arguments of `Plan.add`."""
+"""Build a node in the plan format from the arguments of `Plan.add`, and check it when it is added.
 
-from collections.abc import Collection, Mapping
+The checks are those of `Plan.check`, and those of the handles of the node. `Plan.check` finds the problems that need
+the whole plan: unknown nodes in texts, cycles, unknown tools.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import PYTHON_NAMES
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, suggestion
+from dagwright.core.validation.inputs import invalid_defaults, invalid_types
 from dagwright.core.validation.plan_values import PlanValues
-from dagwright.plans.call_checks import at_node, inspect_added
+from dagwright.core.validation.validation import NodeInspection, inspect_node
+from dagwright.core.validation.value_checks import ValueChecks
+from dagwright.dialects import to_document
 from dagwright.plans.expressions import operands_of
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.node_options import NodeOptions, written_options
@@ -111,3 +121,115 @@ def free_id(name: str, taken_ids: Collection[str]) -> str:
         count += 1
         candidate = f"{name}_{count}"
     return candidate
+
+
+_OPTION_NAMES = frozenset(NodeOptions.__annotations__)
+_SAME_OPTION = {"depends_on": "needs", "after": "needs"}
+"""Name of an option in plan files and other libraries -> its name here."""
+_FIELDS_WITH_VALUES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
+"""Fields in which references are replaced when the plan runs."""
+_NO_NEEDS = ()
+"""Default of `needs`; Python has a single empty tuple."""
+
+
+def inspect_added(
+    node_document: Mapping[str, JsonValue],
+    uses: Sequence[tuple[ValuePath, HandleUse]],
+    *,
+    owner: object,
+    values: PlanValues,
+    tools: Mapping[str, ToolDeclaration],
+) -> tuple[NodeInspection, list[Problem]]:
+    """Check a node that is added to a plan; return it with its problems, whose pointers start at the node.
+
+    Args:
+        node_document: the node in the plan format.
+        uses: its handles, each with its path in the node.
+        owner: identity of the plan.
+        values: of the plan so far.
+        tools: all known tools.
+
+    Raises:
+        PlanInvalid: a field of the node is invalid.
+    """
+    document = to_document({"plan": 1, "nodes": [dict(node_document)]}, dialect="plan")
+    inspection = inspect_node(document, ids=values.results, makers=values.makers, tools=tools, names=PYTHON_NAMES)
+    node, tool = inspection.node, tools.get(inspection.node.tool or "")
+    checks = ValueChecks(values, NameHints(HINT_BUDGET), PYTHON_NAMES, is_strict=True)
+    value_problems = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
+    problems = [
+        *problems_of_handles(node, uses, owner=owner),
+        *(_with_hint_of_option(at_node(problem), tool) for problem in inspection.problems),
+        *(
+            Problem(problem.code, problem.message, pointer(*problem.at), node.id, problem.hint)
+            for problem in value_problems
+        ),
+    ]
+    # The checks of handles come first: their messages name the handle.
+    return inspection, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
+
+
+def at_node(problem: Problem) -> Problem:
+    """Return a problem of the only node of a document, with a pointer that starts at the node."""
+    return replace(problem, pointer=problem.pointer.removeprefix("/nodes/0"))
+
+
+def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]], *, owner: object) -> Iterator[Problem]:
+    """Yield the problems of handles in constant fields, of another plan, or of items outside of a map."""
+    for path, use in uses:
+        at = pointer(*path)
+        if path[0] not in _FIELDS_WITH_VALUES:
+            message = f"{use.handle!r} is used in {path[0]}, which is constant"
+            hint = f"handles are possible in {', '.join(_FIELDS_WITH_VALUES)}"
+            yield Problem("invalid_reference", message, at, node.id, hint)
+        elif use.owner is not owner:
+            message = f"{use.handle!r} belongs to another plan"
+            hint = "add that plan as a node, and give its values as arguments"
+            yield Problem("invalid_reference", message, at, node.id, hint)
+        elif use.is_of_item and path[0] != "for_each" and node.for_each is None:
+            hint = "give the list to for_each=" + (f", which is {use.source!r}" if use.source is not None else "")
+            yield Problem("invalid_reference", f"{use.handle!r} is used in a node without for_each", at, node.id, hint)
+        elif use.is_of_item and use.source is not None and str(use.source) != node.for_each:
+            message = f"{use.handle!r} is an item of {use.source!r}, and for_each is {node.for_each!s:.80}"
+            yield Problem("invalid_reference", message, at, node.id, "use .item of the list that is given to for_each=")
+
+
+def _with_hint_of_option(problem: Problem, tool: ToolDeclaration | None) -> Problem:
+    """Add a hint to an unknown argument of a tool whose name is similar to an option of `Plan.add`."""
+    name = problem.pointer.removeprefix("/arguments/")
+    parameters: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
+    if problem.hint is not None or "/" in name or name in parameters or tool is None:
+        return problem
+    option = _SAME_OPTION.get(name)
+    return replace(problem, hint=f"did you mean {option!r}?" if option else suggestion(name, _OPTION_NAMES))
+
+
+def problem_of_option(
+    parameters: Collection[str], options: Mapping[str, object], arguments: Collection[str]
+) -> Problem | None:
+    """Return the problem of an option of `Plan.add` that may be meant as an argument, because it is also a parameter.
+
+    Args:
+        parameters: of the tool, or inputs of the sub-plan.
+        arguments: names in the `arguments` option, which are unambiguous.
+    """
+    given_names = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
+    name = next((name for name in given_names if name in parameters and name not in arguments), None)
+    if name is None:
+        return None
+    message = f"{name!r} is an option of the node, and also an argument"
+    hint = f"give the argument in arguments={{{name!r}: ...}}"
+    return Problem("unknown_argument", message, pointer("nodes"), hint=hint)
+
+
+def problems_of_input(name: str, declared: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of the declaration of an input, and of its default."""
+    at = pointer("inputs", name)
+    mismatches = [
+        Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
+        for path, text, hint in invalid_types(declared)
+    ]
+    try:
+        return mismatches or invalid_defaults({name: declared}, PYTHON_NAMES)
+    except ValueError as error:
+        return [Problem("invalid_field", f"the input {name!r}: {error}", at)]

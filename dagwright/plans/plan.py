@@ -24,13 +24,12 @@ from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
-from dagwright.plans.call_checks import problem_of_option, problems_of_input
 from dagwright.plans.checking import Tools, builtin_declarations, problems_of_plan, values_of_document
 from dagwright.plans.drawing import Drawing, draw_plan
 from dagwright.plans.handles import Handle, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
-from dagwright.plans.node_builder import NodeBuilder, Work
+from dagwright.plans.node_builder import NodeBuilder, Work, problem_of_option, problems_of_input
 from dagwright.plans.node_options import Approval, CacheTime, Items, Join, Needs, NodeOptions, OnError, Retry, When
 from dagwright.plans.node_values import JsonWriter, Text, write_constant, write_duration
 from dagwright.plans.yaml_writer import write_yaml
