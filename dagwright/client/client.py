@@ -16,6 +16,7 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.call_limits import Limit, read_limits, remove_limit, set_limit
 from dagwright.client.client_tools import ClientTools
+from dagwright.client.connecting import create_services
 from dagwright.client.errors import OptionInvalid, RunIdInUse
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import Inbox, found_request
@@ -35,7 +36,7 @@ from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.service_tools import KnownTools
-from dagwright.client.services import Services, create_services
+from dagwright.client.services import Services
 from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import Started, StartRequest
 from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool

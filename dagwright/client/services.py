@@ -1,63 +1,28 @@
-"""The use cases of one connection, made together: what every interface and the public `Client` work with."""
+"""The use cases of one connection: what every interface and the public `Client` work with."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagwright.client.runs import open_runs
-from dagwright.client.sessions import Sessions
-from dagwright.client.steering import Steering
-from dagwright.server import Connection
-from dagwright.server.retained import claim_store
-from dagwright.server.store_notes import check_store
-from dagwright.settings import Settings
-from dagwright.store import PayloadStore, open_store
-from dagwright.toolset.file_protection import record_protected
-from dagwright.toolset.tool_directory import publish_cards
-from dagwright.toolset.toolset import Toolset
-
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
+    from dagwright.client.sessions import Sessions
+    from dagwright.client.steering import Steering
+    from dagwright.server import Connection
+    from dagwright.settings import Settings
+    from dagwright.store import PayloadStore
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Use cases of one connection, which they share.
+    """Use cases of one connection, which they share; `dagwright.client.connecting` creates them.
 
     Args:
         store: of payloads that are too large for the history.
     """
 
-    connection: Connection
-    settings: Settings
-    store: PayloadStore
+    connection: "Connection"
+    settings: "Settings"
+    store: "PayloadStore"
     runs: "Runs"
-    steering: Steering
-    sessions: Sessions
-
-
-async def prepare_to_start(connection: Connection, settings: Settings, toolset: Toolset) -> None:
-    """Check that the workers of the namespace can serve runs of this process, before it starts any.
-
-    Raises:
-        StoreMismatch: the workers use another payload store.
-        StoreUnavailable: the payload store does not respond.
-    """
-    record_protected(settings, toolset.environment.protected)
-    await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
-    await claim_store(toolset.store, connection.client)
-    # A worker that runs already may have other cards.
-    await publish_cards(toolset.store, toolset.agents)
-
-
-def create_services(connection: Connection, settings: Settings) -> Services:
-    """Create the use cases that the settings describe."""
-    store = open_store(settings.payload_store, state_dir=settings.state_dir)
-    runs = open_runs(connection, settings)
-    return Services(
-        connection=connection,
-        settings=settings,
-        store=store,
-        runs=runs,
-        steering=Steering(connection),
-        sessions=Sessions(connection, runs, task_queue=settings.task_queue),
-    )
+    steering: "Steering"
+    sessions: "Sessions"

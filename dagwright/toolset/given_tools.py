@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dagwright.agents import AgentCard, AgentRegistry
+from dagwright.agents.registry import AgentRegistry
+from dagwright.core.model.tools import AgentCard
 from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec
 from dagwright.tools.spec import spec_of
 from dagwright.tools.tool_references import absolute_path, agents_reference, is_path, queue_reference

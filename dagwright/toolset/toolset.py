@@ -11,10 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dagwright.agents import AgentRegistry, AgentsUnreadable, load_agents
 from dagwright.agents.agent_calls import agent_tools, declared_agents
 from dagwright.agents.agent_database import stored_cards
+from dagwright.agents.agent_files import load_agents
 from dagwright.agents.class_agents import load_class
+from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.model.call_limits import CallLimit, Subject, parse_limits
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate

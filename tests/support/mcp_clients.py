@@ -16,7 +16,7 @@ from dagwright.client.open_requests import Answer
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
-from dagwright.interfaces.mcp import create_server
+from dagwright.interfaces.mcp.server import create_server
 from dagwright.server import Connection
 from dagwright.server import Server as TemporalServer
 from dagwright.settings import Settings

@@ -11,10 +11,11 @@ import temporalio.client
 
 import dagwright
 from dagwright import Client, Plan, Worker, tool
+from dagwright.client.connecting import create_services
 from dagwright.client.errors import OptionInvalid
 from dagwright.client.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.services import Services, create_services
+from dagwright.client.services import Services
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import open_context

@@ -17,9 +17,10 @@ from temporalio.worker import Replayer, Worker
 
 from dagwright.client.answer_sending import answer_request
 from dagwright.client.client import Client as PlanClient
+from dagwright.client.connecting import create_services
 from dagwright.client.open_requests import Answer
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.services import Services, create_services
+from dagwright.client.services import Services
 from dagwright.history.executions import RunNotFound
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.plans.plan import Plan

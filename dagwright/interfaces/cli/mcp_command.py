@@ -17,7 +17,8 @@ from dagwright.interfaces.cli.run_host import (
     templates_of,
 )
 from dagwright.interfaces.cli.server_commands import MCP_HOST, MCP_PORT, McpRequest
-from dagwright.interfaces.mcp import PATH, StdioStreams, create_server, serve_http, serve_stdio
+from dagwright.interfaces.mcp.server import create_server
+from dagwright.interfaces.mcp.transports import PATH, StdioStreams, serve_http, serve_stdio
 from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, opened_socket
 from dagwright.toolset.toolset import load_toolset, references_of
 

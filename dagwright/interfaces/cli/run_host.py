@@ -7,7 +7,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from dagwright.client.services import prepare_to_start
+from dagwright.client.connecting import prepare_to_start
 from dagwright.interfaces.cli.background import start_worker
 from dagwright.interfaces.cli.background_settings import OtherSettings, refuse_other_settings, serving_with_settings
 from dagwright.plans.templates import TemplateFolder, open_templates

@@ -1,6 +1,6 @@
 """`up` and `down`: server, worker and gateway in the background; `down` also ends servers of plugins."""
 
-from dagwright.client.services import prepare_to_start
+from dagwright.client.connecting import prepare_to_start
 from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker

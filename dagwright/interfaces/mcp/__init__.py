@@ -3,8 +3,3 @@
 The client side, MCP servers whose tools plans call, is `dagwright.mcp_client`. This package must not import the command
 line, workflows or activities.
 """
-
-from dagwright.interfaces.mcp.server import create_server
-from dagwright.interfaces.mcp.transports import PATH, StdioStreams, serve_http, serve_stdio
-
-__all__ = ["PATH", "StdioStreams", "create_server", "serve_http", "serve_stdio"]

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.states import RunStatus
-from dagwright.interfaces.mcp import create_server
 from dagwright.interfaces.mcp.elicitation import form_for
 from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.server import create_server
 from dagwright.interfaces.mcp.task_extension import _NO_TASKS
 from dagwright.interfaces.mcp.tool_definitions import (
     ASK,
