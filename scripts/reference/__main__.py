@@ -47,6 +47,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "plan": plan.plan_fields,
     "problems": errors.problems_table,
     "refusals": errors.refusals_table,
+    "rounds sizes": limits.rounds_sizes_table,
     "run events": events.run_events,
     "run messages": workflows.run_messages,
     "run states": states.run_states,

@@ -49,11 +49,16 @@ def limits_tables() -> str:
     Raises:
         ValueError: a limit has no description.
     """
-    heads = ("Limit", "Value", "Meaning")
-    return "".join(
-        section(title, table(heads, [row for each in modules for row in _rows(each)]))
-        for title, modules in _GROUPS.items()
-    )
+    return "".join(section(title, _table(modules)) for title, modules in _GROUPS.items())
+
+
+def rounds_sizes_table() -> str:
+    """Return a row for each limit of the `rounds` in the document of a run; raises like `limits_tables`."""
+    return _table(["dagwright.planning.rounds.rounds_documents"])
+
+
+def _table(modules: Sequence[str]) -> str:
+    return table(("Limit", "Value", "Meaning"), [row for module in modules for row in _rows(module)])
 
 
 def _rows(module: str) -> Iterator[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pydantic_core
 
@@ -58,23 +58,32 @@ def drawn_needs(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
     return needed
 
 
-_SUB_GOALS_BYTES = 192 * 1024
-_ROUNDS_BYTES = 96 * 1024
-"""Limits for the JSON of all sub-goals and of all rounds; beyond them, the oldest entries are shortened."""
-_RESULTS_BYTES = 128 * 1024
-"""Limit for the JSON of the inline outputs of all sub-goals."""
-_MAX_RESULT_BYTES = 8 * 1024
-_OUTPUTS_BYTES = 48 * 1024
-"""Limit for all `completed_outputs`, and again for the results of all rounds; one entry may have at most
-`_MAX_OUTPUT_BYTES`.
-"""
-_MAX_OUTPUT_BYTES = 2 * 1024
-_MESSAGES = 60
-_MESSAGE_BYTES = 300
-"""The newest messages that are listed, and the limit for each of them."""
-_MESSAGE_LIMIT = 1_000
+MAX_SUB_GOALS_BYTES = 192 * 1024
+"""All `sub_goals`; beyond it, the oldest have 200 bytes of each of their values, description and error."""
+MAX_ROUNDS_BYTES = 96 * 1024
+"""All `rounds`; beyond it, the oldest have no `results`, but their number in `omitted_results`."""
+MAX_RESULT_BYTES = 8 * 1024
+"""`result` of a sub-goal; many sub-goals have an equal share of `MAX_RESULTS_BYTES`."""
+MAX_RESULTS_BYTES = 128 * 1024
+"""`result` of all sub-goals."""
+MAX_OUTPUT_BYTES = 2 * 1024
+"""Each of `completed_outputs`, and `outputs` of each of the `results`; many have a share of `MAX_OUTPUTS_BYTES`."""
+MAX_OUTPUTS_BYTES = 48 * 1024
+"""All `completed_outputs`, and again `outputs` of all `results`."""
+MAX_DESCRIPTION_BYTES = 8 * 1024
+"""`description` of a sub-goal."""
+MAX_INPUTS_BYTES = 1024
+"""`params` and `inputs` of a sub-goal, each."""
+MAX_ERROR_BYTES = 1_000
+"""`error`, `message` and `refused`."""
+MAX_MESSAGES = 60
+"""Newest `messages`, in addition to the question."""
+MAX_MESSAGE_BYTES = 300
+"""Each of the `messages`."""
 _PREVIEW_CHARACTERS = 200
 
+RoundsPhase = Literal["idle", "planning", "executing", "joining", "done", "failed"]
+"""Phase of a question; `joining` is the time between the end of all sub-goals and the next call of the planner."""
 Compact = Callable[[Any, str], Any]
 """Value and its reference -> value for a document of bounded size."""
 
@@ -133,11 +142,11 @@ def _document(run: RoundsState, scheduler: "RunScheduler", rounds: RoundsSpec, c
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
         "messages": _messages(rounds.question, intention, entries, final_response),
-        "rounds": shortened_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=_ROUNDS_BYTES),
+        "rounds": shortened_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=MAX_ROUNDS_BYTES),
     }
 
 
-def _phase(run: RoundsState, scheduler: "RunScheduler") -> str:
+def _phase(run: RoundsState, scheduler: "RunScheduler") -> RoundsPhase:
     if scheduler.is_finished:
         ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if ended_well else "failed"
@@ -165,13 +174,13 @@ def _intention(state: "RunState") -> str | None:
 
 
 def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
-    max_bytes = min(_MAX_RESULT_BYTES, _RESULTS_BYTES // max(1, len(run.sub_goals)))
-    full = _SizeLimits(8 * 1024, 1024, max_bytes, _MESSAGE_LIMIT)
+    max_bytes = min(MAX_RESULT_BYTES, MAX_RESULTS_BYTES // max(1, len(run.sub_goals)))
+    full = _SizeLimits(MAX_DESCRIPTION_BYTES, MAX_INPUTS_BYTES, max_bytes, MAX_ERROR_BYTES)
     documents = [
         (_sub_goal(progress, compact, full), _sub_goal(progress, compact, _BRIEF))
         for progress in run.sub_goals.values()
     ]
-    return shortened_oldest(documents, max_bytes=_SUB_GOALS_BYTES)
+    return shortened_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
 
 
 def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) -> dict[str, Any]:
@@ -208,7 +217,7 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
     done = [progress for progress in run.sub_goals.values() if progress.is_done]
-    max_bytes = min(_MAX_OUTPUT_BYTES, _OUTPUTS_BYTES // max(1, len(done)))
+    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(done)))
     return {
         str(progress.sub_goal.id): _within(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
         for progress in done
@@ -230,11 +239,11 @@ def _messages(
             entries.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", text))
     if response is not None:
         entries.append(_message("assistant", ANSWER, response if isinstance(response, str) else _preview(response)))
-    return [*entries[:1], *entries[1:][-_MESSAGES:]]
+    return [*entries[:1], *entries[1:][-MAX_MESSAGES:]]
 
 
 def _message(role: str, name: str, content: str) -> dict[str, Any]:
-    return {"role": role, "name": name, "content": cut_bytes(content, max_bytes=_MESSAGE_BYTES)}
+    return {"role": role, "name": name, "content": cut_bytes(content, max_bytes=MAX_MESSAGE_BYTES)}
 
 
 def _preview(value: Any) -> str:
@@ -254,7 +263,7 @@ def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     shown_call = next((call for call in calls if call.action is not None), None)
     shown_call = shown_call or next((call for call in calls if call.parsed is not None), calls[0])
     problems = (
-        {"refused": cut_bytes(shown_call.problems_text, max_bytes=_MESSAGE_LIMIT)} if shown_call.problems_text else {}
+        {"refused": cut_bytes(shown_call.problems_text, max_bytes=MAX_ERROR_BYTES)} if shown_call.problems_text else {}
     )
     return {
         "round": number,
@@ -272,7 +281,7 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
     An attempt that was added in an earlier round, but could only start or continue in this round, belongs to this
     round.
     """
-    max_bytes = min(_MAX_OUTPUT_BYTES, _OUTPUTS_BYTES // max(1, len(run.attempts)))
+    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(run.attempts)))
     for of_round, node, record in run.attempts:
         result = worker_result_of(node.id, record) if of_round == number else None
         if result is not None:
@@ -280,6 +289,6 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
                 "sub_goal_id": result.sub_goal_id,
                 "status": result.status,
                 "outputs": _within(result.outputs, node.id, compact, max_bytes=max_bytes),
-                "error": result.error and cut_bytes(result.error, max_bytes=_MESSAGE_LIMIT),
-                "message": result.message and cut_bytes(result.message, max_bytes=_MESSAGE_LIMIT),
+                "error": result.error and cut_bytes(result.error, max_bytes=MAX_ERROR_BYTES),
+                "message": result.message and cut_bytes(result.message, max_bytes=MAX_ERROR_BYTES),
             }

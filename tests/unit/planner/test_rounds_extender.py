@@ -1,8 +1,9 @@
 """Nodes that a run adds for a question in rounds, driven by its own scheduler without a server."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,15 +17,18 @@ from dagwright.features.commands.steering import apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planner.rounds_parser import parse_round
+from dagwright.planner.rounds_start import SHOWN_TURN_CHARACTERS
 from dagwright.planning.conversation import TurnSummary
-from dagwright.planning.rounds.rounds_documents import rounds_document
+from dagwright.planning.rounds.rounds_documents import RoundsPhase, rounds_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
-from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, SubGoalStatus
 from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
+from tests.support.docs import ROOT
 from tests.support.plan_building import pursuing, started
 from tests.support.rounds import Workers, continue_with, done, failed, ref, sub_goal
 
+PAGE = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
 PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
 SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
 ASK = sub_goal(9, "clarify", question="Which?")
@@ -244,12 +248,12 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     )
     question.run()
     found = _document(question)
-    assert {
-        *("question", "sub_goals", "completed_outputs", "round", "max_rounds", "messages", "final_response"),
-        *("planner_reasoning", "synthesis_inputs", "conversation_history", "phase"),
-    } <= {*found}
-    sub_goal_fields = ["id", "worker", "description", "inputs", "params", "outputs", "goal_type", "result", "error"]
-    assert [name for name in found["sub_goals"][0] if name != "status"] == sub_goal_fields
+    documented = json.loads(
+        next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if '"phase"' in text)
+    )
+    assert [*documented] == [*found]
+    for part in ("sub_goals", "messages", "rounds", "conversation_history"):
+        assert [*documented[part][0]] == [*found[part][0]], part
     outputs: dict[int, Any] = {1: {"numbers": [1, 2]}, 9: {"clarification": "Which?"}}
     assert found["rounds"][0]["results"] == [
         {"sub_goal_id": number, "status": "success", "outputs": output, "error": None, "message": None}
@@ -258,11 +262,20 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     assert found["completed_outputs"] == {str(number): output for number, output in outputs.items()}
     (turn,) = found["conversation_history"]
     assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
+    assert f"at most {SHOWN_TURN_CHARACTERS} characters" in PAGE
     assert [(each["role"], each["name"], each["content"]) for each in found["messages"]] == [
         *(("user", "question", "Compare."), ("assistant", "intention", "intention"), ("assistant", "plan", "First.")),
         *(("tool", "sg1", "success"), ("tool", "sg9", "success")),
         *(("assistant", "plan", "All is there."), ("assistant", "answer", "Which?")),
     ]
+
+
+def test_page_has_each_phase_and_each_status_of_a_sub_goal() -> None:
+    phases, statuses = (re.search(rf"^\| `{name}`.*$", PAGE, re.MULTILINE) for name in ("phase", "status"))
+    assert phases is not None
+    assert statuses is not None
+    assert re.findall(r"`(\w+)`", phases[0].split("|")[2]) == [*get_args(RoundsPhase)]
+    assert re.findall(r"`(\w+)`", statuses[0].split("|")[2].partition(";")[0]) == [*get_args(SubGoalStatus)]
 
 
 def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None:

@@ -1,6 +1,7 @@
 """Data at the boundary: documents, responses to queries, messages, keys, limits and the published schema."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -46,6 +47,7 @@ from dagwright.protocol.query_results import graph_result, node_result, status_r
 from dagwright.protocol.ready_calls import next_call
 from dagwright.protocol.run_input import START_FIELDS, START_OPTIONS, RunInput, run_input_from_json, run_input_to_json
 from dagwright.workflows.activity_calls import RunScope
+from tests.support.docs import ROOT
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.core.test_compilation import EVERYTHING
 
@@ -345,6 +347,10 @@ def test_rounds_of_a_question_are_shortened_where_the_document_would_be_too_larg
     short = {"phase": "done", "round": 3, "final_response": "So."}
     rounds = {**short, "sub_goals": ["x" * 600_000], "rounds": []}
     assert counted_document({**ended_run(), "rounds": rounds})["rounds"] == rounds
+    page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
+    documented = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
+    every = dict.fromkeys([*documented[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
+    assert [*counted_document({**ended_run(), "rounds": every})["rounds"]] == documented
     large = {**ended_run(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
     assert counted_document(large)["rounds"] == {**short, "omitted": "sub-goals and rounds: too large"}
 
