@@ -4,6 +4,7 @@ response.
 Names and payloads: docs/reference/messages.md.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from temporalio import workflow
@@ -12,43 +13,46 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import wire
 from dagwright.workflows.people import FeedbackMessages
 
-_COMMANDS = (
-    wire.PAUSE,
-    wire.RESUME,
-    wire.CANCEL,
-    wire.CANCEL_NODE,
-    wire.RETRY_NODE,
-    wire.SET_RESULT,
-    wire.ADD_NODES,
-    wire.SET_POLICY,
-    wire.SET_LIMITS,
-)
+_COMMANDS: Mapping[str, str] = {
+    wire.PAUSE: "Pause the run; the payload may be empty.",
+    wire.RESUME: "Resume a paused run; the payload may be empty.",
+    wire.CANCEL: "Cancel the run; the payload may be empty.",
+    wire.CANCEL_NODE: "Cancel a node or item; with `branch` also its dependents.",
+    wire.RETRY_NODE: "Retry a node or item.",
+    wire.SET_RESULT: "Set the result of a node or item.",
+    wire.ADD_NODES: "Add nodes to the plan.",
+    wire.SET_POLICY: "Change which calls need an approval; calls that no longer need one start.",
+    wire.SET_LIMITS: "Change the concurrency, the deadline or the budget of the run.",
+}
+"""Command -> description, from which the reference is generated."""
 
 
 def _with_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
     """Add a signal and an update for each command; Temporal finds handlers among the attributes of the class."""
-    for name in _COMMANDS:
-        setattr(workflow_type, f"signal_{name}", _signal(name))
-        setattr(workflow_type, name, _update(name))
-    setattr(workflow_type, wire.UPDATE_SUBMIT_FEEDBACK, _update(wire.UPDATE_SUBMIT_FEEDBACK))
+    for name, description in _COMMANDS.items():
+        setattr(workflow_type, f"signal_{name}", _signal(name, description))
+        setattr(workflow_type, name, _update(name, description))
+    setattr(workflow_type, wire.UPDATE_SUBMIT_FEEDBACK, _update(wire.UPDATE_SUBMIT_FEEDBACK, "Handle an answer."))
     return workflow_type
 
 
 # The SDK recognizes a method by its parameter `self` without an annotation.
-def _signal(name: str) -> Any:
+def _signal(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
         self.people.handle_signal(name, message)
 
+    handle.__doc__ = description
     return workflow.signal(name=name)(handle)
 
 
-def _update(name: str) -> Any:
+def _update(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> Any:  # type: ignore[no-untyped-def] # see above
         return self.people.handle_update(name, message)
 
     def check(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
         self.people.check_update(name, message)
 
+    handle.__doc__ = description
     update = workflow.update(name=name)(handle)
     update.validator(check)
     return update

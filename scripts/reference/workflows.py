@@ -59,6 +59,7 @@ def run_messages() -> str:
 
     Raises:
         KeyError: a message has no payload in `_PAYLOADS`.
+        ValueError: a handler has no description.
     """
     return _messages(RunPlanWorkflow)
 
@@ -86,5 +87,7 @@ def _rows(kind: type) -> Iterator[Sequence[str]]:
                 kinds.setdefault(message, []).append(name)
                 function = getattr(handler, "fn", None)
                 meanings.setdefault(message, first_paragraph(getattr(function, "__doc__", "")))
+                if not meanings[message]:
+                    raise ValueError(f"the handler of the {name} {message!r} needs a docstring")
     for message in sorted(kinds, key=lambda each: (kinds[each] == ["query"], each)):
         yield code(message), ", ".join(kinds[message]), code(_PAYLOADS[message]), meanings[message]
