@@ -219,7 +219,10 @@ class CallBatch:
         """Make the calls and return their results."""
         self._continue_from(await self._records.earlier())
         while True:
-            await self._start_calls()
+            try:
+                await self._start_calls()
+            except asyncio.CancelledError:
+                self._cancel()
             self._record()
             if not self._running and self._recording is None:
                 return self._result()
@@ -256,16 +259,24 @@ class CallBatch:
         is_free = self._setup.slots.in_use < self._setup.slots.limit or not self._running
         return is_free and len(self._running) < self._given.parallel
 
+    def _cancel(self) -> None:
+        """Start no more calls, and cancel those that run: the worker stops, or the run is cancelled."""
+        self._is_cancelled = True
+        self._close()
+        self._wake_up()
+
     def _close(self) -> None:
         """Start no more calls."""
         self._close_at = 0.0
 
     async def _start_calls(self) -> None:
         while self._ready and self._has_room and not self._is_closed:
-            call = self._ready.popleft()
+            call = self._ready[0]
             tool = self._setup.tools.get(call.tool)
+            must_leave = tool is None or await self._must_wait(call.tool, tool)
+            self._ready.popleft()
             # A call waits in an activity of its own, and a worker without the tool leaves it to others.
-            if tool is None or await self._must_wait(call.tool, tool):
+            if tool is None or must_leave:
                 self._detached[call.task_id] = None
                 self._separate[call.tool] = None
                 continue
@@ -321,9 +332,8 @@ class CallBatch:
         try:
             await self._wake
         except asyncio.CancelledError:
-            # The worker stops: results of calls that have ended count.
-            self._is_cancelled = True
-            self._close()
+            # Results of calls that have ended count.
+            self._cancel()
         timer.cancel()
         self._wake = self._loop.create_future()
 

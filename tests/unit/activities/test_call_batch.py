@@ -215,6 +215,28 @@ async def test_limits_of_run_and_worker_hold(
     await eventually(lambda: scene.slots.in_use == 0)
 
 
+async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def no_answer(_: str) -> bool:
+        if len(scene.calls) < 2:
+            return False
+        asked.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(scene, "is_paused", no_answer)
+    batch = asyncio.ensure_future(
+        scene.run(call("a"), call("slow", tool="held"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
+    )
+    await asked.wait()
+    batch.cancel()
+    result = await batch
+    assert (results(result), {*result.detached}) == ({"a": 1}, {"slow"})
+    await eventually(lambda: scene.slots.in_use == 0)
+
+
 async def test_calls_of_a_paused_tool_leave_the_batch(scene: Scene) -> None:
     scene.paused.add("short")
     result = await scene.run(call("a"), call("b", "{{a.result}}"))
