@@ -22,10 +22,10 @@ class BatchCache:
     """Cached results for one batch; `flush` belongs to the event loop, everything else to the batch's thread.
 
     Args:
-        cache: of the worker.
+        cache: cache of the worker.
         fingerprints: tool -> fingerprint of its code from `CodeFingerprinter`.
-        workflow_id: of the run.
-        loop: of the worker.
+        workflow_id: workflow ID of the run.
+        loop: loop of the worker.
         cancellation: the stop request of the batch.
     """
 

@@ -60,7 +60,7 @@ class CallLimits:
     """The limits that a worker knows; belongs to one event loop.
 
     Args:
-        client: of the worker.
+        client: client of the worker.
         declared: limits that the worker declares.
         task_queue: queue of the workflows.
     """
@@ -106,8 +106,8 @@ class CallLimits:
         """Wait until a call may start, and return its leases.
 
         Args:
-            info: of the call.
-            heartbeats: of its attempt.
+            info: information about the call.
+            heartbeats: heartbeats of its attempt.
             kind: `model_call` for the activity that only calls a model.
 
         Raises:
@@ -123,7 +123,7 @@ class CallLimits:
 
         Args:
             call: id of the model call, different for each.
-            heartbeats: of the attempt.
+            heartbeats: heartbeats of the attempt.
 
         Raises:
             CallDeferred: the wait is long, or a limit does not respond.

@@ -38,7 +38,7 @@ class CallStarts:
     """Record the starts of `write` calls with the server.
 
     Args:
-        client: of the worker.
+        client: client of the worker.
 
     Attributes:
         turns: held by a call from before its record is sent until its tool is called.

@@ -224,7 +224,7 @@ class ToolCall:
     """One attempt of one call.
 
     Args:
-        info: of the activity; for a call in a batch, with the ID, the attempt and the timeout of the call.
+        info: information about the activity; in a batch, with the ID, the attempt and the timeout of the call.
         heartbeats: heartbeats of a call in a batch, which cannot be paused alone; its batch checks for that before.
     """
 

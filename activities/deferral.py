@@ -31,7 +31,7 @@ class Deferrals:
     """Deferred attempts of the calls of a worker.
 
     Args:
-        client: of the worker.
+        client: client of the worker.
     """
 
     def __init__(self, client: Client) -> None:

@@ -48,7 +48,7 @@ class PlanStream:
     Args:
         planning: the tools that the plan may use, and the accepted nodes of earlier plans.
         node: ID of the node that writes the plan; its repeated calls have other IDs.
-        info: of the attempt.
+        info: information about the attempt.
     """
 
     def __init__(self, planning: Planning, *, node: str, info: activity.Info) -> None:

@@ -63,7 +63,7 @@ class RegionBatch:
     """One batch. It is created and `run` in a thread of its own; all other methods belong to the activity.
 
     Args:
-        scheduler: of the region; it has started.
+        scheduler: scheduler of the region; it has started.
         tools: every tool that its nodes name.
         calls: calls the tools.
         inline_results: numbers of the nodes whose results are inline in the batch result; `None` for all.

@@ -46,7 +46,7 @@ class CacheLookup:
     """A cache lookup for a call.
 
     Args:
-        key: from `result_key`.
+        key: key from `result_key`.
         max_age_s: maximum age of the result; `None` for any age.
         is_pure: whether the tool is pure; such a tool may be faster than the store.
         workflow_id: the run that makes the call.

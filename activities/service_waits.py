@@ -63,7 +63,7 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
     """Return the deferral of an attempt that was asked to wait; `None` if the calls have waited too long in total.
 
     Args:
-        name: of the tool or model, for the reason.
+        name: name of the tool or model, for the reason.
         earlier_state: state that the previous attempt left (`Heartbeats.deferred_state`).
     """
     previous = wait_state(earlier_state).get(_STATE, {})

@@ -78,7 +78,7 @@ class StoreRetry:
     """The waits of one attempt for the store.
 
     Args:
-        heartbeats: of the attempt; they have started.
+        heartbeats: heartbeats of the attempt; they have started.
         cancellation: the stop request of the attempt.
     """
 
@@ -102,7 +102,7 @@ class StoreRetry:
         """Return the result of a request to the store as soon as the store responds.
 
         Args:
-            give_up_at: on the monotonic clock.
+            give_up_at: time on the monotonic clock.
             continues: returns whether to continue waiting.
 
         Raises:

@@ -116,7 +116,7 @@ class LargeValues:
         """Return the single JSON object that an activity takes, with its stored values filled in.
 
         Args:
-            arguments: of the activity, unchecked.
+            arguments: arguments of the activity, unchecked.
             expected: error message for anything other than one object.
             no_secrets: error message for a secret binding.
 

@@ -109,7 +109,7 @@ class ChildRunFailed(DagwrightError, ApplicationError):
         run_id: ID of the run.
         document: result document of the run; empty if it has none.
         error: `{"code", "message", ...}` of the run.
-        problems: of a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
+        problems: problems of a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
     """
 
     def __init__(self, run_id: str, message: str, *, code: str, document: Mapping[str, Any]) -> None:

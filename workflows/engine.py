@@ -498,7 +498,7 @@ class Engine:
         """Issue a command if a task failed or opened a request and nothing started.
 
         A workflow task without commands may be merged with the next one by a worker that has evicted the run. An update
-        of the next one would then be validated before the failure or the request is known, and refused for good.
+        of the next one would then be validated before the failure or the request is known, and refused permanently.
         """
         self._record_ends()
         if self._unrecorded is not None:

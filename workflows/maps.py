@@ -91,6 +91,6 @@ async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     try:
         refs = await asyncio.gather(*uploads)
     except TextRefused as error:
-        message = f"the items are done, but the payload store refused their results for good: {error}"
+        message = f"the items are done, but the payload store permanently refused their results: {error}"
         return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, message))
     return map_batch_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

@@ -235,7 +235,9 @@ class PlanWorkflow(Steerable):
             try:
                 refs = await engine.run_while_idle(put_state(state, numbers=self._state_pieces))
             except TextRefused as error:
-                message = f"the history is full, and the payload store refused the state of the run for good: {error}"
+                message = (
+                    f"the history is full, and the payload store permanently refused the state of the run: {error}"
+                )
                 engine.end_in_this_execution(NodeError(wire.ERROR_STORE_REFUSED, message))
                 return
             if refs is None:

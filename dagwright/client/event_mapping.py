@@ -334,7 +334,7 @@ class _SortKey(NamedTuple):
     """Sort key of an event within a moment.
 
     Args:
-        number: of the node in the plan.
+        number: number of the node in the plan.
         item: number of the item. A map starts before its items and ends after them.
     """
 

@@ -28,7 +28,7 @@ class EventStream:
     """Events of one run.
 
     Args:
-        runs: of the namespace.
+        runs: runs of the namespace.
         run: answers requests; `None` if the events are not used for answers.
         after: cursor of the last event that the client has.
         has_text: whether the answer of a model is streamed, as `text.delta`.

@@ -120,7 +120,7 @@ class RunEvent:
     """An event of a run.
 
     Args:
-        type: such as `node.completed`.
+        type: type of the event, such as `node.completed`.
         cursor: where to resume after this event, also in another process: `run.events(after=event.cursor)`.
         at: time of the event, if it is known.
     """

@@ -199,7 +199,7 @@ class NamespaceRequests:
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
         open_requests = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
-        open_text = f"; {join_first(open_requests, _MAX_LISTED)} ask now" if open_requests else ""
+        open_text = f"; open requests are {join_first(open_requests, _MAX_LISTED)}" if open_requests else ""
         return ItemNotNamed(
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_text}"
         )

@@ -65,7 +65,7 @@ async def draft_of(
     """
     view = await runs.reader(workflow_id).read()
     if view.scheduler is None:
-        raise ForkRejected(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
+        raise ForkRejected(f"the plan of {workflow_id!r} is not known; start the plan again with `run`")
     run_inputs = dict(view.scheduler.state.inputs)
     # The check of a large plan must not block the event loop.
     if changes.plans:

@@ -73,7 +73,7 @@ class ForkDraft:
         table: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
         content: content that identifies the fork.
-        omitted: in order, nodes of the run that came from a planner's response and that the fork requests again.
+        omitted: nodes of the run, in plan order, that came from a planner's response and that the fork requests again.
     """
 
     origin: str
@@ -129,11 +129,11 @@ class Forks:
             ForkRejected: the run cannot be forked with these changes.
         """
         if view.scheduler is None or view.run_input is None:
-            raise ForkRejected(f"nothing is known of the plan of {view.workflow_id!r}; start it again with `run`")
+            raise ForkRejected(f"the plan of {view.workflow_id!r} is not known; start the plan again with `run`")
         old, run_input = view.scheduler, view.run_input
         if run_input.parent is not None:
             parent = run_input.parent.workflow_id
-            raise ForkRejected(f"{view.workflow_id!r} is a part of the run {parent!r}: fork that one")
+            raise ForkRejected(f"{view.workflow_id!r} is a part of the run {parent!r}: fork the run {parent!r}")
         changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
         change = ForkDifferences(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
@@ -339,7 +339,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
         advice = "give the intended plan as the `plan` of the fork"
         if plan.has_planner:
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
-        raise ForkRejected(f"nodes of this run took the place of others; {advice}")
+        raise ForkRejected(f"nodes of this run have superseded others; {advice}")
     declared = {}
     # A plan may declare tools that only nodes of an answer would call.
     called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)

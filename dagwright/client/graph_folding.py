@@ -66,7 +66,7 @@ class _Box:
         return {**drawn, "states": ", ".join(states)}
 
 
-def picture_of(scheduler: "RunScheduler") -> dict[str, Any]:
+def diagram_of(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return a graph that can be drawn: that of `graph --format json`, or one whose boxes hold several nodes.
 
     A box with several nodes has the number of nodes per state in `states`. For a question in rounds, the edges show

@@ -37,7 +37,7 @@ class RunSettings(TypedDict, total=False):
         approve_plan: request approval of the plan before it runs.
         compensate: undo completed calls, the last one first, if the run does not complete.
         interactive: whether the run may request feedback; true by default.
-        title: of the run in lists, if the plan has none.
+        title: title of the run in lists, if the plan has none.
         fairness_key: group of runs that shares the slots of workers with other groups, 1 to 64 bytes.
         fairness_weight: share of the group relative to others, 0.001 to 1,000; 1 by default.
     """
@@ -59,7 +59,7 @@ class PlanOptions(RunSettings, total=False):
     """Options of a run of a plan, alone and in a session.
 
     Args:
-        dialect: of the plan; detected by default.
+        dialect: dialect of the plan; detected by default.
         context: values of the names that the plan reads as `@name`.
         repair: repair a plan that a model wrote: code fences, prose and slips of syntax.
         request_inputs: start the run without its missing inputs and request them as feedback.
@@ -88,9 +88,9 @@ class RequestOptions(RunSettings, total=False):
         profile: format that the model writes: `plan` (the default), `intents` or `rounds`.
         max_repairs: how often the model may repair an invalid plan.
         max_replans: how often the model may plan again after a plan has run.
-        max_rounds, worker_timeout, synthesis: of the profile `rounds`.
-        context: of the profile `intents`: name -> `{"id", "name", "kind"}`.
-        confidence: of the profile `intents`, 0 to 1: below it the run requests approval.
+        max_rounds, worker_timeout, synthesis: options of the profile `rounds`.
+        context: option of the profile `intents`: name -> `{"id", "name", "kind"}`.
+        confidence: option of the profile `intents`, 0 to 1: below it the run requests approval.
         plan_only: end with the plan and do not run it.
         output_schema: JSON Schema of the answer.
     """

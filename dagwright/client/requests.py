@@ -26,14 +26,14 @@ class TextRequest:
     """A request in natural language that a model plans.
 
     Args:
-        options: of its run; without a policy the run has the policy of its session.
+        options: options of its run; without a policy the run has the policy of its session.
         profile: format of the model's plans.
         max_repairs: how often the model may repair an invalid plan; `None` for the default.
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
-        max_rounds, worker_timeout_s, synthesis: of the profile `rounds`; `None` for the values of the settings.
+        max_rounds, worker_timeout_s, synthesis: options of the profile `rounds`; `None` for the values of the settings.
         context, confidence, approve_plan, plan_only, output_schema: as in `planner.PlanningOptions`.
         earlier_turns: the conversation before the request, oldest first; the turns of a session take precedence.
-        title: of the run; `None` for the text of the request.
+        title: title of the run; `None` for the text of the request.
     """
 
     text: str
@@ -178,7 +178,7 @@ class TurnRequest:
 
     Args:
         name: name of the session.
-        request: in natural language.
+        request: request in natural language.
         prepare: returns the run for the state of the session, directly or as an awaitable.
     """
 
@@ -201,7 +201,7 @@ async def start_turn(
         run, busy: as in `Sessions.take_turn`.
 
     Raises:
-        TurnRejected: the session does not take the turn.
+        TurnRejected: the session rejects the turn.
     """
     newest: StartRequest | None = None
 

@@ -112,10 +112,10 @@ class NodeResult:
     """A node or an item of a map.
 
     Args:
-        id: of the node, `load[north]` for an item.
+        id: ID of the node, `load[north]` for an item.
         attempts: calls of its tool, failed attempts included.
-        usage: of the models that it called.
-        items: of a map, key -> item, in order.
+        usage: usage of the models that it called.
+        items: items of a map, key -> item, in order.
         blocked_by: IDs of the failed nodes that blocked it.
         reason: why it waits, or was cancelled.
         lineage: what its result is based on, as `Run.lineage` has it for one node.
@@ -166,7 +166,7 @@ class RunResult:
     Args:
         error: why the run failed; its `node` caused the failure, if there is one.
         problems: one for each failed node, also of a run that was completed with failures, or the error of the run.
-        usage: of all models that it called, those of its sub-plans included.
+        usage: usage of all models that it called, those of its sub-plans included.
         notes: what else is worth knowing, such as a value that is gone from the store.
         names: entities that the run bound to names, such as `cbu`, for the next turns of its session.
     """
@@ -221,7 +221,7 @@ class RunEnded(DagwrightError):
     """A run ended without success.
 
     Args:
-        result: with the nodes that completed before.
+        result: result of the run, with the nodes that completed before.
     """
 
     def __init__(self, result: RunResult) -> None:
@@ -255,7 +255,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
 
     Args:
         view: the run; of a run that has not ended, the result as far as it is known.
-        max_bytes: of the results of all nodes as JSON; `None` loads all.
+        max_bytes: maximum size of the results of all nodes as JSON; `None` loads all.
     """
     if max_bytes is not None and max_bytes < 0:
         raise OptionInvalid(f"max_bytes must be at least 0, not {max_bytes}")

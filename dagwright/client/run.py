@@ -46,7 +46,7 @@ class Limits(TypedDict, total=False):
     Args:
         max_parallel: nodes that run at the same time.
         deadline: how long the whole run may take, counted from its start.
-        budget: such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
+        budget: new limits, such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
     """
 
     max_parallel: int
@@ -69,7 +69,7 @@ class Run:
         find_services: returns the services of the connection; raises if the client is closed, or was connected in
             another event loop.
         run_id: ID of the run.
-        tools: of the client; they can be named by nodes that are added to the run and by forks.
+        tools: tools of the client; they can be named by nodes that are added to the run and by forks.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Run:
         """Return one node or item as it is now, with its whole result.
 
         Args:
-            node_id: in a sub-plan the path to it, `archive/check`.
+            node_id: ID of the node; in a sub-plan the path to it, `archive/check`.
 
         Raises:
             NodeNotFound: the run has no such node, or does not know it yet.
@@ -204,7 +204,8 @@ class Run:
         Args:
             request: ID of the request or of its node; `None` if the run has a single open request. An answer to a
                 request that is not open yet is kept until the node asks.
-            answer: such as `approved=True`, `selected="retry"`, `text="..."` or `data={...}`; see `FeedbackAnswer`.
+            answer: fields of the answer, such as `approved=True`, `selected="retry"`, `text="..."` or `data={...}`; see
+                `FeedbackAnswer`.
 
         Raises:
             FeedbackRejected: the run does not accept the answer, and the request stays open; or the run has ended.
@@ -330,11 +331,11 @@ class Run:
         """Start a new run that reuses the results that a change does not affect; the same fork twice is one run.
 
         Args:
-            plan: of the fork; by default the plan of this run.
+            plan: plan of the fork; by default the plan of this run.
             inputs: that differ from those of this run.
             rerun: nodes and items to run again.
-            run_id: of the fork; by default it is derived from this run and the change.
-            tags: of the fork; by default those of this run.
+            run_id: ID of the fork; by default it is derived from this run and the change.
+            tags: tags of the fork; by default those of this run.
 
         Raises:
             PlanInvalid: the plan or the inputs are invalid.

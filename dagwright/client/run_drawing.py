@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.graph_folding import picture_of
+from dagwright.client.graph_folding import diagram_of
 from dagwright.plans.drawing import MAX_NODES, Drawing, draw_run
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def _graph_of(runs: "Runs", view: "RunView") -> Mapping[str, Any]:
     graph = view.graph()
     has_groups = any("group" in node for node in graph["nodes"])
     if view.scheduler is not None and (has_groups or (view.nodes_total or 0) > MAX_NODES):
-        return picture_of(view.scheduler)
+        return diagram_of(view.scheduler)
     listing = runs.graph(view)
     return {
         "nodes": [node async for node in listing.nodes()],

@@ -35,7 +35,7 @@ class RunMoment:
     Args:
         changed: IDs of the nodes and items that have changed since the previous moment.
         requests: open requests to people, including those of sub-plans.
-        states, facts: of the changed nodes and items; the scheduler of the view may be newer.
+        states, facts: states and facts of the changed nodes and items; the scheduler of the view may be newer.
     """
 
     view: "RunView"

@@ -32,7 +32,7 @@ class MessageKind:
 
     Args:
         update, signal: as a run handles them.
-        subject: in the sentence that reports a signal.
+        subject: subject of the sentence that reports a signal.
         rejection: raised if the run rejects the message.
     """
 

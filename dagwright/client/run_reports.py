@@ -19,9 +19,9 @@ class Explanation:
     """Why a run or a node is where it is; `str` is its message.
 
     Args:
-        node_id: with the path to its sub-plan; `None` for the whole run.
+        node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
-        reasons: of the node and of all nodes that it depends on, down to the root causes.
+        reasons: reasons of the node and of all nodes that it depends on, down to the root causes.
         omitted: how many reasons are missing, because there are too many.
         error: why the run failed.
     """
@@ -74,15 +74,15 @@ class Lineage:
 
     Args:
         inputs: IDs of the nodes whose results it reads or waits for.
-        arguments: of its call, as far as they are known; secrets are masked.
-        cached: of a result from the cache, the run and the node that made it.
-        reused: of a result that a fork reuses, the run and the node that made it.
-        answers: of people, each with `request_id`, `answer`, `by`, `at` and `note`.
+        arguments: arguments of its call, as far as they are known; secrets are masked.
+        cached: run and node that produced a result from the cache.
+        reused: run and node that produced a result that a fork reuses.
+        answers: answers of people, each with `request_id`, `answer`, `by`, `at` and `note`.
         commands: manual commands to the node, such as a retry or a set result.
         files: paths that its tool has read.
         urls: addresses that its tool has read.
-        model_calls: of an agent, IDs of the calls of models.
-        tool_calls: of an agent, `{"node_id", "tool", "status"}` of each call by the model.
+        model_calls: for an agent, IDs of its model calls.
+        tool_calls: for an agent, `{"node_id", "tool", "status"}` of each call by the model.
         omitted: how many files, addresses and calls are missing, because there are too many.
     """
 
@@ -131,7 +131,7 @@ class ForkPreview:
     """Effect of a fork before it starts.
 
     Args:
-        run_id: of the fork; the same fork always has the same ID.
+        run_id: ID of the fork; the same fork always has the same ID.
         reused: IDs of the nodes whose results the fork reuses.
         runs: node that the fork runs -> why.
         undecided: nodes that are reused if their inputs turn out unchanged.

@@ -15,7 +15,7 @@ class KnownTools:
     """Tools of a process, and those that the workers of a queue have published.
 
     Args:
-        declarations: of the process, by name.
+        declarations: declarations of the process, by name.
         task_queue: queue of the workers.
     """
 

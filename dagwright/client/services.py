@@ -17,7 +17,7 @@ class Services:
     """Use cases of one connection, which they share; `dagwright.client.connecting` creates them.
 
     Args:
-        store: of payloads that are too large for the history.
+        store: store of payloads that are too large for the history.
     """
 
     connection: "Connection"

@@ -42,7 +42,7 @@ class SessionTurn:
     Args:
         number: 1 for the first turn of the session.
         status: `running`, or how the run ended.
-        outcome: of the run, on one line.
+        outcome: outcome of the run, on one line.
         answer: whole; `None` if the run has no answer.
         names: names that the run bound.
     """
@@ -119,7 +119,7 @@ class Session:
             **options: as in `Client.ask`.
 
         Raises:
-            TurnRejected: the session takes no more turns, or no worker serves it.
+            TurnRejected: the session accepts no more turns, or no worker serves it.
             GoalRejected: the request cannot be planned.
         """
         return await self._client.ask(text, run_id=run_id, tools=tools, session=self._id, **options)
@@ -143,7 +143,7 @@ class Session:
             **options: as in `Client.start`.
 
         Raises:
-            TurnRejected: the session takes no more turns, or no worker serves it.
+            TurnRejected: the session accepts no more turns, or no worker serves it.
             PlanInvalid: the plan is invalid.
         """
         return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session=self._id, **options)

@@ -107,9 +107,9 @@ class PreparedTurn:
     """A turn that was prepared for a state of the session.
 
     Args:
-        request: in natural language.
+        request: request in natural language.
         start: the encoded start request of its run.
-        policy: of the session from now on; `None` leaves it unchanged.
+        policy: new policy of the session; `None` leaves it unchanged.
     """
 
     request: str
@@ -382,7 +382,7 @@ class Sessions:
             if not view.is_open:
                 return "has ended"
             if (running := view.session.running) is not None and view.session.is_ending:
-                return f"takes no more requests, and ends with the run {running.run}"
+                return f"accepts no more requests, and ends with the run {running.run}"
             await asyncio.sleep(0.1)
         return "ends as soon as a worker serves it"
 

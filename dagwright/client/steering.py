@@ -141,7 +141,7 @@ class Steering:
             # A run accepts 10,000 signals; Temporal's own cancel request has no such limit
             # (docs/contributing/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
-            return "the run takes no more messages; it was cancelled through Temporal"
+            return "the run accepts no more messages; it was cancelled through Temporal"
 
     async def send(self, workflow_id: str, command: Command, actor: CommandAuthor = NO_AUTHOR) -> str:
         """Send a command to a run, or to the sub-plan with its node; return the message of the run.
@@ -227,9 +227,9 @@ class Steering:
                 return RunNotFound(f"there is no run {workflow_id!r:.200}")
             raise
         if error is not None and error.status is RPCStatusCode.INVALID_ARGUMENT:
-            return ServerRefused(f"the server does not take it: {error.message}")
+            return ServerRefused(f"the server rejected the command: {error.message}")
         if root is not None and root != workflow_id:
-            return RunClosed(f"the sub-plan {workflow_id!r} has ended; try its node again in the run {root!r}")
+            return RunClosed(f"the sub-plan {workflow_id!r} has ended; retry its node in the run {root!r}")
         return RunClosed(f"the run {workflow_id!r} has ended")
 
 

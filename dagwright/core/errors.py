@@ -51,7 +51,7 @@ class Problem:
     """An error in a document.
 
     Args:
-        code: such as `cycle`.
+        code: error code, such as `cycle`.
         message: one sentence for the author of the document, in the terms of its dialect, without the hint.
         pointer: RFC 6901 pointer into the document as written; `""` is the whole document.
         node: id of the node with the error, if there is one.

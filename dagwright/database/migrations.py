@@ -43,7 +43,7 @@ class Schema:
 
     Args:
         folder: folder of the Alembic revisions, with an `env.py`.
-        revisions: in order; this version uses the last one.
+        revisions: revisions in order; this version uses the last one.
         version_table: table in which Alembic stores the revision; each owner has its own.
     """
 

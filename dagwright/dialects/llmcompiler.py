@@ -86,7 +86,7 @@ class _TaskLines:
         """Return the tasks that a line completes.
 
         Args:
-            line: with its line break, if it has one.
+            line: text of the line with its line break, if it has one.
             offset: offset of the line in the text.
             number: number of the line, from 1.
         """

@@ -42,7 +42,7 @@ class Repair:
 
     Args:
         code: kind of slip, such as `trailing_comma`.
-        offset: of its first character, if it has a position in the text.
+        offset: offset of its first character, if it has a position in the text.
         pointer: RFC 6901 pointer of the affected value in the parsed document.
         node: ID of the affected node, if it is known.
         count: number of occurrences that the repair represents.

@@ -107,7 +107,7 @@ class RoundChecks:
         """Yield the problems of the sub-goals of an answer.
 
         Args:
-            sub_goals: in their order, `None` for each with an invalid field.
+            sub_goals: sub-goals in their order, `None` for each with an invalid field.
             invalid: sub-goals with an invalid field, as in `Fields.invalid`; references to them are not checked.
         """
         ids: set[int] = set()

@@ -48,8 +48,8 @@ class Route:
     """Course of an edge.
 
     Args:
-        points: from the right side of a box to the left side of another box; between an odd and an even point the edge
-            is straight and horizontal.
+        points: points from the right side of a box to the left side of another. Between an odd and an even point the
+            edge is straight and horizontal.
     """
 
     source: int
@@ -62,7 +62,7 @@ class Layout:
     """Positions of all nodes and edges.
 
     Args:
-        boxes: in the order of the nodes.
+        boxes: boxes in the order of the nodes.
     """
 
     boxes: Sequence[Box]

@@ -42,7 +42,7 @@ class Handle(Operand, Generic[T_co]):
 
         Args:
             owner: identity of the plan.
-            schema: of the value, as far as it is known.
+            schema: schema of the value, as far as it is known.
             source: for an item or index, the handle of its list, if it is known.
             input_path: path into an input, which only conditions can read.
         """
@@ -195,7 +195,7 @@ class HandleUse:
     """Use of a handle in a plan.
 
     Args:
-        handle: of any plan.
+        handle: handle of any plan.
     """
 
     __slots__ = ("handle",)

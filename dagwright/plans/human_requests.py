@@ -18,7 +18,7 @@ class HumanRequest:
     """A request to a person, which `plan.add` adds as a node; the `approval=` of another node also accepts it.
 
     Args:
-        fields: of `human` in the plan format; texts may contain handles.
+        fields: fields of `human` in the plan format; texts may contain handles.
     """
 
     fields: Mapping[str, object]

@@ -34,7 +34,7 @@ class Work:
         field: `tool`, `agent`, `human` or `plan`.
         value: value of that field.
         name: name from which an ID is derived.
-        parameters: of its tool, or inputs of its sub-plan, if they are known.
+        parameters: parameters of its tool, or inputs of its sub-plan, if they are known.
     """
 
     field: str

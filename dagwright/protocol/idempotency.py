@@ -31,6 +31,6 @@ def derived_key(run_id: str, activity_id: str) -> str:
     It is the key of a node of a top run, in its first execution.
 
     Args:
-        run_id: of the execution that makes the call.
+        run_id: ID of the execution that makes the call.
     """
     return idempotency_key(run_id, [["node", activity_id]])

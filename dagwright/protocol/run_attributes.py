@@ -28,7 +28,7 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
     """Return the attributes of a run by its memo.
 
     Args:
-        memo: of the run; its values may be of any type.
+        memo: memo of the run; its values may be of any type.
     """
     pairs: list[Pair] = []
     for key, name in _TEXTS:

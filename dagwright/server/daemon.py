@@ -162,7 +162,7 @@ class Grip:
 
     Args:
         lock_path: original path of the lock file.
-        descriptor: of that file, open and not locked.
+        descriptor: file descriptor of that file, open and not locked.
     """
 
     pid: int

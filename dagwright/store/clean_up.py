@@ -107,7 +107,7 @@ def _check_owners(retained: NamespaceRetention, owners: Collection[str]) -> None
     if others:
         raise RetentionUnknown(
             f"workers of other namespaces use the store too ({', '.join(others[:5])}; this one is "
-            f"{retained.namespace_id}); give each namespace its own store, or, if the others are gone for good, remove "
+            f"{retained.namespace_id}); give each namespace its own store, or, if the others no longer exist, remove "
             f"their files in {OWNERS}/ of the store"
         )
     if retained.namespace_id not in owners:

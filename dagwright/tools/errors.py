@@ -116,7 +116,7 @@ class ResultNotStored(ToolError):
     """The tool succeeded, but its large result could not be put into the payload store.
 
     Args:
-        size_bytes: of the result.
+        size_bytes: size of the result.
     """
 
     def __init__(self, message: str = "", *, size_bytes: int = 0) -> None:

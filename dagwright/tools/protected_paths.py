@@ -62,7 +62,7 @@ class PathGuard:
 
         Args:
             path: absolute, without links.
-            status: of the open file or folder; `None` if it does not exist.
+            status: status of the open file or folder; `None` if it does not exist.
         """
         return self._paths.have(path, status)
 

@@ -290,8 +290,8 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
         workflow: the workflow type, exactly as its workers register it; by default `name`.
         effects: as for `@tool`. The retries of a node start the workflow again; a `write` is never started again.
         input_schema: JSON Schema (2020-12) of the argument; `None` takes any.
-        timeout: of one attempt, as for `@tool`; by default a workflow may take any time. A workflow that continues as
-            new gets the time again if it has several attempts.
+        timeout: limit of one attempt, as for `@tool`; by default a workflow may take any time. A workflow that
+            continues as new gets the time again if it has several attempts.
         undo: as for `@tool`.
         sets: as for `@tool`.
         returns: as for `@tool`.

@@ -75,7 +75,7 @@ class DagwrightPlugin(SimplePlugin):
     Args:
         tools: served on the task queue of the worker; as for `Worker`, and declared workflows.
         agents: agent cards, or files of agents.
-        settings: of the process; by default those of the environment. All workers of a task queue need the same payload
+        settings: settings; by default those of the environment. All workers of a task queue need the same payload
             store.
         task_queue: serves plans on this queue with workers of their own, which leave the worker of the user as it is.
 

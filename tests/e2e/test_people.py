@@ -121,7 +121,7 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     assert no_item.code == 2
     assert re.fullmatch(
         r"'each' has a sub-plan for each of its items: name one, as each\[key\]/check; "
-        r"each\[.\]/check, each\[.\]/check, each\[.\]/check ask now; `--all` answers all of them\n",
+        r"open requests are each\[.\]/check, each\[.\]/check, each\[.\]/check; `--all` answers all of them\n",
         no_item.stderr,
     )
     assert given.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"

@@ -223,7 +223,7 @@ async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
 async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
     first = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first)
-    with pytest.raises(ForkRejected, match=f"is a part of the run '{first.id}': fork that one"):
+    with pytest.raises(ForkRejected, match=f"is a part of the run '{first.id}': fork the run"):
         await fork(runs, runs.client.get_workflow_handle(f"{first.id}/sub"))
 
 

@@ -134,7 +134,7 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
     async with scripted(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
         assert (await ended(runs, handle))["output"] == "It is 2."
-        with pytest.raises(ForkRejected, match="took the place of others"):
+        with pytest.raises(ForkRejected, match="have superseded others"):
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]

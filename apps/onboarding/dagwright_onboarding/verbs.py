@@ -232,7 +232,7 @@ def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[Part
     Only parties with exactly the same natural key are the same; empty fields count as unknown.
 
     Args:
-        call: from `EffectLog.once`; its transaction may make other changes.
+        call: call from `EffectLog.once`; its transaction may make other changes.
 
     Raises:
         ValueError: one of the parties is invalid; the transaction is rolled back.

@@ -295,7 +295,7 @@ ERROR_REFUSED = "Refused"
 ERROR_PLAN_FAILED = "PlanFailed"
 """`ApplicationError.type` of a run whose plan failed; its first detail is the result document."""
 ERROR_STORE_REFUSED = "store_refused"
-"""Error code if a text of the run itself could not be stored in the payload store, for good."""
+"""Error code if a text of the run itself could permanently not be stored in the payload store."""
 
 MEMO_TOOLS = "dagwright_tools"
 """Workflow memo: the list of `--tools` values the run was started with."""

@@ -148,7 +148,7 @@ def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
     """Return how many nodes the encoded nodes of a plan have, and their encoded sub-plans, before any is parsed.
 
     Args:
-        nodes: in any form, also an invalid one; a form that is not of nodes has none.
+        nodes: nodes in any form, even an invalid one.
     """
     if isinstance(nodes, list):
         return len(nodes), [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]

@@ -1,6 +1,6 @@
 """Compute budget: the work that workflow code may do in one activation.
 
-Code that takes more than about 2 s in one activation blocks the run for ever. The work of conditions and queries is
+Code that takes more than about 2 s in one activation blocks the run forever. The work of conditions and queries is
 therefore estimated before it is done, and work beyond the limit fails its node instead. The estimates depend on the
 sizes of values, and on the time that the driver passes, so they are the same at every replay.
 """

@@ -215,7 +215,7 @@ class Reading:
 
     Args:
         program: the text with a variable in place of every path.
-        reads: in order of their position.
+        reads: reads in the order of their position.
         names: every name in the text that could be a variable, to compare with the variables of the library.
         loops: number of comprehensions.
         element_reads: number of reads of the element of a comprehension.

@@ -34,7 +34,7 @@ class Scope:
     Args:
         node_value: (node id, `result | status | error`) -> the value, null if there is no value.
         inputs: values of the inputs by name.
-        item, index: of the `for_each`, if there is one.
+        item, index: item of the `for_each` and its index, if there is one.
         budget: budget of queries in this activation.
         query_matches: (node id, query) -> matches in the node's result; a cache, because results never change.
     """

@@ -72,7 +72,7 @@ def default_retry(effects: Effects, max_attempts: int | None) -> RetryRule:
     """Return the retry rule of a tool if the plan has none: a `write` has one attempt. Equal rules share one object.
 
     Args:
-        max_attempts: from the declaration of the tool.
+        max_attempts: max attempts from the declaration of the tool.
     """
     attempts = max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
     return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
@@ -160,7 +160,7 @@ class CompiledPlan:
     """A plan, ready to run.
 
     Args:
-        nodes: in plan order, followed by the nodes that the compiler added: first the lookups, then the regions.
+        nodes: nodes in plan order, followed by the nodes that the compiler added: first the lookups, then the regions.
         tools: declarations of the tools that the nodes use.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every binding; `None` with no bindings means that the plan has no output.

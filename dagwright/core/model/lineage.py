@@ -24,7 +24,7 @@ class CallLineage:
     """Files, URLs and calls of a node, a run or an agent.
 
     Args:
-        files, urls: in the order in which they were first reported.
+        files, urls: files and addresses in the order in which they were first reported.
         model_calls: for an agent's run, ids of the nodes that called a model.
         tool_calls: for an agent's run, `{"node_id", "tool", "status"}` of the calls that the model requested.
         omitted: number of entries that were dropped, because there are too many.

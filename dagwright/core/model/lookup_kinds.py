@@ -37,7 +37,7 @@ class _Shared:
 
     Args:
         kinds: empty if they have no kind in common.
-        uses: in order.
+        uses: uses in plan order.
     """
 
     kinds: tuple[str, ...]

@@ -54,7 +54,7 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
     """Lookups that were resolved before a run, each with its entity.
 
     Args:
-        resolver: of the plan; knows which entity types include which.
+        resolver: resolver of the plan; knows which entity types include which.
     """
 
     def __init__(self, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver) -> None:
@@ -289,7 +289,7 @@ def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[
     """Return the entities in the arguments of a call whose names the run knows: id -> name and kind.
 
     Args:
-        arguments: with every binding filled.
+        arguments: arguments with every binding filled.
         record_of: returns the record of a node.
     """
     parties: dict[str, str] = {}
@@ -324,7 +324,7 @@ def binding_error(result: Any) -> NodeError | None:
     """Return the error if some lookups could not be bound, else `None`.
 
     Args:
-        result: of the bind node.
+        result: result of the bind node.
     """
     problems = [entry["problem"] for entry in _entries(result) if "problem" in entry]
     if not problems:

@@ -250,7 +250,7 @@ class Phase(Enum):
     COMPENSATING = auto()
     """The run compensates for its effects, or has done so."""
     CLOSED = auto()
-    """The run was stopped for good: effects without compensation remain."""
+    """The run was stopped permanently: effects without compensation remain."""
 
     @property
     def is_stopped(self) -> bool:

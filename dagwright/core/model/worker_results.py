@@ -79,7 +79,7 @@ def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrappe
     A tool that replaces a worker tool may return its outputs alone.
 
     Args:
-        card: of the worker tool; outputs that are not exactly its slots are a failure.
+        card: card of the worker tool; outputs that are not exactly its slots are a failure.
     """
     unwrapped = _unwrapped(value)
     if card is None or unwrapped.error is not None or isinstance(unwrapped.outputs, StoredValue):

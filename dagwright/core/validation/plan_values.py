@@ -115,7 +115,7 @@ class PlanValues:
         """Return the schema of the items of a node.
 
         Args:
-            template: of its `for_each`.
+            template: template of its `for_each`.
         """
         if isinstance(node.for_each, list):
             return _items(node.for_each)

@@ -124,12 +124,12 @@ class Budget:
         limits: limits by kind; empty in a child run.
         on_limit: at the limit, ask a person for more budget, or finish with partial results.
         is_child: the run is a child run, and its root run has the budget.
-        is_timed: in a child run: the root run has a time limit, so this run reports when it is idle.
+        is_timed: for a child run: whether the root run has a time limit, so this run reports when it is idle.
         finishing: reason if the run finishes early with partial results.
         reserved: reservations of calls in flight, and of calls that child runs may start.
         waiting: calls that wait, in order; the run's own calls by task id.
-        requested: in a child run: the first waiting calls, which were requested from the parent run.
-        withdrawn: in a child run: call -> number of times that it was requested and then cancelled while it waited.
+        requested: for a child run: the first waiting calls, which were requested from the parent run.
+        withdrawn: for a child run: call -> number of times that it was requested and then cancelled while it waited.
         reported: call id of a running child run -> usage that it has reported so far.
         added_by_child: call id of a child run -> number of nodes that it has added.
         token_price: highest cost of a token so far; `None` while no cost is known.

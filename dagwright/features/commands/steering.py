@@ -262,8 +262,8 @@ def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
     if record.status is NodeStatus.SUPERSEDED:
         newest = scheduler.state.newest_id(task_id)
         if newest == task_id:
-            return f"nothing takes the place of {task_id!r}: {record.reason or 'it was superseded'}"
-        return f"{task_id!r} was superseded by {newest!r}: name that one"
+            return f"{task_id!r} was superseded, and no node replaces it: {record.reason or 'it was superseded'}"
+        return f"{task_id!r} was superseded by {newest!r}: send the command to {newest!r}"
     return ref
 
 

@@ -25,8 +25,8 @@ class InterruptHandling:
     def __init__(self, text: str = "interrupted") -> None:
         self.text = text
         self.exit_watchdog = ExitWatchdog()
-        self.instead: Callable[[], object] | None = None
-        """Called for the next Ctrl-C instead of ending the command, once."""
+        self.on_next_interrupt: Callable[[], object] | None = None
+        """Called once, for the next Ctrl-C, which then does not end the command."""
 
 
 def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], output: Output) -> int:
@@ -37,7 +37,7 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
 
     Args:
         work: creates the coroutine of the command.
-        output: of the command.
+        output: output of the command.
     """
     interrupt_handling = InterruptHandling()
     is_interrupted = False
@@ -52,9 +52,9 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
             if is_interrupted:
                 # It came before the handlers below were set.
                 leave_at_once()
-            instead, interrupt_handling.instead = interrupt_handling.instead, None
-            if instead is not None and number == signal.SIGINT:
-                instead()
+            on_next_interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
+            if on_next_interrupt is not None and number == signal.SIGINT:
+                on_next_interrupt()
                 return
             is_interrupted = True
             for signal_number in _SIGNALS:

@@ -33,13 +33,13 @@ from dagwright.interfaces.cli.chat_text import (
     Typed,
     asking_options,
     command_hint,
-    going_on,
+    continue_hint,
     help_lines,
     status_line,
     typed,
     unknown_command,
 )
-from dagwright.interfaces.cli.command_arguments import account_name, refuse_half_characters
+from dagwright.interfaces.cli.command_arguments import account_name, refuse_lone_surrogates
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import Following
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 RETRY_S = 1.0
 """Seconds between attempts to reach the server."""
-LOOK_S = 3.0
+READ_TIMEOUT_S = 3.0
 """Seconds to look for the running run after Ctrl-C."""
 
 _HISTORY = "chat-history"
@@ -104,7 +104,7 @@ def chat(request: ChatRequest, output: Output) -> int:
             interrupt_handling.exit_watchdog.open(code)
             if code == ExitCode.INTERRUPTED:
                 # The user has already pressed Ctrl-C twice.
-                interrupt_handling.instead = leave_at_once
+                interrupt_handling.on_next_interrupt = leave_at_once
                 message = "running steps get 10 s to finish; Ctrl-C again ends the process"
                 asyncio.get_running_loop().call_later(1.0, output.log, message)
             return code
@@ -157,7 +157,7 @@ class Chat:
         resources: connection, settings and tools.
         messages: the input.
         asking: options of each message.
-        output, interrupt_handling: of the command.
+        output, interrupt_handling: output and interrupt handling of the command.
     """
 
     def __init__(
@@ -201,36 +201,36 @@ class Chat:
                 codes: list[int] = []
                 is_leaving = not await self._run_interruptible(self._answer(entered.text, codes))
                 first_code = next(filter(None, [first_code, *codes]), first_code)
-        self._output.print(self._going_on())
+        self._output.print(self._continue_hint())
         return ExitCode.COMPLETED if self._output.can_ask else first_code
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
         work_task = asyncio.create_task(work)
         if self._output.can_ask:
-            self._interrupt_handling.instead = work_task.cancel
+            self._interrupt_handling.on_next_interrupt = work_task.cancel
         try:
             await work_task
         except Interrupted:
-            return await self._left()
+            return await self._report_interrupted()
         except asyncio.CancelledError:
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 raise
-            return await self._left()
+            return await self._report_interrupted()
         except (CommandRefused, SessionNotFound, SessionNameInvalid) as refused:
             self._output.log(str(refused))
         finally:
-            self._interrupt_handling.instead = None
+            self._interrupt_handling.on_next_interrupt = None
         return True
 
-    async def _left(self) -> bool:
+    async def _report_interrupted(self) -> bool:
         """Report how to continue the turn that the user has interrupted."""
         if self._output.can_ask:
-            # The look may hang, and a second Ctrl-C must end the process at once.
-            self._interrupt_handling.instead = leave_at_once
+            # Reading the session may hang, and a second Ctrl-C must end the process at once.
+            self._interrupt_handling.on_next_interrupt = leave_at_once
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(READ_TIMEOUT_S):
                 turn = await self._running()
         except (TimeoutError, RPCError) as error:
             if isinstance(error, RPCError) and error.status not in NO_ANSWER:
@@ -254,16 +254,16 @@ class Chat:
 
     # Sessions.
 
-    def _going_on(self) -> str:
-        return going_on(self._name, [*asking_options(self._asking), *options_of(self._resources.toolset)])
+    def _continue_hint(self) -> str:
+        return continue_hint(self._name, [*asking_options(self._asking), *options_of(self._resources.toolset)])
 
     async def _open_session(self, name: str, *, is_new: bool) -> None:
         """Open a session; for an existing one, show its last turns and follow its running run."""
         self._name = name
-        session = (await self._patiently(lambda: self._resources.sessions.read(name))).session
+        session = (await self._retrying_connection(lambda: self._resources.sessions.read(name))).session
         session = await self._resources.sessions.with_full_answers(session)
         if is_new:
-            self._output.print(f"session {one_line(name)}; {self._going_on()}")
+            self._output.print(f"session {one_line(name)}; {self._continue_hint()}")
             self._output.print("/help lists the commands")
             return
         self._output.print(status_line(session, profile=self._asking.profile))
@@ -274,7 +274,7 @@ class Chat:
             else:
                 self._output.answer(turn.answer)
         if session.running is not None and self._output.can_ask:
-            await self._patiently(lambda: self._finish(str(session.running and session.running.run), None))
+            await self._retrying_connection(lambda: self._finish(str(session.running and session.running.run), None))
 
     async def _run_command(self, entered: Typed) -> None:
         """Run a chat command."""
@@ -283,10 +283,10 @@ class Chat:
                 for line in help_lines():
                     self._output.print(line)
             case "/status":
-                view = await self._patiently(lambda: self._resources.sessions.read(self._name))
+                view = await self._retrying_connection(lambda: self._resources.sessions.read(self._name))
                 self._output.print(status_line(view.session, profile=self._asking.profile))
             case "/turns":
-                view = await self._patiently(lambda: self._resources.sessions.read(self._name))
+                view = await self._retrying_connection(lambda: self._resources.sessions.read(self._name))
                 for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
                     self._output.print(line)
             case "/profile":
@@ -327,7 +327,7 @@ class Chat:
             )
         except (CommandRejected, RunClosed) as refused:
             self._output.log(one_line(str(refused)))
-        await self._patiently(lambda: self._finish(turn.run, None))
+        await self._retrying_connection(lambda: self._finish(turn.run, None))
 
     # Turns.
 
@@ -337,7 +337,7 @@ class Chat:
         self._interrupt_handling.text = stays(run)
         try:
             # Starting a turn is idempotent by its run ID, so it can be retried.
-            codes.append(await self._patiently(lambda: self._turn(run, message)))
+            codes.append(await self._retrying_connection(lambda: self._turn(run, message)))
         except CommandRefused as refused:
             codes.append(refused.status.exit_code)
             if self._output.is_json:
@@ -353,7 +353,7 @@ class Chat:
     async def _turn(self, run: str, message: str) -> int:
         resources = self._resources
         asking = replace(self._asking, text=message, workflow_id=run, session=self._name)
-        refuse_half_characters(asking)
+        refuse_lone_surrogates(asking)
         start = TurnRequest(
             self._name, message, lambda session: prepare_turn(asking, resources.toolset, self._output, session)
         )
@@ -422,7 +422,7 @@ class Chat:
         except (FeedbackRejected, RunClosed) as refused:
             self._output.log(one_line(str(refused)))
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _retrying_connection(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work, and retry it when the server answers again."""
         is_reported = False
         while True:

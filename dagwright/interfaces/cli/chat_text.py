@@ -35,7 +35,7 @@ class Typed:
     """A message, or a command with its argument.
 
     Args:
-        command: with its slash; `None` for a message.
+        command: name of the command with its slash; `None` for a message.
         text: the message, or the argument of the command.
     """
 
@@ -77,12 +77,12 @@ def help_lines() -> list[str]:
     ]
 
 
-def going_on(name: str, options: Sequence[str] = ()) -> str:
+def continue_hint(name: str, options: Sequence[str] = ()) -> str:
     """Return the command that continues a session.
 
     Args:
-        options: of the chat, which a session does not store: without them, the next message has another planner and
-            other tools.
+        options: options of the chat. A session does not store them, so without them the next message has another
+            planner and other tools.
     """
     command = shlex.join(["dagwright", "chat", "--session", name, *options])
     return f"continue it later: {one_line(command, limit=_COMMAND)}"

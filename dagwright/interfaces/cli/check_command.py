@@ -34,40 +34,40 @@ from dagwright.plans.preparation import check_plan, check_size, check_written_pl
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset, references_of
 
-_OF_RUN = 5
-_OF_CALL = 3
-_OF_SUB_PLAN = 4
+_RUN_EVENTS = 5
+_CALL_EVENTS = 3
+_SUB_PLAN_EVENTS = 4
 """A sub-plan: start initiated, started, signal of its end, closed."""
-_OF_LEVEL = 3
+_LEVEL_EVENTS = 3
 """A call: scheduled, started, completed; the calls of a level share a workflow task at best. Measured: 305 events for a
 chain of 50, as computed; 15 % more than computed for a fan-out of 200 (docs/contributing/internals/temporal.md)."""
-_NODES_OF_SLICE = 5_000
+_BATCH_NODES = 5_000
 """Pure nodes of one activity."""
 
 
-def expected_events(checked: Checked, held_plan: CompiledPlan | None) -> int:
+def expected_events(checked: Checked, compiled_plan: CompiledPlan | None) -> int:
     """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
     A `for_each` over a result counts as no item, because the number of items is unknown before the run;
     `events_per_item` has the events of each item.
 
     Args:
-        held_plan: the plan with its regions; `None` if the pure tools are unknown.
+        compiled_plan: the plan with its regions; `None` if the pure tools are unknown.
     """
     items = {node.id: _items_of(node.for_each) for node in checked.nodes if node.for_each is not None}
-    if held_plan is None:
+    if compiled_plan is None:
         calls = len(checked.nodes) - len(items) + sum(items.values())
-        return _OF_RUN + _OF_CALL * calls + _OF_LEVEL * len(checked.levels)
-    steps = [node for node in held_plan.nodes if node.kind != "reported"]
-    more_slices = sum(max(len(node.members), node.inner_count) // _NODES_OF_SLICE for node in steps)
-    calls = sum(items.get(node.id, 1) for node in steps) + more_slices
-    return _OF_RUN + _OF_CALL * calls + _OF_LEVEL * (_depth(held_plan.nodes) + more_slices)
+        return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * len(checked.levels)
+    called_nodes = [node for node in compiled_plan.nodes if node.kind != "reported"]
+    more_batches = sum(max(len(node.members), node.inner_count) // _BATCH_NODES for node in called_nodes)
+    calls = sum(items.get(node.id, 1) for node in called_nodes) + more_batches
+    return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + more_batches)
 
 
 def events_per_item(checked: Checked) -> dict[str, int]:
     """Return node ID -> number of events per item, for the maps whose items are unknown before the run."""
     maps = [node for node in checked.nodes if node.for_each is not None and not isinstance(node.for_each, list)]
-    return {node.id: _OF_SUB_PLAN if node.plan is not None else _OF_CALL for node in maps}
+    return {node.id: _SUB_PLAN_EVENTS if node.plan is not None else _CALL_EVENTS for node in maps}
 
 
 def _items_of(for_each: Any) -> int:
@@ -118,18 +118,18 @@ def _check(request: CheckRequest, output: Output) -> int:
         try:
             if request.is_repairing:
                 checked, repairs = _repaired(source, request, tools=tools, context=context)
-                held_plan = None if request.allows_unknown_tools else check_size(checked)
+                compiled_plan = None if request.allows_unknown_tools else check_size(checked)
             else:
-                checked, held_plan = _checked(source, request, tools=tools, context=context)
+                checked, compiled_plan = _checked(source, request, tools=tools, context=context)
             if refused := policy_problems(checked, policy):
                 raise PlanInvalid(refused)
         except PlanInvalid as invalid:
             code = ExitCode.REFUSED
             _write_refusal(source, invalid, output)
         else:
-            document = check_document(checked, source, held=held_plan, repairs=repairs)
-            if request.is_compensating and held_plan is not None:
-                document["notes"] += [note.to_json() for note in compensation_notes(held_plan)]
+            document = check_document(checked, source, compiled_plan=compiled_plan, repairs=repairs)
+            if request.is_compensating and compiled_plan is not None:
+                document["notes"] += [note.to_json() for note in compensation_notes(compiled_plan)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
             _write_document(document, output)
     return code
@@ -170,12 +170,12 @@ def _checked(
 
 
 def check_document(
-    checked: Checked, source: PlanSource, *, held: CompiledPlan | None, repairs: Sequence[Repair] | None = None
+    checked: Checked, source: PlanSource, *, compiled_plan: CompiledPlan | None, repairs: Sequence[Repair] | None = None
 ) -> dict[str, Any]:
     """Return the `check` document of a valid plan.
 
     Args:
-        held: as in `expected_events`.
+        compiled_plan: as in `expected_events`.
         repairs: the repairs, if repair was requested; the notes contain them too.
     """
     levels = checked.levels
@@ -193,7 +193,7 @@ def check_document(
             {"name": name, "type": schema.get("type", "string"), "prompt": schema.get("prompt")}
             for name, schema in checked.inputs.items()
         ],
-        "expected_events": expected_events(checked, held),
+        "expected_events": expected_events(checked, compiled_plan),
         **({"events_per_item": per_item} if (per_item := events_per_item(checked)) else {}),
         "notes": [note.to_json() for note in checked.notes],
         **({} if repairs is None else {"repairs": [repair.to_json() for repair in repairs]}),

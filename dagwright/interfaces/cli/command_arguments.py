@@ -68,7 +68,7 @@ class AddNodesRequest:
     by: str | None = None
 
 
-def refuse_half_characters(request: object) -> None:
+def refuse_lone_surrogates(request: object) -> None:
     """Refuse a request with a text that is not valid UTF-8: no plan, ID or history can store it.
 
     Raises:

@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from dagwright.core.extras import require_extra
-from dagwright.interfaces.cli.command_arguments import refuse_half_characters
+from dagwright.interfaces.cli.command_arguments import refuse_lone_surrogates
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Json, NoColor
 
@@ -22,7 +22,7 @@ def call(module: str, function: str, request: object, output: Output, *, extra: 
     """Import the module of a command and call its function, which returns the exit code.
 
     Args:
-        module: in this package, or the full name of a module of an application.
+        module: name of a module in this package, or the full name of a module of an application.
         extra: the extra with the libraries that the module imports.
 
     Raises:
@@ -31,7 +31,7 @@ def call(module: str, function: str, request: object, output: Output, *, extra: 
     """
     if extra is not None:
         require_extra(extra)
-    refuse_half_characters(request)
+    refuse_lone_surrogates(request)
     # Tools are loaded and run in this process, and may print.
     with output.alone():
         command = getattr(

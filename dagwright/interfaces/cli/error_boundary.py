@@ -68,7 +68,7 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
 
     Args:
         command: the command.
-        output: of the command.
+        output: output of the command.
         settings: loads the settings, for the log of internal errors.
     """
     try:

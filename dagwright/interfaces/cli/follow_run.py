@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from dagwright.client.run_follower import follow, wait_for_end
 from dagwright.history.executions import RunNotFound
 from dagwright.history.text_stream import DeliveredText
-from dagwright.interfaces.cli.live_display import LivePicture
+from dagwright.interfaces.cli.live_display import LiveDisplay
 from dagwright.interfaces.cli.lost_calls import LostCalls
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.progress_lines import LineWriter
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 
-def _is_never_enough(_: Sequence[Request]) -> bool:
+def _is_never_done(_: Sequence[Request]) -> bool:
     return False
 
 
@@ -38,53 +38,53 @@ class Following:
         self.requests: Sequence[Request] = ()
         """Open requests, as shown last."""
 
-    async def until(self, is_enough: Callable[[Sequence[Request]], bool] = _is_never_enough) -> "RunView":
+    async def until(self, is_done: Callable[[Sequence[Request]], bool] = _is_never_done) -> "RunView":
         """Show the run until it ends or the condition holds; can be called again to continue.
 
         Args:
-            is_enough: condition on the open requests.
+            is_done: condition on the open requests.
 
         Raises:
             RunNotFound: the run does not exist.
             RPCError: the server has not answered for a minute.
         """
         if self._output.is_terminal:
-            with LivePicture(self._output.console) as picture, self._writing_to(picture):
-                return await self._until(is_enough, picture.show)
+            with LiveDisplay(self._output.console) as display, self._writing_to(display):
+                return await self._until(is_done, display.show)
         if self._output.is_json:
             return await wait_for_end(self._runs, self._workflow_id)
-        return await self._until(is_enough, self._lines.show)
+        return await self._until(is_done, self._lines.show)
 
     async def _until(
         self,
-        is_enough: Callable[[Sequence[Request]], bool],
+        is_done: Callable[[Sequence[Request]], bool],
         show: "Callable[[RunView, Sequence[Request]], None]",
     ) -> "RunView":
         last: RunView | None = None
         async for moment in self._moments:
             last, self.requests = moment.view, moment.requests
             show(await self._lost.marked(last), self.requests)
-            if is_enough(self.requests):
+            if is_done(self.requests):
                 break
         assert last is not None
         return last
 
     @contextmanager
-    def _writing_to(self, picture: LivePicture) -> Iterator[None]:
+    def _writing_to(self, display: LiveDisplay) -> Iterator[None]:
         """Show the answer while it is written, inside the block."""
-        writing = asyncio.create_task(self._write(picture))
+        writing = asyncio.create_task(self._write(display))
         try:
             yield
         finally:
             writing.cancel()
 
-    async def _write(self, picture: LivePicture) -> None:
+    async def _write(self, display: LiveDisplay) -> None:
         delivered = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
             async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered)) as coming:
                 async for _ in coming:
-                    picture.write(delivered.text)
+                    display.write(delivered.text)
 
     async def close(self) -> None:
         """Stop following."""

@@ -43,7 +43,7 @@ _NOTE_ROWS = 3
 """Lines of a note: the problem and the command that fixes it; it must not be cut."""
 
 
-class Picture:
+class RunDisplay:
     """Draws a run repeatedly; the tree is computed once per plan."""
 
     def __init__(self) -> None:
@@ -221,17 +221,17 @@ def _questions(
     return rows
 
 
-class LivePicture:
+class LiveDisplay:
     """Shows the progress on a terminal and updates it; log lines go above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._picture = Picture()
+        self._run_display = RunDisplay()
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
         self._displayed: tuple[RunView, Sequence[Request]] | None = None
         self._written = ""
 
-    def __enter__(self) -> "LivePicture":
+    def __enter__(self) -> "LiveDisplay":
         self._live.start()
         return self
 
@@ -241,7 +241,7 @@ class LivePicture:
     def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
         """Draw the current state of the run, with its open requests."""
         self._displayed = view, requests
-        picture = self._picture.draw(
+        rows = self._run_display.draw(
             view,
             requests,
             now=time.time(),
@@ -249,7 +249,7 @@ class LivePicture:
             width=self._console.width,
             written=self._last_lines(),
         )
-        self._live.update(picture, refresh=True)
+        self._live.update(rows, refresh=True)
 
     def write(self, text: str) -> None:
         """Draw the run with the last lines of its answer so far."""

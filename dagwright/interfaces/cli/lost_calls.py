@@ -20,7 +20,7 @@ from dagwright.core.boundary.usage_reports import USAGE_INDEX, started_attempt
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.history.pending_activities import PendingCall, decode_pending
-from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.server.pollers import is_dead_here
 
@@ -85,8 +85,8 @@ def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
     is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _was_called(call)))
     return PendingCall(
         attempt=call.attempt,
-        state=LOST_FOR_GOOD if is_final else LOST,
-        next_attempt_at=_noticed_at(call),
+        state=LOST_FINAL if is_final else LOST,
+        next_attempt_at=_times_out_at(call),
     )
 
 
@@ -98,7 +98,7 @@ def _was_called(call: PendingActivityInfo) -> bool:
     return True
 
 
-def _noticed_at(call: PendingActivityInfo) -> float | None:
+def _times_out_at(call: PendingActivityInfo) -> float | None:
     """Return when the server times the attempt out, in seconds since the epoch; `None` without a heartbeat timeout."""
     timeout_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
     if not timeout_s:

@@ -20,9 +20,9 @@ _MAX_CHARACTERS = 70
 _COMMAND = "python -m pytest -p no:asyncio test_{}.py"
 """Without the plugin, which would warn about a missing setting in an empty folder."""
 
-_OF_TEMPLATES = frozenset({"Any", "WorkerResult", "PreconditionMissing", "call_worker", "worker_tool", "result"})
+_TEMPLATE_NAMES = frozenset({"Any", "WorkerResult", "PreconditionMissing", "call_worker", "worker_tool", "result"})
 """Names in the templates, besides those of Python and of modules, that a worker tool must not hide."""
-_NOT_FIRST = ("_", "test_")
+_EXCLUDED_PREFIXES = ("_", "test_")
 
 _WORKER = Template('''"""The worker tool ${name}: `dagwright ask --profile rounds --tools ${name}.py "…"`."""
 
@@ -127,9 +127,9 @@ def _check_name(name: str) -> None:
         )
     if name in sys.stdlib_module_names or (not Path(f"{name}.py").exists() and importlib.util.find_spec(name)):
         raise CommandRefused(f"{name!r} is the name of an installed module, which {name}.py would hide; choose another")
-    if name in dir(builtins) or name in _OF_TEMPLATES:
+    if name in dir(builtins) or name in _TEMPLATE_NAMES:
         raise CommandRefused(f"{name!r} is used in the created files; choose another")
-    if name.startswith(_NOT_FIRST) or name == "conftest":
+    if name.startswith(_EXCLUDED_PREFIXES) or name == "conftest":
         raise CommandRefused(
             f"invalid name {name!r} of a worker tool: _, test_ and conftest have other meanings; choose another"
         )

@@ -84,7 +84,7 @@ def failed_items_text(failure: Mapping[str, Any]) -> str:
     return f"{failure['failed']:,} failed in the run {failure['run_id']}{first}: {message}"
 
 
-def is_excused(node: Mapping[str, Any]) -> bool:
+def has_default_result(node: Mapping[str, Any]) -> bool:
     """Return whether a node failed and completed with the default value of its plan."""
     return node["status"] == "completed" and bool(node["error"])
 
@@ -199,8 +199,8 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
     return texts | ({"left out": f"{omitted:,} more of these"} if omitted else {})
 
 
-def _left_out_of_cost(usage: Mapping[str, Any]) -> list[str]:
-    """Return the number of calls without a known cost, and the fix."""
+def _unpriced_models(usage: Mapping[str, Any]) -> list[str]:
+    """Return how many calls have no known cost, each number with its reason."""
     unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]
     fix = "because no price table has the model; add a price to the file of DAGWRIGHT_PRICES"
     lines = [f"  not in the cost: {unpriced:,} of the calls, {fix}"] if unpriced else []
@@ -215,4 +215,4 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
     if not usage:
         return []
     agents = [f"  agent {one_line(name)}: {usage_text(used)}" for name, used in usage.get("agents", {}).items()]
-    return [f"used: {usage_text(usage)}", *agents, *_left_out_of_cost(usage)]
+    return [f"used: {usage_text(usage)}", *agents, *_unpriced_models(usage)]

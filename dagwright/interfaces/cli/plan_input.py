@@ -46,7 +46,7 @@ class PlanSource:
     Args:
         file: as named on the command line.
         line: line of a `.jsonl` file, from 1.
-        plan: with the sub-plans of other files included.
+        plan: plan with the sub-plans of other files included.
     """
 
     file: str

@@ -70,8 +70,10 @@ def prepare_run(
     """
     budget = read_budget(request.budget, is_asking=not request.non_interactive)
     model = None if request.model is None else {"model": request.model}
-    is_whole, is_interactive = request.is_compensating, not request.non_interactive
-    input_fields = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, is_interactive=is_interactive)
+    is_compensating, is_interactive = request.is_compensating, not request.non_interactive
+    input_fields = replace(
+        NO_EXTRAS, budget=budget, model=model, compensate=is_compensating, is_interactive=is_interactive
+    )
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(
         deadline_s_of(request.deadline),

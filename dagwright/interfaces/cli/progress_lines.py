@@ -12,7 +12,7 @@ from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
 from dagwright.interfaces.cli.node_text import closing_text, explained_failure, local_time, record_text, work_text
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, lost_text
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, lost_text
 from dagwright.interfaces.cli.request_text import Request, answer_command, option_lines, request_line
 from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
 
@@ -133,7 +133,7 @@ class LineWriter:
             self._line(at, status.value, f"{one_line(task_id)}{title}{_ending(record)}")
 
     def _show_loss(self, task_id: str, call: PendingCall) -> None:
-        if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:
+        if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._lost:
             return
         self._lost.add((task_id, call.attempt))
         now = time.time()

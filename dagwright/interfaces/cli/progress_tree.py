@@ -23,7 +23,7 @@ MAX_INDENT = 8
 
 LOST = "lost"
 """State of a call whose worker died before the server has detected it; the call will be retried."""
-LOST_FOR_GOOD = "lost_for_good"
+LOST_FINAL = "lost_final"
 """The same without a retry: a `write`, or the last attempt of a call."""
 
 _IMPORTANCE = (
@@ -216,7 +216,7 @@ def call_text(call: PendingCall, *, now: float) -> str:
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
         return f"again in {format_elapsed(wait_s)}: {explained_failure(call.last_failure or 'it failed')}"
-    if call.state in (LOST, LOST_FOR_GOOD):
+    if call.state in (LOST, LOST_FINAL):
         return f"was running when its worker died; {lost_text(call, now=now)}"
     if call.state == "cancelling":
         return "stopping"

@@ -174,7 +174,7 @@ def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Seque
     errors of rejected plans.
 
     Args:
-        rounds_part: from `rounds_of`.
+        rounds_part: rounds part from `rounds_of`.
         printed: keys of earlier lines; new keys are added.
     """
     lines = [

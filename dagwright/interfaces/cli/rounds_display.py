@@ -27,7 +27,7 @@ def rounds_table(rounds_part: Mapping[str, Any], *, room: int, calls: Mapping[st
     Args:
         rounds_part: the part `rounds` of a document.
         room: number of lines that fit.
-        calls: from `calls_of`.
+        calls: calls from `calls_of`.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)

@@ -110,7 +110,7 @@ class Showing:
 
     Args:
         write: writes the end of the run, or its document.
-        output: of the command.
+        output: output of the command.
         meanwhile: called while the run is served, before it is followed.
         exit_watchdog: watchdog that starts after the end of the run, for steps of other runs that do not end.
     """
@@ -169,7 +169,7 @@ def run_prepared(
                 return print_left_run(started, prepared, connection, output=output)
             if start.keeps_server:
                 LocalServer(settings).keep()
-            interrupt_handling.text = left_to_workers(started.workflow_id, connection, settings)
+            interrupt_handling.text = continues_on_workers(started.workflow_id, connection, settings)
             message = "" if started.is_new else " already exists with the same plan; continuing it"
             followed = Followed(started.workflow_id, message, started.is_new)
             display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
@@ -187,7 +187,7 @@ def watch(request: ShowRequest, output: Output) -> int:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
             if request.is_serving:
-                interrupt_handling.text = left_to_workers(request.workflow_id, connection, settings)
+                interrupt_handling.text = continues_on_workers(request.workflow_id, connection, settings)
             else:
                 interrupt_handling.text = stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
@@ -282,7 +282,7 @@ def stays(workflow_id: str) -> str:
     return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPTED}"
 
 
-def left_to_workers(workflow_id: str, connection: Connection, settings: Settings) -> str:
+def continues_on_workers(workflow_id: str, connection: Connection, settings: Settings) -> str:
     """Return the message for the interruption of a command that serves a run, alone or with background workers."""
     is_local = connection.server.pid is not None
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):

@@ -10,7 +10,7 @@ from dagwright.core.text import join_first
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.offloaded_regions import REGION_UNREADABLE
-from dagwright.interfaces.cli.node_text import displayed_counts, is_excused, node_text, usage_lines
+from dagwright.interfaces.cli.node_text import displayed_counts, has_default_result, node_text, usage_lines
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.round_text import round_lines
@@ -45,7 +45,7 @@ _INTENT = "@result_"
 
 _DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
 """States of the nodes of a run that was cancelled after its last node had ended."""
-_NOT_WHOLE = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
+_INCOMPLETE_NOTES = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
 
@@ -114,10 +114,10 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{explanation or 'no explanation'} ({certainty})"
     yield from bound_lines(document.get("lookups", []))
     done = [(name, node) for name, node in document["nodes"].items() if not is_reserved(name)]
-    yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
+    yield from _result_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
 
 
-def _made_lines(results: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
+def _result_lines(results: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
     for name, node in results[:DONE_SHOWN]:
         yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
     if (omitted := len(results) - DONE_SHOWN) > 0:
@@ -152,7 +152,7 @@ def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
         return
     nodes = document["nodes"].items()
     results = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
-    yield from _made_lines([(name, node) for name, node in results if node["status"] == "completed"], document)
+    yield from _result_lines([(name, node) for name, node in results if node["status"] == "completed"], document)
 
 
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def print_result(view: "RunView", document: Mapping[str, Any], output: Output) -
 
 def _print_missing(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
-        if note["code"] in _NOT_WHOLE:
+        if note["code"] in _INCOMPLETE_NOTES:
             node = f"{note['node_id']}: " if note.get("node_id") else ""
             output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
     if (lost := lost_output(document["notes"])) is not None:
@@ -219,8 +219,8 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     ):
         # All nodes had completed before the cancel arrived.
         late = ", after all nodes had completed"
-    to_be_sure = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
-    uncertain = f" ({to_be_sure:,} of failed calls that may have had an effect)" if to_be_sure else ""
+    precautionary = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
+    uncertain = f" ({precautionary:,} of failed calls that may have had an effect)" if precautionary else ""
     groups = (("nodes", _counts_text(counts - undos)), ("compensation", f"{_counts_text(undos)}{uncertain}"))
     suffix = "".join(f"; {name}: {status}" for name, status in groups if status)
     return f"{view.workflow_id}{title}: {state}{took}{late}{suffix}"
@@ -244,7 +244,7 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"failed: {one_line(name)}: {one_line(node_text(node), limit=1_000)}"
     if len(failed) > FAILURES_SHOWN:
         yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
-    continued = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
+    continued = [(name, node) for name, node in document["nodes"].items() if has_default_result(node)]
     for name, node in continued[:FAILURES_SHOWN]:
         yield f"{one_line(name)}: {one_line(node_text(node), limit=1_000)}"
     if len(continued) > FAILURES_SHOWN:

@@ -21,8 +21,8 @@ from dagwright.interfaces.cli.run_and_watch import (
     Followed,
     Showing,
     Start,
+    continues_on_workers,
     follow_to_end,
-    left_to_workers,
     name_of_plan,
     print_left_run,
     print_refused,
@@ -83,7 +83,7 @@ def run_in_session(turn: TurnRequest, start: Start, toolset: Toolset, *, showing
                 started, _ = await _started(turn, start, runs, sessions, output=output)
                 if start.keeps_server:
                     LocalServer(settings).keep()
-                interrupt_handling.text = left_to_workers(started.workflow_id, connection, settings)
+                interrupt_handling.text = continues_on_workers(started.workflow_id, connection, settings)
                 message = f" in the session {one_line(turn.name)}"
                 followed = Followed(started.workflow_id, message, started.is_new)
                 display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)

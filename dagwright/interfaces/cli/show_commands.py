@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.client.graph import GraphListing
-from dagwright.client.graph_folding import is_folded, picture_of
+from dagwright.client.graph_folding import diagram_of, is_folded
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import open_runs
@@ -182,7 +182,7 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
 
 def _draw(view: "RunView", drawing: str, output: Output) -> None:
     """Write the drawing of a run; in large runs a box represents several nodes."""
-    picture = picture_of(view.scheduler) if view.scheduler else view.graph()
+    picture = diagram_of(view.scheduler) if view.scheduler else view.graph()
     output.print((svg if drawing == "svg" else mermaid)(picture))
     if is_folded(picture) and view.scheduler:
         total, run = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)

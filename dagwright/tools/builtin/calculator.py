@@ -41,7 +41,7 @@ def calculator(expression: str | float | None = None, query: str | float | None 
     `expression` or `query`.
 
     Args:
-        expression: such as `12 * (3 + 4) / 5`
+        expression: arithmetic expression, such as `12 * (3 + 4) / 5`
         query: the same, or a calculation in words, such as `the difference between 69 and 56`, which a model converts
             to an expression
     """

@@ -29,7 +29,7 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """Read a file and return its text.
 
         Args:
-            path: in the files folder
+            path: path in the files folder
             encoding: `utf-8` for text, `base64` for any bytes
         """
         text = _read(access, path, encoding=encoding)
@@ -41,7 +41,7 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """Write a file atomically and return its path and size; missing folders are created.
 
         Args:
-            path: in the files folder; an existing file is replaced
+            path: path in the files folder; an existing file is replaced
             content: text, or any JSON value, which is written as JSON
             encoding: `utf-8` for text, `base64` if the content is base64
         """
@@ -54,7 +54,7 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """List the files of a folder by name, each with its name, path and size in bytes.
 
         Args:
-            folder: in the files folder
+            folder: folder in the files folder
             pattern: only matching names, such as `*.csv`
         """
         files = _list(access, folder, pattern=pattern)

@@ -50,7 +50,7 @@ class HttpCall:
     """One request of a plan.
 
     Args:
-        method: in upper case.
+        method: HTTP method in upper case.
         expected: statuses that count as success, in addition to 200 to 299.
         is_repeatable: whether it may be retried; others are retried only if they were certainly not sent.
     """

@@ -21,7 +21,7 @@ def json_query(value: Any, path: QueryText) -> list[Any]:
 
     Args:
         value: the JSON value to search
-        path: such as `$.items[?@.price < 10].name`
+        path: JSONPath, such as `$.items[?@.price < 10].name`
     """
     try:
         return list(parse_jsonpath(path).findall(value))

@@ -32,7 +32,7 @@ async def wait(duration: Length) -> dict[str, str]:
     """Wait for a duration and return the start and end time.
 
     Args:
-        duration: such as `500ms`, `30s`, `5m`, `2h`, `7d`, or a number of seconds; at most 30 days
+        duration: time to wait, such as `500ms`, `30s`, `5m`, `2h`, `7d`, or a number of seconds; at most 30 days
     """
     length = parse_duration(duration) if isinstance(duration, str) else _of_seconds(duration)
     if length > MAX_WAIT:

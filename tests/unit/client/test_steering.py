@@ -51,7 +51,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
     run = _FullRun(status)
     connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
     result = await Steering(connection).cancel("run", CommandAuthor("ann"))
-    assert (result, run.was_cancelled) == ("the run takes no more messages; it was cancelled through Temporal", True)
+    assert (result, run.was_cancelled) == ("the run accepts no more messages; it was cancelled through Temporal", True)
     with pytest.raises((RPCError, steering.ServerRefused)):
         await Steering(connection).send("run", PAUSE)
 

@@ -148,7 +148,7 @@ def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     scheduler.complete("a#2", {"n": 7}, at=3.0)
     assert [task.arguments for task in started(scheduler)] == [{"of": 7}]
     assert states(scheduler) == {"a": "superseded", "b": "running", "c": "pending", "on": "running", "a#2": "completed"}
-    assert apply_command(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': name that one"
+    assert apply_command(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': send the command to 'a#2'"
     scheduler = _going_on()
     apply_command(RetryNode("a"), scheduler, at=2.0)
     started(scheduler)

@@ -79,7 +79,7 @@ CHILD_OF_UNKNOWN = (
             [],
             {"owners": ("me", "other")},
             "workers of other namespaces use the store too (other; this one is me); give each namespace its "
-            "own store, or, if the others are gone for good, remove their files in owners/ of the store",
+            "own store, or, if the others no longer exist, remove their files in owners/ of the store",
         ),
         (
             [],

@@ -51,7 +51,7 @@ class GroupTable:
 
     Args:
         names: names of the enclosing aggregations and its own.
-        groups: in the order of the result.
+        groups: groups in the order of the result.
         omitted_count: number of documents in groups that the server omitted.
     """
 

@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.chat_text import (
     Typed,
     asking_options,
     command_hint,
-    going_on,
+    continue_hint,
     help_lines,
     status_line,
     typed,
@@ -61,7 +61,7 @@ def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
 
 @pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
 def test_session_is_resumed_by_a_quoted_command(name: str) -> None:
-    assert shlex.split(going_on(name).partition(": ")[2]) == ["dagwright", "chat", "--session", name]
+    assert shlex.split(continue_hint(name).partition(": ")[2]) == ["dagwright", "chat", "--session", name]
 
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
@@ -74,7 +74,7 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
         deadline="2m",
         budget="1 USD",
     )
-    result = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
+    result = continue_hint("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
     assert shlex.split(result.partition(": ")[2]) == [
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
         *("--model", "openai:small", "--budget", "1 USD", "--deadline", "2m", "--tools", "my tools.py"),
@@ -230,7 +230,7 @@ class _Typed:
 
 
 def _next_of(interrupt_handling: InterruptHandling) -> object:
-    return interrupt_handling.instead
+    return interrupt_handling.on_next_interrupt
 
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,8 +239,8 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypat
     desk = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
     chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling)
     talking = asyncio.create_task(chat.continue_session("s", is_new=True))
-    await eventually(lambda: sessions.answers == -1 and interrupt_handling.instead is not None)
-    interrupt, interrupt_handling.instead = interrupt_handling.instead, None
+    await eventually(lambda: sessions.answers == -1 and interrupt_handling.on_next_interrupt is not None)
+    interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
     assert interrupt is not None
     interrupt()
     # A second Ctrl-C does not wait for the server.

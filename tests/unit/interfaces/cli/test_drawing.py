@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.graph_folding import ARROWS, BOXES, is_folded, picture_of
+from dagwright.client.graph_folding import ARROWS, BOXES, diagram_of, is_folded
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
@@ -105,12 +105,12 @@ def node(number: int, *needs: int, tool: str = "t") -> CompiledNode:
 
 def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     scheduler = started_scheduler(node(0), node(1, 0), node(2, 0, 1))
-    assert picture_of(scheduler) == graph_document(scheduler)
-    assert not is_folded(picture_of(scheduler))
+    assert diagram_of(scheduler) == graph_document(scheduler)
+    assert not is_folded(diagram_of(scheduler))
     scheduler = started_scheduler(
         *(node(number) for number in range(2 * BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x")
     )
-    names = [drawn["node_id"] for drawn in picture_of(scheduler)["nodes"]]
+    names = [drawn["node_id"] for drawn in diagram_of(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
 
@@ -124,7 +124,7 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
     first, last = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
-    picture = picture_of(scheduler)
+    picture = diagram_of(scheduler)
     assert picture == {
         "nodes": [
             _box("n0", None, "completed"),
@@ -141,7 +141,7 @@ def test_hundred_thousand_nodes_are_few_boxes_without_a_circle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
     scheduler = started_scheduler(*nodes)
     started = time.process_time()
-    picture = picture_of(scheduler)
+    picture = diagram_of(scheduler)
     assert time.process_time() - started < 20, "it is quadratic"
     assert is_folded(picture)
     assert len(picture["nodes"]) <= BOXES

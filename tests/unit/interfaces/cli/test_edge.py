@@ -27,7 +27,7 @@ from dagwright.interfaces.cli.command_database import opened_database
 from dagwright.interfaces.cli.error_boundary import guarded
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
-from dagwright.interfaces.cli.run_and_watch import left_to_workers
+from dagwright.interfaces.cli.run_and_watch import continues_on_workers
 from dagwright.server import LocalServer, Server, ServerUnreachable
 from dagwright.server.binary import Binary
 from dagwright.settings import Settings
@@ -161,10 +161,10 @@ def test_interrupted_command_says_whether_another_worker_continues_the_run(
 ) -> None:
     settings = Settings(state_dir=tmp_path)
     connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
-    alone = left_to_workers("x", connection, settings)
+    alone = continues_on_workers("x", connection, settings)
     assert alone.startswith("the run x is not ended: `dagwright watch x` continues it (")
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
-    with_worker = left_to_workers("x", connection, settings)
+    with_worker = continues_on_workers("x", connection, settings)
     assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
 
 

@@ -49,7 +49,7 @@ def test_events_of_each_item_of_an_unknown_map() -> None:
     checked = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
     assert events_per_item(checked) == {"order": 3, "letter": 4}
     source = PlanSource("plan.yaml", None, {})
-    document = {**check_document(checked, source, held=check_size(checked)), "expected_events": 47}
+    document = {**check_document(checked, source, compiled_plan=check_size(checked)), "expected_events": 47}
     words = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
     assert _events_text(document) == words
 

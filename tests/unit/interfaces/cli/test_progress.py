@@ -16,9 +16,9 @@ from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_view import RunView
-from dagwright.interfaces.cli.live_display import LivePicture, Picture
+from dagwright.interfaces.cli.live_display import LiveDisplay, RunDisplay
 from dagwright.interfaces.cli.progress_lines import LineWriter
-from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, RunRows, progress_of, tree_of
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, RunRows, progress_of, tree_of
 from dagwright.protocol.run_input import RunInput
 from tests.unit.interfaces.cli.questions import asked
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
@@ -51,7 +51,7 @@ def _fail(name: str, message: str = "broke", *, done: Sequence[str] = (), attemp
 
 def _drawn(view: RunView, *requests: Any, width: int = 100, height: int = 40, **more: Any) -> list[str]:
     console = Console(width=width, record=True, file=StringIO(), no_color=True, force_terminal=False)
-    console.print(Picture().draw(view, requests, now=START + 2, height=height, width=width, **more))
+    console.print(RunDisplay().draw(view, requests, now=START + 2, height=height, width=width, **more))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -138,7 +138,7 @@ def test_picture_shows_signs_and_words_of_any_state() -> None:
 
 
 def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
-    live = LivePicture(Console(width=40, height=12, no_color=True, force_terminal=False))
+    live = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
     live.write("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
     written = live._last_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
@@ -180,7 +180,7 @@ def test_line_writer_writes_each_change_once() -> None:
 
 def test_line_writer_reports_a_lost_worker_once() -> None:
     lines, both = Lines(), (node("a"), node("b"))
-    view = view_of(*both, pending={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FOR_GOOD)})
+    view = view_of(*both, pending={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
     lines.writer.show(view)
     lines.writer.show(view)
     lines.writer.show(view_of(*both, pending={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))

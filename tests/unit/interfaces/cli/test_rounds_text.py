@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.graph_folding import is_folded, picture_of
+from dagwright.client.graph_folding import diagram_of, is_folded
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import error_of_unfinished
@@ -95,7 +95,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     result = _status(question, capsys)
     _print_node("sg1", sg1, [], Output())
     node = capsys.readouterr().out.splitlines()
-    drawn = mermaid(picture_of(question.scheduler)).splitlines()
+    drawn = mermaid(diagram_of(question.scheduler)).splitlines()
     words = [each for each in _lines(question) if each[1] in ("sg1", "sg3")]
     assert words == [["failed", "sg1"], ["superseded", "sg3"]]
     # The sub-goal that never started, as it waited for the first, did not fail.
@@ -139,7 +139,7 @@ def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[st
 def test_graph_names_workers_and_shows_what_is_partial() -> None:
     question = _started()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
-    picture = picture_of(question.scheduler)
+    picture = diagram_of(question.scheduler)
     drawn = mermaid(picture)
     assert "sg1<br/>pick · Numbers of Maersk<br/>" in drawn
     assert next(line for line in drawn.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
@@ -160,7 +160,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         asked=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
-    picture = picture_of(question.scheduler)
+    picture = diagram_of(question.scheduler)
     assert {node["node_id"]: node.get("group") for node in picture["nodes"]} == {
         **{"intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1", "plan#2": "round 2"},
         **{"sg3": "round 2", "sg4": "round 2", "plan#3": "round 3", "sg5": "round 3"},

@@ -22,6 +22,7 @@ from dagwright.interfaces.mcp.task_extension import _NO_TASKS
 from dagwright.interfaces.mcp.tool_definitions import (
     ASK,
     CHECK_PLAN,
+    GET_RUN,
     LIST_RUNS,
     RUN_PLAN,
     WAIT_S,
@@ -154,6 +155,16 @@ def test_failed_run_reports_why_and_which_nodes() -> None:
     assert result["message"] == "The run failed: it broke."
     assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
     assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
+
+
+def test_every_field_of_a_result_is_in_its_schema() -> None:
+    error = {"code": "boom", "message": "it broke", "retryable": False}
+    nodes = {"a": {"status": "failed", "error": error}}
+    asked = [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}]
+    result = _message_of("failed", title="T", error=error, nodes=nodes, waiting_for=asked, notes=[{"message": "n"}])
+    [get_run] = [tool for tool in tools_of({}, {}) if tool.name == GET_RUN]
+    assert get_run.output_schema is not None
+    assert result.keys() == get_run.output_schema["properties"].keys()
 
 
 def test_first_of_many_requests_names_the_way_to_answer() -> None:
