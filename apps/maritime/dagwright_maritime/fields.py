@@ -150,12 +150,14 @@ async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> 
     total, results = 0, dict[str, Any]()
     names = list(groups)
     for start in range(0, len(names) or 1, _FIELDS_PER_QUERY):
-        called = {f"field{position}": name for position, name in enumerate(names[start : start + _FIELDS_PER_QUERY])}
-        aggregations = {word: groups[name] for word, name in called.items()}
+        query_names = {
+            f"field{position}": name for position, name in enumerate(names[start : start + _FIELDS_PER_QUERY])
+        }
+        aggregations = {query_name: groups[name] for query_name, name in query_names.items()}
         response = await run_internal_query(
             search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})}
         )
         # The maximum, because documents may be added between two queries.
         total = max(total, response.total)
-        results |= {name: response.groups[word] for word, name in called.items()}
+        results |= {name: response.groups[query_name] for query_name, name in query_names.items()}
     return total, results

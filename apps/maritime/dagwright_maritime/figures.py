@@ -61,14 +61,14 @@ class Table:
 
     Args:
         title: title of the table.
-        of: title of the first column.
+        key_title: title of the first column.
         rows: item name -> a value for each column, `None` if missing.
         sums: rows about all items together, and about omitted items; `None` if unknown.
         notes: sentences about missing values.
     """
 
     title: str
-    of: str
+    key_title: str
     columns: Sequence[Column]
     rows: Sequence[Row]
     sums: Sequence[Row] = field(default_factory=tuple)
@@ -77,7 +77,10 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown."""
         texts = [[name, *self._texts(values)] for name, values in (*self.rows[:MAX_ROWS], *self.sums)]
-        parts = [f"**{cell(self.title, 200)}**", table([self.of, *(column.name for column in self.columns)], texts)]
+        parts = [
+            f"**{cell(self.title, 200)}**",
+            table([self.key_title, *(column.name for column in self.columns)], texts),
+        ]
         if (omitted := len(self.rows) - MAX_ROWS) > 0:
             parts.append(f"There are {omitted:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
@@ -98,7 +101,7 @@ class Table:
 
     def texts(self) -> Iterator[str]:
         """Yield every text of the table, which may also contain digits."""
-        yield from (self.title, self.of, *self.notes)
+        yield from (self.title, self.key_title, *self.notes)
         yield from (column.name for column in self.columns)
         yield from (name for name, _ in self.rows)
         yield from (value for value in self._values() if isinstance(value, str))
@@ -109,7 +112,7 @@ class Table:
 
     def _line(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
         figures = {column.name: text for column, text in zip(self.columns, texts, strict=True) if text}
-        return {"table": self.title, self.of: name, **figures}
+        return {"table": self.title, self.key_title: name, **figures}
 
     def _texts(self, values: Sequence[Value]) -> list[str]:
         return [column.display_text(value) for column, value in zip(self.columns, values, strict=True)]
@@ -254,7 +257,7 @@ def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Itera
         counts = [_number(bucket.get("doc_count")) or 0 for _, bucket in buckets]
         details = _Grouping(
             title=f"{title}: {of}" if title else of,
-            of=name,
+            name=name,
             definition=scope.definition.get(name),
             documents=scope.documents,
             counted=sum(counts),
@@ -271,7 +274,7 @@ class _Grouping:
 
     Args:
         title: title of its table.
-        of: its name.
+        name: its name.
         definition: its definition in the query.
         documents: number of documents that it groups; `None` if unknown.
         counted: number of documents in its groups; overlapping groups count documents more than once.
@@ -279,7 +282,7 @@ class _Grouping:
     """
 
     title: str
-    of: str
+    name: str
     definition: Any
     documents: Number | None
     counted: Number
@@ -308,7 +311,7 @@ class _Grouping:
         if not self.others:
             return ()
         return (
-            f"{self.others:,} more documents are in groups of {self.of} that were not requested: "
+            f"{self.others:,} more documents are in groups of {self.name} that were not requested: "
             "only their number is known.",
         )
 
@@ -321,13 +324,15 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Gr
     names = list(dict.fromkeys(name for figure in figures for name in figure))
     parts = [part for name in names for part in _columns_of(name, [figure.get(name) for figure in figures], grouping)]
     rows: list[Row] = [
-        (key or grouping.of, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
+        (key or grouping.name, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
     ]
     sums: list[Row] = [("all other groups", [part.others for part in parts])] if grouping.others else []
     if grouping.adds_up and (len(rows) > 1 or grouping.others):
         sums.append(("all together", [part.together for part in parts]))
     columns = [part.column for part in parts]
-    return Table(grouping.title, grouping.of, columns, rows, sums, (*grouping.notes(), *_gaps(buckets, figures, names)))
+    return Table(
+        grouping.title, grouping.name, columns, rows, sums, (*grouping.notes(), *_gaps(buckets, figures, names))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +410,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
     yield Table(
         title,
         "field",
-        [Column(name) for name in ("with a value", "without one", "total", "average", "least", "most")],
+        [Column(name) for name in ("with a value", "without one", "total", "average", "minimum", "maximum")],
         [(name, _summary_of(values)) for name, values in numbers.items() if any(value is not None for value in values)],
     )
     for name in names:

@@ -20,7 +20,7 @@ from dagwright_maritime.shipments import DataSet
 if TYPE_CHECKING:
     from opensearchpy import AsyncOpenSearch
 
-_MADE_BY = "dagwright_maritime"
+_CREATED_BY = "dagwright_maritime"
 _BATCH_SIZE = 2_000
 """About 0.9 MB of JSON: above 1 MB the HTTP client warns that it may block the event loop."""
 
@@ -85,7 +85,7 @@ def articles() -> list[Mapping[str, Any]]:
 
 async def _refuse_foreign(client: "AsyncOpenSearch", index: str) -> None:
     meta = await _meta(client, index)
-    if meta is not None and meta.get("makers") != _MADE_BY:
+    if meta is not None and meta.get("makers") != _CREATED_BY:
         raise ForeignIndex(
             f"index {index!r} exists and was not created by a load of shipments: use another prefix "
             "(--prefix, DAGWRIGHT_OPENSEARCH_PREFIX), or delete it"
@@ -105,7 +105,7 @@ async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | No
 
 def _with_marker(body: Mapping[str, Any]) -> dict[str, Any]:
     mappings = body["mappings"]
-    return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "makers": _MADE_BY}}}
+    return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "makers": _CREATED_BY}}}
 
 
 async def _send(

@@ -42,20 +42,20 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
         fields = await read_fields(search, search.indices.shipments)
         question_line = data_lines("Question", [{"question": text}])
         field_lines = data_lines("Fields", (field.for_model() for field in fields.by_name.values()))
-        read = await request_answer(
+        parsed_question = await request_answer(
             TASK,
             f"{question_line}\n\n{field_lines}",
             schema=answer_schema(fields),
-            read=lambda answer: parse_answer(answer, text, fields),
+            parse=lambda answer: parse_answer(answer, text, fields),
         )
-        names = [await find_name(search, mention.text, kind=mention.kind) for mention in read.mentions]
-        values = await _values(search, read, fields)
-    return _result(read, fields, names, values)
+        names = [await find_name(search, mention.text, kind=mention.kind) for mention in parsed_question.mentions]
+        values = await _values(search, parsed_question, fields)
+    return _result(parsed_question, fields, names, values)
 
 
-async def _values(search: Search, read: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
+async def _values(search: Search, parsed_question: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
     """Return the values in the data for each condition; only values of keyword fields are looked up."""
-    conditions = read.analysis.filters
+    conditions = parsed_question.analysis.filters
     of_words = [
         condition.field
         for condition in conditions
@@ -66,12 +66,16 @@ async def _values(search: Search, read: ParsedQuestion, fields: IndexFields) -> 
 
 
 def _result(
-    read: ParsedQuestion, fields: IndexFields, names: Sequence[NameMatch], values: Sequence[ValueMatch]
+    parsed_question: ParsedQuestion, fields: IndexFields, names: Sequence[NameMatch], values: Sequence[ValueMatch]
 ) -> WorkerResult:
-    fields_of_names = [_field_of_name(mention, match) for mention, match in zip(read.mentions, names, strict=True)]
+    fields_of_names = [
+        _field_of_name(mention, match) for mention, match in zip(parsed_question.mentions, names, strict=True)
+    ]
     problems = [*_problems(names), *_problems(values)]
-    resolved = _ResolvedNames(read.mentions, names, fields_of_names)
-    question = with_names(_with_values(read, values), filters=resolved.filters(), entities=resolved.entities())
+    resolved = _ResolvedNames(parsed_question.mentions, names, fields_of_names)
+    question = with_names(
+        _with_values(parsed_question, values), filters=resolved.filters(), entities=resolved.entities()
+    )
     metadata = MetadataResults(
         index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.named_fields]
     )
@@ -97,10 +101,10 @@ def _problems(matches: Sequence[NameMatch] | Sequence[ValueMatch]) -> Iterator[s
 
 def _notes(names: Sequence[NameMatch]) -> str:
     """Return a note about names that were resolved to a different name."""
-    taken = [
+    resolved = [
         f"{match.text!r} is resolved to {match.meanings[0].name}" for match in names if match.meanings[0].score < 1
     ]
-    return "; ".join(taken)
+    return "; ".join(resolved)
 
 
 def _field_of_name(mention: Mention, match: NameMatch) -> str | None:
@@ -154,7 +158,11 @@ def _is_any_of(field: str, values: list[str]) -> Filter:
     )
 
 
-def _with_values(read: ParsedQuestion, values: Sequence[ValueMatch]) -> ParsedQuestion:
+def _with_values(parsed_question: ParsedQuestion, values: Sequence[ValueMatch]) -> ParsedQuestion:
     """Return the question with the values of its conditions in the spelling of the data."""
     filters = [match.filter() for match in values]
-    return ParsedQuestion(read.mentions, read.analysis.model_copy(update={"filters": filters}), read.named_fields)
+    return ParsedQuestion(
+        parsed_question.mentions,
+        parsed_question.analysis.model_copy(update={"filters": filters}),
+        parsed_question.named_fields,
+    )

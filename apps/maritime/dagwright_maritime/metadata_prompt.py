@@ -16,8 +16,8 @@ OPERATORS: tuple[str, ...] = get_args(Operator)
 FIGURES: tuple[str, ...] = get_args(Metric.model_fields["op"].annotation)
 
 TASK = f"""\
-You analyse one question about shipments and describe which data it asks for. Do not look anything up and do not \
-compute anything: programs do that with your answer.
+You analyse one question about shipments and describe which data it asks for.
+Do not look anything up and do not compute anything: programs do that with your answer.
 
 You get the question and the fields of the data, each as a line of JSON.
 

@@ -49,8 +49,8 @@ async def request_answer(
     data: str,
     *,
     schema: Mapping[str, Any],
-    read: Callable[[Any], T],
-    judge: Callable[[T], Awaitable[None]] | None = None,
+    parse: Callable[[Any], T],
+    validate: Callable[[T], Awaitable[None]] | None = None,
 ) -> T:
     """Return the parsed answer of the model; an `InvalidAnswer` answer is sent back with the problem.
 
@@ -60,8 +60,8 @@ async def request_answer(
     Args:
         task: the instructions; must not contain data.
         data: the input data.
-        read: parses an answer; raises `InvalidAnswer` if it is invalid.
-        judge: validates the parsed answer with another system, such as the search server; may raise `InvalidAnswer`.
+        parse: parses an answer; raises `InvalidAnswer` if it is invalid.
+        validate: validates the parsed answer with another system, such as the search server; may raise `InvalidAnswer`.
 
     Raises:
         NoValidAnswer: no answer was valid.
@@ -73,11 +73,11 @@ async def request_answer(
         message = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
         try:
             if output is None:
-                answer = await _answer(messages, schema)
+                answer = await _call_model(messages, schema)
                 output, message = answer.output, answer.message
-            read_output = read(output)
-            if judge is not None:
-                await judge(read_output)
+            parsed = parse(output)
+            if validate is not None:
+                await validate(parsed)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise
@@ -85,13 +85,13 @@ async def request_answer(
         except InvalidAnswer as wrong:
             problem = str(wrong)
         else:
-            return read_output
+            return parsed
         output = None
         messages += [message, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoValidAnswer(problem)
 
 
-async def _answer(messages: Sequence[Message], schema: Mapping[str, Any]) -> ModelResponse:
+async def _call_model(messages: Sequence[Message], schema: Mapping[str, Any]) -> ModelResponse:
     """Call the model once and return the answer.
 
     Raises:
@@ -101,18 +101,18 @@ async def _answer(messages: Sequence[Message], schema: Mapping[str, Any]) -> Mod
     if before.model_failures >= MODEL_ATTEMPTS:
         raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED.format(before.model_failures)))
     # Counted before the call: the attempt may end while it waits for the answer.
-    silent = before.model_failures + 1
-    save_state(model_failures=silent)
+    failures = before.model_failures + 1
+    save_state(model_failures=failures)
     try:
         answer = await context().ask_model(messages, purpose=PURPOSE, output=schema)
     except ModelFailure as failure:
         if failure.action is Action.FIX:
             save_state(answer=None, answers=before.answers + 1, model_failures=before.model_failures)
-        elif failure.action is Action.RETRY and silent >= MODEL_ATTEMPTS:
+        elif failure.action is Action.RETRY and failures >= MODEL_ATTEMPTS:
             raise _final(failure) from None
         elif failure.action is Action.RETRY and failure.delay is None:
             # Temporal's backoff would also count the attempts without a search server.
-            failure.delay = timedelta(seconds=2 ** (silent - 1))
+            failure.delay = timedelta(seconds=2 ** (failures - 1))
         raise
     save_state(answer=answer.output, answers=before.answers + 1, model_failures=before.model_failures)
     return answer

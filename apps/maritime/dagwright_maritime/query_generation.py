@@ -69,8 +69,8 @@ async def es_query_gen(
             TASK,
             question,
             schema=ANSWER,
-            read=lambda answer: _read(search, fields, answer, is_aggregation=is_aggregation),
-            judge=lambda written: _judge(search, written),
+            parse=lambda answer: _parse(search, fields, answer, is_aggregation=is_aggregation),
+            validate=lambda written: _validate(search, written),
         )
     es_query = EsQuery(index=written.query.index, body=written.query.body).model_dump()
     ambiguity = written.ambiguity
@@ -80,7 +80,7 @@ async def es_query_gen(
     return WorkerResult(outputs={"es_query": es_query, "ambiguity": ambiguity.model_dump()}, message=message)
 
 
-def _read(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_aggregation: bool) -> Written:
+def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_aggregation: bool) -> Written:
     """Return the model's query, checked against the allowed subset and the fields of the index.
 
     Raises:
@@ -98,7 +98,7 @@ def _read(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_
     return Written(query, _ambiguity(answer["ambiguity"]))
 
 
-async def _judge(search: Search, written: Written) -> None:
+async def _validate(search: Search, written: Written) -> None:
     """Validate a query on the server.
 
     Raises:

@@ -19,10 +19,12 @@ You explain figures about shipments in relation to a question.
 
 - You get the question, and figures as lines of JSON: each line is a row of a table. They were computed from all \
 matching documents.
-- Write a short text in the language of the question: the answer, outliers, comparisons. Copy each figure exactly \
-from the lines, or round it. Do not compute anything yourself: never write a total, share or difference that no line \
-has, neither in digits nor in words. For "share of documents", 100 % are all \
-matching documents; in a table of groups within a group, all documents of that group.
+- Write a short text in the language of the question: the answer, outliers, comparisons.
+- Copy each figure exactly from the lines, or round it.
+- Do not compute anything yourself: never write a total, share or difference that no line has, neither in digits nor \
+in words.
+- Read "share of documents" as a share of all matching documents; in a table of groups within a group, as a share of \
+the documents of that group.
 - If "no value" or a note says that something is missing, say for which item, and leave it out of comparisons.
 - Do not write a table: the figures are appended to your text.
 
@@ -75,7 +77,7 @@ async def analyze_results(
     prompt = [data_lines("Question", [{"question": text}]), data_lines("Figures", _lines(tables))]
     try:
         summary = await request_answer(
-            _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, tables, text, results)
+            _TASK, "\n\n".join(prompt), schema=ANSWER, parse=lambda answer: _parse(answer, tables, text, results)
         )
     except NoValidAnswer as failed:
         # The figures are correct without a text; a text with wrong figures is never returned.
@@ -90,7 +92,7 @@ def _lines(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
         yield from table.for_model()
 
 
-def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, results: Sequence[EsResults]) -> str:
+def _parse(answer: Mapping[str, Any], tables: Sequence[Table], question: str, results: Sequence[EsResults]) -> str:
     """Return the text of the model.
 
     Raises:

@@ -136,8 +136,8 @@ class _Generator:
     def _shipment(self, number: int) -> Shipment:
         shipper_index = self._shippers.draw(self._random())
         shipper, carrier = SHIPPERS[shipper_index], CARRIERS[self._carriers.draw(self._random())]
-        origin = self._port(shipper.origin, self._origins, home=_HOME_ORIGIN)
-        destination = self._port(shipper.destination, self._destinations, home=_HOME_DESTINATION)
+        origin = self._port(shipper.origin, self._origins, home_share=_HOME_ORIGIN)
+        destination = self._port(shipper.destination, self._destinations, home_share=_HOME_DESTINATION)
         if destination == origin:
             destination = (destination + 1) % len(PORTS)
         return {
@@ -159,10 +159,10 @@ class _Generator:
             ),
         }
 
-    def _port(self, own: str, others: _Choice, *, home: float) -> int:
+    def _port(self, home_port: str, others: _Choice, *, home_share: float) -> int:
         """Return the index of a port; always draws two numbers."""
-        at_home, drawn = self._random() < home, self._random()
-        return self._ports[own] if at_home else others.draw(drawn)
+        at_home, drawn = self._random() < home_share, self._random()
+        return self._ports[home_port] if at_home else others.draw(drawn)
 
     def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""

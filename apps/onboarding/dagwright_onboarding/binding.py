@@ -99,7 +99,7 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
     if chosen.get("kind") in RESOLVER.terms:
         return {"party": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
     party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
-    if KNOWN_AS in entry and (problem := _why_unusable(party, entry)) is not None:
+    if KNOWN_AS in entry and (problem := _usage_problem(party, entry)) is not None:
         return {"problem": _problem_of_known(entry, problem)}
     if party is None:
         message = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) no longer exists"
@@ -111,7 +111,7 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
 
 
 def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
-    known_as, either = entry[KNOWN_AS], _either(entry)
+    known_as, either = entry[KNOWN_AS], _kinds_text(entry)
     if known_as == BY_ID:
         code, hint = INVALID_ARGUMENTS, f"give the id of a {either}, or look up its name under lookups"
     else:
@@ -120,7 +120,7 @@ def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
     return {"code": code, "message": message, "hint": hint, "candidates": []}
 
 
-def _why_unusable(party: Party | None, entry: Mapping[str, Any]) -> str | None:
+def _usage_problem(party: Party | None, entry: Mapping[str, Any]) -> str | None:
     """Return why a party that the plan names cannot be used, `None` if it can."""
     shown_id, is_by_id = repr(entry["party"]["id"])[:80], entry[KNOWN_AS] == BY_ID
     name = shown_id if is_by_id else entry[KNOWN_AS]
@@ -129,11 +129,11 @@ def _why_unusable(party: Party | None, entry: Mapping[str, Any]) -> str | None:
     if party.status != PartyStatus.ACTIVE:
         return f"{name} is {describe(party)}, which is inactive."
     if party.kind not in entry["kinds"]:
-        return f"{name} is {describe(party)}; expected a {_either(entry)}."
+        return f"{name} is {describe(party)}; expected a {_kinds_text(entry)}."
     return None
 
 
-def _either(entry: Mapping[str, Any]) -> str:
+def _kinds_text(entry: Mapping[str, Any]) -> str:
     return " or ".join(entry["kinds"])
 
 

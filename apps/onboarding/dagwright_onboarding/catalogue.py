@@ -123,8 +123,8 @@ def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
     return {"type": "string", ENTITY_KEYWORD: kind_names, ENTITY_OTHER_THAN: "cbu_id"}
 
 
-_OF_PERSONS = {ENTITY_ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
-RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_OF_PERSONS})]
+_PERSON_ROLES_ONLY = {ENTITY_ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
+RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_PERSON_ROLES_ONLY})]
 """Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
 OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
 

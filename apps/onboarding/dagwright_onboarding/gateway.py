@@ -80,7 +80,10 @@ class SqlEntityGateway:
         def work(session: Session) -> Findings:
             candidates = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
             return Findings(
-                *(_with_details(session, some) for some in (candidates.hits, candidates.near, candidates.inactive))
+                *(
+                    _with_details(session, candidates_of_kind)
+                    for candidates_of_kind in (candidates.hits, candidates.near, candidates.inactive)
+                )
             )
 
         return self._database.read(work)
@@ -101,7 +104,7 @@ def _with_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Ca
     ids = [candidate.id for candidate in candidates]
     if not ids:
         return ()
-    identifiers, roles, born = _identifiers(session, ids), _roles(session, ids), _births(session, ids)
+    identifiers, roles, born = _identifiers(session, ids), _roles(session, ids), _dates_of_birth(session, ids)
     return tuple(
         replace(
             candidate,
@@ -113,7 +116,7 @@ def _with_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Ca
     )
 
 
-def _births(session: Session, ids: Sequence[str]) -> dict[str, str]:
+def _dates_of_birth(session: Session, ids: Sequence[str]) -> dict[str, str]:
     query = select(Party.id, Party.distinguisher).where(
         Party.id.in_(ids), Party.kind == PartyKind.PERSON, Party.distinguisher != ""
     )

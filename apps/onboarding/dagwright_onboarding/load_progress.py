@@ -40,14 +40,14 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
             raise _interrupted(done, rows)
         progress_line.update(done, rows)
 
-    before = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
+    previous_handlers = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
         yield on_progress
     except KeyboardInterrupt:
         raise _interrupted(0, 0) from None
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in previous_handlers.items():
+            signal.signal(signal_number, handler)
         progress_line.clear()
 
 
@@ -61,18 +61,18 @@ class _ProgressLine:
     def __init__(self, output: Output) -> None:
         self._is_enabled = not output.is_json and sys.stderr.isatty()
         self._started = self._next = time.monotonic()
-        self._is_there = False
+        self._is_shown = False
 
     def update(self, done: int, rows: int) -> None:
         now = time.monotonic()
         if not self._is_enabled or now < self._next:
             return
-        self._next, self._is_there = now + SHOWN_EVERY_S, True
-        a_second = round(done / max(now - self._started, 0.001))
-        sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows loaded, {a_second:,} rows/s")
+        self._next, self._is_shown = now + SHOWN_EVERY_S, True
+        rows_per_s = round(done / max(now - self._started, 0.001))
+        sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
         sys.stderr.flush()
 
     def clear(self) -> None:
-        if self._is_there:
+        if self._is_shown:
             sys.stderr.write(_CLEARED)
             sys.stderr.flush()

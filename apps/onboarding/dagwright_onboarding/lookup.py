@@ -141,7 +141,7 @@ class _Filter:
             return None
         return f"is of {candidate.jurisdiction}" if candidate.jurisdiction else "has no known jurisdiction"
 
-    def takes(self, party: Party) -> bool:
+    def accepts(self, party: Party) -> bool:
         """Return whether a party meets the conditions."""
         within = self.jurisdiction is None or is_within(party.jurisdiction, self.jurisdiction)
         return within and (self.kinds is None or party.kind in self.kinds)
@@ -159,7 +159,7 @@ class _Filter:
 
 _ANY = _Filter(None, None)
 _ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
-_FORM_ASIDE, _ANY_ORDER = "same name without the legal form", "same words in another order"
+_WITHOUT_FORM, _ANY_ORDER = "same name without the legal form", "same words in another order"
 _IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
 _CERTAIN = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
 """Reasons that bind even if an inactive party has the same name."""
@@ -174,11 +174,11 @@ class _ExactMatches:
 
     @classmethod
     def of(cls, matches: Sequence[tuple[Party, str]]) -> "_ExactMatches":
-        parted: dict[bool, list[Candidate]] = {True: [], False: []}
+        by_activity: dict[bool, list[Candidate]] = {True: [], False: []}
         for party, reason in matches:
             candidate = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
-            parted[party.status == PartyStatus.ACTIVE].append(candidate)
-        return cls(parted[True], parted[False])
+            by_activity[party.status == PartyStatus.ACTIVE].append(candidate)
+        return cls(by_activity[True], by_activity[False])
 
 
 class PartyFinder:
@@ -211,7 +211,7 @@ class PartyFinder:
         inactive = tuple(_ranked(replace(each, binds=False) for each in unusable))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
-            hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])
+            hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
             if not hits:
                 others = [
                     replace(each, reason=criteria.mismatch(each) or each.reason, binds=False)
@@ -252,7 +252,7 @@ class PartyFinder:
             .limit(_EXACT_LIMIT)
         )
         inactive = [
-            _known(party, use, key) for party, use, key in self._session.execute(query) if criteria.takes(party)
+            _known(party, use, key) for party, use, key in self._session.execute(query) if criteria.accepts(party)
         ]
         return [
             _whole(text, known, binds=False) for known in inactive if text.is_whole(known) and text.is_of_form(known)
@@ -265,7 +265,7 @@ class PartyFinder:
         if not party_ids:
             return []
         parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(party_ids))))
-        return [party for party in parties if criteria.takes(party)]
+        return [party for party in parties if criteria.accepts(party)]
 
 
 def find_parties(session: Session, search_text: str, *, entity_type: str, jurisdiction: str | None = None) -> Findings:
@@ -316,7 +316,7 @@ def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
     if text.form and _form_of(known) not in ((), text.form):
         return _candidate(known, 90, "the name with another legal form")
     in_order = known.core == text.core
-    return _candidate(known, 97 if in_order else 95, _FORM_ASIDE if in_order else _ANY_ORDER, binds=binds)
+    return _candidate(known, 97 if in_order else 95, _WITHOUT_FORM if in_order else _ANY_ORDER, binds=binds)
 
 
 def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
@@ -343,8 +343,8 @@ _STEPS: tuple[Step, ...] = (_whole_name, _all_words, _beginnings)
 
 def _near(text: _SearchText, names: Names) -> list[Candidate]:
     candidates: list[Candidate] = []
-    for step, some in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
-        rated = ((known, name_similarity(text.core, known.core)) for known in some)
+    for step, found in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
+        rated = ((known, name_similarity(text.core, known.core)) for known in found)
         candidates += [
             _candidate(known, rating, "different spelling") for known, rating in rated if rating >= NEAR_SIMILARITY
         ]

@@ -306,20 +306,20 @@ def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = SHA
     return session.scalars(query.with_for_update(**lock)).one_or_none()
 
 
-def _alike(called_so: ColumnElement[bool]) -> Select[Party]:
+def _same_name_query(has_name: ColumnElement[bool]) -> Select[Party]:
     """Return the query for a party of the same name as a given one; an unknown field matches any value."""
     open_or_same = (
         or_(bindparam(column.key) == "", column.in_((bindparam(column.key), "")))
         for column in (Party.jurisdiction, Party.distinguisher)
     )
-    others = select(Party).where(Party.kind == bindparam("kind"), Party.id != bindparam("id"), called_so, *open_or_same)
+    others = select(Party).where(Party.kind == bindparam("kind"), Party.id != bindparam("id"), has_name, *open_or_same)
     others = others.where(Party.status == PartyStatus.ACTIVE)
     return others.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
 
 
 # Built once: building takes longer than running, and a file may have millions of rows.
-_SAME_NAME = _alike(Party.name_key == bindparam("name_key"))
-_SAME_NAME_BEFORE = _alike(
+_SAME_NAME = _same_name_query(Party.name_key == bindparam("name_key"))
+_SAME_NAME_BEFORE = _same_name_query(
     Party.id.in_(
         select(PartyName.party_id).where(
             PartyName.name_key == bindparam("name_key"), PartyName.use == NameUse.FORMER.value

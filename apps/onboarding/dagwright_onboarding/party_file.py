@@ -37,9 +37,9 @@ _HEADER_SHOWN = 200
 """Characters of a header that a message quotes; the first line of a file of another type may be long."""
 
 
-_HALVES = 0xDC00
-_HALF = re.compile("[\udc80-\udcff]")
-"""A byte that is not UTF-8, as decoded by `surrogateescape`: `_HALVES` plus the byte."""
+_SURROGATE_BASE = 0xDC00
+_INVALID_BYTE = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as decoded by `surrogateescape`: `_SURROGATE_BASE` plus the byte."""
 _NOT_CLOSED = "unexpected end of data"
 """Message of `csv.reader` for a quote that is still open at the end of the file."""
 
@@ -153,8 +153,8 @@ def _reader(lines: Sequence[str], delimiter: str, *, start: int = 0) -> CsvReade
 
 def _refuse_foreign_bytes(fields: Iterable[str]) -> None:
     for field in fields:
-        if (half := _HALF.search(field)) is not None:
-            raise ValueError(f"not UTF-8 (byte 0x{ord(half[0]) - _HALVES:02x}); save the file as UTF-8")
+        if (invalid_byte := _INVALID_BYTE.search(field)) is not None:
+            raise ValueError(f"not UTF-8 (byte 0x{ord(invalid_byte[0]) - _SURROGATE_BASE:02x}); save the file as UTF-8")
 
 
 def _header(name: str, reader: CsvReader) -> list[str]:

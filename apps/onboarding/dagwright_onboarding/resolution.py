@@ -60,7 +60,7 @@ class LookupRequest:
         kinds = RESOLVER.kinds_of(self.entity_type)
         return kinds is not None and all(kind in RESOLVER.terms for kind in kinds)
 
-    def takes(self, kind: str) -> bool:
+    def accepts(self, kind: str) -> bool:
         """Return whether a party of a kind matches the entity type."""
         kinds = RESOLVER.kinds_of(self.entity_type)
         return kinds is None or kind in kinds
@@ -214,7 +214,7 @@ class PartyResolver:
         if previous.step == "choose" and findings.hits:
             return self._ask_which(findings.hits, text, shown=previous.shown, why=why)
         # Near matches of another type were already declined.
-        near = _listed([each for each in findings.near if self._lookup.takes(each.kind)])
+        near = _listed([each for each in findings.near if self._lookup.accepts(each.kind)])
         if near and near not in why:
             why = f"{why}Near {_quoted(previous.shown)}: {near}. "
         return self._ask_other_name(why, text, shown=previous.shown)
@@ -265,7 +265,7 @@ class PartyResolver:
         # The party was offered possibly days ago; if it is no longer valid, no other option replaces it.
         if not party.is_active:
             raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", previous.text, previous)
-        if not self._lookup.takes(party.kind):
+        if not self._lookup.accepts(party.kind):
             lookup = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
             problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
             raise self._ask_again(problem, previous.text, previous)

@@ -98,9 +98,11 @@ _ADD_NAME = text(
     " VALUES (:party_id, :name_id, :use, :core, :tokens, :word_count) ON CONFLICT DO NOTHING"
 )
 _ADD_WORD = text("INSERT INTO search_word (word) VALUES (:word) ON CONFLICT DO NOTHING")
-_OF_PARTY = (Party.id, Party.kind, Party.jurisdiction, Party.status)
-_OWN_NAMES = select(*_OF_PARTY, literal(OWN_NAME_ID).label("name_id"), literal(OWN_NAME).label("use"), Party.name_key)
-_OTHER_NAMES = select(*_OF_PARTY, PartyName.id.label("name_id"), PartyName.use, PartyName.name_key).join(
+_PARTY_COLUMNS = (Party.id, Party.kind, Party.jurisdiction, Party.status)
+_OWN_NAMES = select(
+    *_PARTY_COLUMNS, literal(OWN_NAME_ID).label("name_id"), literal(OWN_NAME).label("use"), Party.name_key
+)
+_OTHER_NAMES = select(*_PARTY_COLUMNS, PartyName.id.label("name_id"), PartyName.use, PartyName.name_key).join(
     PartyName, PartyName.party_id == Party.id
 )
 

@@ -92,7 +92,7 @@ def _refuse_if_referenced(session: Session, row: Row, text: str) -> None:
     """Refuse to remove a party that has rows which no call has made, such as names loaded from a file."""
     if not isinstance(row, Party):
         return
-    hanging: Sequence[tuple[str, Any, ColumnElement[bool]]] = (
+    referring: Sequence[tuple[str, Any, ColumnElement[bool]]] = (
         ("another name", PartyName, PartyName.party_id == row.id),
         ("an identifier", PartyIdentifier, PartyIdentifier.party_id == row.id),
         ("a role", RoleAssignment, or_(RoleAssignment.cbu_id == row.id, RoleAssignment.entity_id == row.id)),
@@ -100,7 +100,7 @@ def _refuse_if_referenced(session: Session, row: Row, text: str) -> None:
         ("a link", Relation, or_(Relation.from_id == row.id, Relation.to_id == row.id)),
     )
     references = [
-        reference for reference, table, condition in hanging if session.scalar(select(exists(table).where(condition)))
+        reference for reference, table, condition in referring if session.scalar(select(exists(table).where(condition)))
     ]
     if references:
         raise ValueError(f"{text} cannot be undone: it now has {' and '.join(references)}")

@@ -144,19 +144,19 @@ class OnboardingVerbs:
     def get_cbu(self, cbu_id: str) -> CbuFound:
         """Return the current state of a fund or company, with its links, roles and products."""
 
-        def look(session: Session) -> CbuFound:
+        def read_state(session: Session) -> CbuFound:
             cbu = required_party(session, cbu_id, argument="cbu-id")
             if cbu.kind == PartyKind.PERSON:
                 raise ValueError(f"cbu-id: expected a fund or a company, got {describe(cbu)}")
             return _cbu_found(session, cbu)
 
-        return self._database.read(look)
+        return self._database.read(read_state)
 
     def assign_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleResult:
         """Assign a role at a fund or company, unless the party has it."""
 
         def work(call: VerbCall) -> RoleResult:
-            cbu, entity = _both(call, cbu_id, entity_id)
+            cbu, entity = _locked_pair(call, cbu_id, entity_id)
             assignment, created = ensure_role(call.session, cbu, entity, role=role)
             call.relies_on(assignment)
             return RoleResult(assignment.id, cbu.id, cbu.name, entity.id, entity.name, role, created)
@@ -168,7 +168,7 @@ class OnboardingVerbs:
         validate_role(role)
 
         def work(call: VerbCall) -> RoleRemoval:
-            cbu, entity = _both(call, cbu_id, entity_id)
+            cbu, entity = _locked_pair(call, cbu_id, entity_id)
             assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=EXCLUSIVE_LOCK))
             removed = assignment_id is not None
             return RoleRemoval(assignment_id, cbu.id, cbu.name, entity.id, entity.name, role, removed)
@@ -179,7 +179,7 @@ class OnboardingVerbs:
         """Subscribe a fund to a product, unless it is subscribed."""
 
         def work(call: VerbCall) -> ProductResult:
-            cbu = _held(call, cbu_id, argument="cbu-id")
+            cbu = _locked(call, cbu_id, argument="cbu-id")
             subscription, created = ensure_product(call.session, cbu, product=product)
             call.relies_on(subscription)
             return ProductResult(subscription.id, cbu.id, cbu.name, product, created)
@@ -191,7 +191,7 @@ class OnboardingVerbs:
         validate_product(product)
 
         def work(call: VerbCall) -> ProductRemoval:
-            cbu = _held(call, cbu_id, argument="cbu-id")
+            cbu = _locked(call, cbu_id, argument="cbu-id")
             subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=EXCLUSIVE_LOCK))
             return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
 
@@ -202,7 +202,7 @@ class OnboardingVerbs:
         kind = _KIND_OF_LINK[validate_link(link)]
 
         def work(call: VerbCall) -> LinkResult:
-            cbu, entity = _both(call, cbu_id, entity_id)
+            cbu, entity = _locked_pair(call, cbu_id, entity_id)
             relation, created = ensure_relation(call.session, cbu, entity, kind=kind)
             call.relies_on(relation)
             return LinkResult(relation.id, cbu.id, cbu.name, entity.id, entity.name, link, created)
@@ -214,7 +214,7 @@ class OnboardingVerbs:
         kind = _KIND_OF_LINK[validate_link(link)]
 
         def work(call: VerbCall) -> LinkRemoval:
-            cbu, entity = _both(call, cbu_id, entity_id)
+            cbu, entity = _locked_pair(call, cbu_id, entity_id)
             relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=EXCLUSIVE_LOCK))
             removed = relation_id is not None
             return LinkRemoval(relation_id, cbu.id, cbu.name, entity.id, entity.name, link, removed)
@@ -247,14 +247,14 @@ def _created(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
     return PartyResult(party.id, party.kind, party.name, party.jurisdiction or None, created)
 
 
-def _held(call: VerbCall, party_id: str, *, argument: str) -> Party:
+def _locked(call: VerbCall, party_id: str, *, argument: str) -> Party:
     party = locked_party(call.session, party_id, argument=argument)
     call.relies_on(party)
     return party
 
 
-def _both(call: VerbCall, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
-    return _held(call, cbu_id, argument="cbu-id"), _held(call, entity_id, argument="entity-id")
+def _locked_pair(call: VerbCall, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
+    return _locked(call, cbu_id, argument="cbu-id"), _locked(call, entity_id, argument="entity-id")
 
 
 def _remove(call: VerbCall, row: Row | None) -> str | None:
@@ -283,7 +283,7 @@ def _link(call: VerbCall, fund: Party, request: CbuRequest) -> bool:
     linked = False
     for kind, argument, party_id in parties:
         if party_id is not None:
-            target = _held(call, party_id, argument=argument)
+            target = _locked(call, party_id, argument=argument)
             relation, created = ensure_relation(call.session, fund, target, kind=kind)
             call.relies_on(relation)
             linked = linked or created

@@ -40,7 +40,7 @@ def kept(answer: Any = None, answers: int = 0, *, model_failures: int = 0) -> di
 async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[int, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
         with tool_context(ask=client.complete, last_heartbeat=before) as call:
-            return await request_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more), call
+            return await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more), call
 
 
 async def test_a_model_gets_the_problems_of_its_answer() -> None:
@@ -80,9 +80,9 @@ async def test_answer_that_another_call_checks_is_not_paid_twice() -> None:
 
     async with ModelServer(json_text({"n": 4})) as server:
         with pytest.raises(RetryLater, match="nobody is there"):
-            await asked(server, judge=away)
+            await asked(server, validate=away)
     async with ModelServer(step(json_text({"n": 12}), last="Invalid answer. 4 is small")) as server:
-        assert (await asked(server, {"answer": {"n": 4}}, judge=large))[0] == 12
+        assert (await asked(server, {"answer": {"n": 4}}, validate=large))[0] == 12
 
 
 async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
@@ -98,7 +98,7 @@ async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseE
 
         with tool_context(ask=asked_model, attempt=len(failed) + 1, last_heartbeat=before) as call:
             try:
-                await request_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more)
+                await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more)
             except BaseException as error:
                 failed.append(error)
                 if isinstance(error, GiveUp) or (isinstance(error, ModelFailure) and error.action is Action.GIVE_UP):
@@ -139,7 +139,7 @@ async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
         if found < 8:
             raise InvalidAnswer(f"{found} is small")
 
-    failed = await attempts(ask, judge=away)
+    failed = await attempts(ask, validate=away)
     assert [str(error) for error in failed] == [*["nobody is there"] * 12, "busy", "busy"]
     assert [error.action for error in failed if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
 
@@ -158,7 +158,7 @@ async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -
             raise RetryLater("nobody is there")
         raise InvalidAnswer(f"{found} is no good")
 
-    failed = await attempts(ask, judge=away_at_first)
+    failed = await attempts(ask, validate=away_at_first)
     expected = [*["nobody is there"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
     assert [str(error) for error in failed] == expected
     assert message == [0, 2, 4, 6]

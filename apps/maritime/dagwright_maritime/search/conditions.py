@@ -36,7 +36,7 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     """
     if not check.clause(path, depth):
         return {}
-    kind_and_body = check.one(value, path, what="the kind of a condition")
+    kind_and_body = check.single_member(value, path, what="the kind of a condition")
     if kind_and_body is None:
         return {}
     kind, inner = kind_and_body
@@ -58,7 +58,7 @@ def date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
 
 
 def _nothing(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
-    check.known(value, path, keys=())
+    check.allowed_members(value, path, keys=())
     return {}
 
 
@@ -66,7 +66,7 @@ def _on_field(
     check: Check, value: Any, path: Path, *, main: str, others: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
     """Return a field, its parameters and its path; a plain value is the value of the parameter `main`."""
-    field_and_body = check.one(value, path, what="a field")
+    field_and_body = check.single_member(value, path, what="a field")
     if field_and_body is None:
         return None
     name = check.field_name(field_and_body[0], (*path, field_and_body[0]))
@@ -74,7 +74,7 @@ def _on_field(
         return None
     location = (*path, name)
     if isinstance(field_and_body[1], dict):
-        body = check.known(field_and_body[1], location, keys=(main, *others))
+        body = check.allowed_members(field_and_body[1], location, keys=(main, *others))
         if main not in body:
             check.refuse(location, f"{main!r} is missing")
             return None
@@ -94,7 +94,7 @@ def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: AR
 
 
 def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_values = check.one(value, path, what="a field")
+    field_and_values = check.single_member(value, path, what="a field")
     name = None if field_and_values is None else check.field_name(field_and_values[0], (*path, field_and_values[0]))
     if field_and_values is None or name is None:
         return {}
@@ -144,7 +144,7 @@ def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # 
 
 def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     keys = ("query", "fields", "type", "operator", "fuzziness", "minimum_should_match")
-    body = check.known(value, path, keys=keys)
+    body = check.allowed_members(value, path, keys=keys)
     checked = _full_text(check, body, path)
     fields = body.get("fields")
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
@@ -153,7 +153,7 @@ def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # n
     checked["fields"] = [_weighted(check, each, (*path, "fields", position)) for position, each in enumerate(fields)]
     if "type" in body:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
-        checked["type"] = check.choice(body["type"], (*path, "type"), among=kinds)
+        checked["type"] = check.choice(body["type"], (*path, "type"), choices=kinds)
     return members(checked)
 
 
@@ -166,11 +166,11 @@ def _weighted(check: Check, value: Any, path: Path) -> str | None:
 def _full_text(check: Check, body: Json, path: Path) -> Json:
     checked: Json = {"query": check.scalar(body.get("query"), (*path, "query"))}
     if "operator" in body:
-        checked["operator"] = check.choice(body["operator"], (*path, "operator"), among=("and", "or"))
+        checked["operator"] = check.choice(body["operator"], (*path, "operator"), choices=("and", "or"))
     if "fuzziness" in body:
         fuzziness = body["fuzziness"]
         fuzziness_text = str(fuzziness) if type(fuzziness) is int else fuzziness
-        checked["fuzziness"] = check.choice(fuzziness_text, (*path, "fuzziness"), among=_FUZZINESS)
+        checked["fuzziness"] = check.choice(fuzziness_text, (*path, "fuzziness"), choices=_FUZZINESS)
     checked |= _minimum_should_match(check, body, path)
     return members(checked)
 
@@ -190,12 +190,12 @@ def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
 
 
 def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_bounds = check.one(value, path, what="a field")
+    field_and_bounds = check.single_member(value, path, what="a field")
     name = None if field_and_bounds is None else check.field_name(field_and_bounds[0], (*path, field_and_bounds[0]))
     if field_and_bounds is None or name is None:
         return {}
     location = (*path, name)
-    body = check.known(field_and_bounds[1], location, keys=(*_BOUNDS, "format", "time_zone"))
+    body = check.allowed_members(field_and_bounds[1], location, keys=(*_BOUNDS, "format", "time_zone"))
     bounds = {bound: check.scalar(body[bound], (*location, bound)) for bound in _BOUNDS if bound in body}
     if not bounds:
         check.refuse(location, f"a range needs one of {', '.join(_BOUNDS)}")
@@ -203,12 +203,12 @@ def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    body = check.known(value, path, keys=("field",))
+    body = check.allowed_members(value, path, keys=("field",))
     return members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
 def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
-    body = check.known(value, path, keys=(*_OCCURS, "minimum_should_match"))
+    body = check.allowed_members(value, path, keys=(*_OCCURS, "minimum_should_match"))
     checked: Json = {}
     for occurs in _OCCURS:
         if occurs not in body:
@@ -225,7 +225,7 @@ def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
 
 
 def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
-    body = check.known(value, path, keys=("filter",))
+    body = check.allowed_members(value, path, keys=("filter",))
     return {"filter": check_condition(check, body.get("filter"), (*path, "filter"), depth + 1)}
 
 

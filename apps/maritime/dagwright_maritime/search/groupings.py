@@ -68,7 +68,7 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
         return {}
     kinds = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
     nested = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
-    kind_and_body = check.one(kinds, path, what="the kind of an aggregation")
+    kind_and_body = check.single_member(kinds, path, what="the kind of an aggregation")
     if kind_and_body is None:
         return {}
     kind, body = kind_and_body
@@ -97,7 +97,7 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
 
 def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "size", "order", "min_doc_count", "missing", "include", "exclude")
-    body = check.known(value, path, keys=keys)
+    body = check.allowed_members(value, path, keys=keys)
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
     if "size" in body:
         checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=check.limits.buckets)
@@ -113,7 +113,7 @@ def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "calendar_interval", "fixed_interval", "format", "time_zone", "order", "min_doc_count")
-    body = check.known(value, path, keys=keys)
+    body = check.allowed_members(value, path, keys=keys)
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if ("calendar_interval" in body) == ("fixed_interval" in body):
         check.refuse(path, "expected either calendar_interval or fixed_interval")
@@ -129,7 +129,7 @@ def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 
 def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    body = check.known(value, path, keys=("field", "interval", "order", "min_doc_count"))
+    body = check.allowed_members(value, path, keys=("field", "interval", "order", "min_doc_count"))
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     interval = check.scalar(body.get("interval"), (*path, "interval"))
     if isinstance(interval, bool | str) or (interval is not None and interval < 1):
@@ -139,12 +139,12 @@ def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 
 def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    body = check.known(value, path, keys=("field", "ranges"))
+    body = check.allowed_members(value, path, keys=("field", "ranges"))
     return _ranges(check, body, path)
 
 
 def _date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    body = check.known(value, path, keys=("field", "ranges", "format", "time_zone"))
+    body = check.allowed_members(value, path, keys=("field", "ranges", "format", "time_zone"))
     checked, count = _ranges(check, body, path)
     return checked | date_parameters(check, body, path), count
 
@@ -156,7 +156,7 @@ def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
         check.refuse(location, f"expected a list of 1 to {_RANGES} ranges")
         return members(checked), 1
     for position, each in enumerate(ranges):
-        known = check.known(each, (*location, position), keys=("from", "to", "key"))
+        known = check.allowed_members(each, (*location, position), keys=("from", "to", "key"))
         checked["ranges"].append({name: check.scalar(known[name], (*location, position, name)) for name in known})
     return members(checked), len(ranges)
 
@@ -166,7 +166,7 @@ def _filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 
 def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    body = check.known(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
+    body = check.allowed_members(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
     filters, location = body.get("filters"), (*path, "filters")
     if not isinstance(filters, dict) or not 0 < len(filters) <= _RANGES:
         check.refuse(location, f"expected an object of 1 to {_RANGES} conditions by name")
@@ -191,12 +191,12 @@ def _order(check: Check, body: Json, path: Path) -> Json:
         return {}
     orders, checked = body["order"], []
     for order in (orders if isinstance(orders, list) else [orders])[:5]:
-        key_and_direction = check.one(order, (*path, "order"), what="the sort key of the groups")
+        key_and_direction = check.single_member(order, (*path, "order"), what="the sort key of the groups")
         if key_and_direction is None:
             return {}
         what = "_count, _key or the name of a figure"
         name = check.text(key_and_direction[0], (*path, "order"), form=_ORDER, what=what)
-        direction = check.choice(key_and_direction[1], (*path, "order", str(name)), among=_DIRECTIONS)
+        direction = check.choice(key_and_direction[1], (*path, "order", str(name)), choices=_DIRECTIONS)
         if name is not None and direction is not None:
             checked.append({name: direction})
     return {"order": checked} if checked else {}
@@ -217,7 +217,7 @@ def _min_doc_count(check: Check, body: Json, path: Path) -> Json:
 
 
 def _of_field(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001 - as every figure
-    body = check.known(value, path, keys=("field",))
+    body = check.allowed_members(value, path, keys=("field",))
     return members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
@@ -229,7 +229,7 @@ def _sum(check: Check, value: Any, path: Path, multiplier: int) -> Json:
 
 
 def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
-    body = check.known(value, path, keys=("field", "precision_threshold"))
+    body = check.allowed_members(value, path, keys=("field", "precision_threshold"))
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "precision_threshold" in body:
         location = (*path, "precision_threshold")
@@ -238,7 +238,7 @@ def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:
 
 
 def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
-    body = check.known(value, path, keys=("field", "percents"))
+    body = check.allowed_members(value, path, keys=("field", "percents"))
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "percents" in body:
         percents = check.scalars(body["percents"], (*path, "percents"))
@@ -251,7 +251,7 @@ def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:
 
 
 def _top_hits(check: Check, value: Any, path: Path, multiplier: int) -> Json:
-    body = check.known(value, path, keys=("size", "sort", "_source"))
+    body = check.allowed_members(value, path, keys=("size", "sort", "_source"))
     checked: Json = {"size": 3}
     if "size" in body:
         checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_TOP_DOCUMENTS)

@@ -86,7 +86,7 @@ class Check:
         """Add a problem at a path."""
         self.problems.append(f"{_cut(pointer_of(path)) or '/'}: {why}")
 
-    def known(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
+    def allowed_members(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
         """Return the members of an object with an allowed key; any other member is a problem."""
         if not isinstance(value, dict):
             self.refuse(path, f"expected an object, got {_short_json(value)}")
@@ -98,7 +98,7 @@ class Check:
                 self.refuse((*path, name), f"not allowed here; allowed: {keys_text}")
         return {name: value[name] for name in allowed if name in value}
 
-    def one(self, value: Any, path: Path, *, what: str) -> tuple[str, Any] | None:
+    def single_member(self, value: Any, path: Path, *, what: str) -> tuple[str, Any] | None:
         """Return the name and value of the only member of an object."""
         if not isinstance(value, dict) or len(value) != 1:
             self.refuse(path, f"expected an object with one key, {what}, got {_short_json(value)}")
@@ -144,11 +144,11 @@ class Check:
         self.refuse(path, f"expected {what}, got {_short_json(value)}")
         return None
 
-    def choice(self, value: Any, path: Path, *, among: Sequence[str]) -> str | None:
+    def choice(self, value: Any, path: Path, *, choices: Sequence[str]) -> str | None:
         """Return one of some words, in lower case."""
-        if isinstance(value, str) and value.lower() in among:
+        if isinstance(value, str) and value.lower() in choices:
             return value.lower()
-        self.refuse(path, f"expected {' or '.join(among)}, got {_short_json(value)}")
+        self.refuse(path, f"expected {' or '.join(choices)}, got {_short_json(value)}")
         return None
 
     def flag(self, value: Any, path: Path) -> bool | None:

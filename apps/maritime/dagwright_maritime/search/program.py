@@ -25,7 +25,7 @@ _INSTALL_TIMEOUT_S = 900.0
 """It takes half a minute on an idle machine with an empty Maven repository, mostly for the download."""
 
 _LAST_LINES = 8
-_ELSE = "or set DAGWRIGHT_OPENSEARCH_URL to a running server"
+_ALTERNATIVE = "or set DAGWRIGHT_OPENSEARCH_URL to a running server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,25 @@ async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchPro
     try:
         digest = hashlib.sha256(b"\0".join((sources / name).read_bytes() for name in _FILES)).hexdigest()[:12]
     except OSError as error:
-        message = f"the search server can only be installed from a checkout ({error.filename}), {_ELSE}"
+        message = f"the search server can only be installed from a checkout ({error.filename}), {_ALTERNATIVE}"
         raise NoSearchServer(message) from error
     java = _program("java", "Java 17 or newer")
     target = cache_home / "dagwright" / f"search-server-{digest}"
     if not target.exists():
-        await _make(target, sources)
+        await _install(target, sources)
     return SearchProgram(java, target)
 
 
 def _program(name: str, needed: str) -> str:
     program = shutil.which(name)
     if program is None:
-        raise ProgramMissing(name, f"{name} is not on the path: install {needed} to run a search server here, {_ELSE}")
+        raise ProgramMissing(
+            name, f"{name} is not on the path: install {needed} to run a search server here, {_ALTERNATIVE}"
+        )
     return program
 
 
-async def _make(target: Path, sources: Path) -> None:
+async def _install(target: Path, sources: Path) -> None:
     mvn = _program("mvn", "Maven")
     javac = _program("javac", "a JDK, version 17 or newer,")
     cache_folder = target.parent
@@ -94,16 +96,16 @@ async def _make(target: Path, sources: Path) -> None:
         for left_over in cache_folder.glob(".search-server-*"):
             shutil.rmtree(left_over, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".search-server-") as name:
-            made = Path(name) / "made"
-            (made / "config").mkdir(parents=True)
+            build_folder = Path(name) / "made"
+            (build_folder / "config").mkdir(parents=True)
             for file in ("log4j2.properties", "opensearch.yml"):
-                shutil.copy(sources / file, made / "config" / file)
+                shutil.copy(sources / file, build_folder / "config" / file)
             print_progress("fetching the search server with Maven (once, about 75 MB)")
             fetch = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY]
-            await _run([*fetch, f"-DoutputDirectory={made}/jars", "-DincludeScope=runtime"])
-            compile_ = [javac, "-proc:none", "-cp", f"{made}/jars/*", "-d", f"{made}/classes"]
+            await _run([*fetch, f"-DoutputDirectory={build_folder}/jars", "-DincludeScope=runtime"])
+            compile_ = [javac, "-proc:none", "-cp", f"{build_folder}/jars/*", "-d", f"{build_folder}/classes"]
             await _run([*compile_, f"{sources}/SearchServer.java"])
-            made.rename(target)
+            build_folder.rename(target)
 
 
 async def _run(command: list[str]) -> None:
@@ -121,12 +123,14 @@ async def _run(command: list[str]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         if isinstance(error, TimeoutError):
-            raise InstallFailed(f"{command[0]} did not end within {_INSTALL_TIMEOUT_S:g} s, {_ELSE}") from error
+            raise InstallFailed(f"{command[0]} did not end within {_INSTALL_TIMEOUT_S:g} s, {_ALTERNATIVE}") from error
         raise
     if process.returncode != 0:
         lines = output.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
         text = "\n".join(f"  {line}" for line in lines)
-        raise InstallFailed(f"{command[0]} exited with {process.returncode}: fix the reported error, {_ELSE}\n{text}")
+        raise InstallFailed(
+            f"{command[0]} exited with {process.returncode}: fix the reported error, {_ALTERNATIVE}\n{text}"
+        )
 
 
 def _report_other_install() -> None:

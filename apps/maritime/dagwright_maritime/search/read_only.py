@@ -89,7 +89,7 @@ def _is_small(body: Any, check: Check) -> bool:
 
 
 def _body(check: Check, body: Json) -> Json:
-    fields = check.known(body, (), keys=_KEYS)
+    fields = check.allowed_members(body, (), keys=_KEYS)
     if "aggs" in fields and "aggregations" in fields:
         check.refuse(("aggregations",), "aggs and aggregations are synonyms; use one of them")
     groups = fields.get("aggs", fields.get("aggregations"))

@@ -234,17 +234,17 @@ def _problems(response: Mapping[str, Any]) -> Iterator[str]:
         yield f"{parts} could not be searched{reason}; the result covers the others."
 
 
-def _gaps(aggregations_of_query: Any, among: Sequence[tuple[str, Any]], *, group: str) -> Iterator[Gap]:
+def _gaps(aggregations: Any, groups: Sequence[tuple[str, Any]], *, group: str) -> Iterator[Gap]:
     """Yield each figure that some group lacks.
 
     Args:
-        aggregations_of_query: aggregations by name.
-        among: the groups with these aggregations, by key.
+        aggregations: aggregations by name.
+        groups: the groups with these aggregations, by key.
         group: name of the aggregation that made the groups.
     """
-    for name, kinds in aggregations_of_query.items():
+    for name, kinds in aggregations.items():
         kind = next(iter(kinds))
-        gaps = [(key, bucket.get(name, {})) for key, bucket in among]
+        gaps = [(key, bucket.get(name, {})) for key, bucket in groups]
         if kind in _FIGURES:
             without = [key for key, figure in gaps if is_empty_figure(figure)]
             if without:

@@ -17,7 +17,7 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:
-    field_and_order = (value, {}) if isinstance(value, str) else check.one(value, path, what="a field")
+    field_and_order = (value, {}) if isinstance(value, str) else check.single_member(value, path, what="a field")
     if field_and_order is None:
         return {}
     field_name, how = field_and_order
@@ -25,12 +25,14 @@ def _sort(check: Check, value: Any, path: Path) -> Json:
     if name is None:
         return {}
     field_path = (*path, name)
-    options = check.known({"order": how} if isinstance(how, str) else how, field_path, keys=("order", "missing"))
+    options = check.allowed_members(
+        {"order": how} if isinstance(how, str) else how, field_path, keys=("order", "missing")
+    )
     checked: Json = {"order": "desc" if name == "_score" else "asc"}
     if "order" in options:
-        checked["order"] = check.choice(options["order"], (*field_path, "order"), among=("asc", "desc"))
+        checked["order"] = check.choice(options["order"], (*field_path, "order"), choices=("asc", "desc"))
     if "missing" in options:
-        checked["missing"] = check.choice(options["missing"], (*field_path, "missing"), among=("_last", "_first"))
+        checked["missing"] = check.choice(options["missing"], (*field_path, "missing"), choices=("_last", "_first"))
     return {name: members(checked)}
 
 
@@ -39,7 +41,7 @@ def check_source(check: Check, value: Any, path: Path) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):
-        source = check.known(value, path, keys=("includes", "excludes"))
+        source = check.allowed_members(value, path, keys=("includes", "excludes"))
         return {name: _names(check, source[name], (*path, name)) for name in source}
     return _names(check, value, path)
 

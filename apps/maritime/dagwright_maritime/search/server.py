@@ -114,12 +114,12 @@ class LocalSearch:
         Raises:
             NoSearchServer: the server cannot be installed or started.
         """
-        before = self.find()
+        previous = self.find()
         running = await self.start()
         try:
             yield running
         finally:
-            if before is None or before.pid != running.pid:
+            if previous is None or previous.pid != running.pid:
                 await self.stop()
 
     @property
@@ -140,12 +140,12 @@ class LocalSearch:
         return await self._start(await get_program(self.cache_home))
 
     async def _start(self, program: SearchProgram) -> RunningSearch:
-        before = self._read()
+        previous = self._read()
         ports = self._home / "logs" / "http.ports"
         make_private_folder(ports.parent)
         ports.unlink(missing_ok=True)
         written = self.log_path.stat().st_size if self.log_path.exists() else 0
-        await self._daemon.start(self._command(program, port=_port_again(before)))
+        await self._daemon.start(self._command(program, port=_previous_port(previous)))
         address = await self._address(ports)
         if address is None or not await self._is_answering(address, timeout_s=_START_TIMEOUT_S):
             state = "does not answer" if self._daemon.is_running() else "has ended"
@@ -251,9 +251,9 @@ def _state_folder() -> Iterator[None]:
         raise NoSearchServer(f"the state folder cannot be used: {error.filename}: {error.strerror}") from error
 
 
-def _port_again(before: RunningSearch | None) -> int:
+def _previous_port(previous: RunningSearch | None) -> int:
     """Return the previous port if it is free, so that clients find the server again; otherwise 0."""
-    port = int(before.address.rpartition(":")[2]) if before is not None else 0
+    port = int(previous.address.rpartition(":")[2]) if previous is not None else 0
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -227,13 +227,15 @@ def test_cancelled_sub_goal_reports_it() -> None:
     assert error_of_unfinished(Record(NodeStatus.SKIPPED)) == "it was left out"
 
 
-@pytest.mark.parametrize(("most", "advice"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])])
-def test_question_that_used_its_rounds_explains_how_to_get_more(most: int, advice: list[str]) -> None:
-    names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, most + 1)]
-    question = Question(*map(continue_with, names), max_rounds=most)
+@pytest.mark.parametrize(
+    ("max_rounds", "advice"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
+)
+def test_question_that_used_its_rounds_explains_how_to_get_more(max_rounds: int, advice: list[str]) -> None:
+    names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
+    question = Question(*map(continue_with, names), max_rounds=max_rounds)
     question.run()
     document = _view(question).document_with_refs()
     message = "used, and the planner has not said that it is done; to say so is a round too"
     # Only commands have that option.
-    assert document["error"]["message"] == f"all {most} rounds are {message}"
-    assert [*failure_lines(document)] == [f"error: max_rounds: all {most} rounds are {message}", *advice]
+    assert document["error"]["message"] == f"all {max_rounds} rounds are {message}"
+    assert [*failure_lines(document)] == [f"error: max_rounds: all {max_rounds} rounds are {message}", *advice]
