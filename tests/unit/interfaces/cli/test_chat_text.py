@@ -234,7 +234,7 @@ def _next_of(interrupt_handling: InterruptHandling) -> object:
 
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_command, "LOOK_S", 0.2)
+    monkeypatch.setattr(chat_command, "READ_TIMEOUT_S", 0.2)
     output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _Hanging(answers=1)
     desk = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
     chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling)
