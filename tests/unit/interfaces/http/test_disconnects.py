@@ -163,7 +163,7 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream starts shortly after its turn queued, and a turn polls the session frequently."""
     monkeypatch.setattr(run_requests, "START_WAIT_S", 0.05)
-    monkeypatch.setattr(run_preparation, "LOOK_PAUSE_S", 0.02)
+    monkeypatch.setattr(run_preparation, "POLL_INTERVAL_S", 0.02)
 
 
 @pytest.fixture
