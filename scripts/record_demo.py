@@ -1,5 +1,7 @@
 """Record `make demo` as docs/run.svg: its lines appear as they did in a real run, with long pauses cut.
 
+The colours follow the scheme that the reader prefers, light or dark.
+
 `python scripts/record_demo.py [FILE]`
 """
 
@@ -40,11 +42,20 @@ text {{ font: 14px ui-monospace, Menlo, Consolas, monospace; fill: #c9d1d9; whit
 .kill {{ fill: #ff7b72; font-weight: bold; }}
 .completed {{ fill: #7ee787; }}
 .running {{ fill: #e3b341; }}
+.window {{ fill: #161b22; }}
+@media (prefers-color-scheme: light) {{
+  text {{ fill: #1f2328; }}
+  .command {{ fill: #000000; }}
+  .kill {{ fill: #cf222e; }}
+  .completed {{ fill: #116329; }}
+  .running {{ fill: #7d4e00; }}
+  .window {{ fill: #f6f8fa; stroke: #d0d7de; }}
+}}
 .line {{ animation: appear 10ms both; }}
 @keyframes appear {{ from {{ opacity: 0; }} to {{ opacity: 1; }} }}
 @media (prefers-reduced-motion: reduce) {{ .line {{ animation: none; }} }}
 </style>
-<rect width="{width}" height="{height}" rx="8" fill="#161b22"/>
+<rect class="window" x="0.5" y="0.5" width="{inner_width}" height="{inner_height}" rx="8"/>
 <circle cx="22" cy="20" r="6" fill="#ff5f57"/>
 <circle cx="42" cy="20" r="6" fill="#febc2e"/>
 <circle cx="62" cy="20" r="6" fill="#28c840"/>
@@ -90,7 +101,8 @@ def draw(lines: Iterable[Line]) -> str:
     width = round(max(len(line.text) for line in listed) * COLUMN_PX + 2 * MARGIN_PX)
     height = BAR_PX + len(listed) * ROW_PX + MARGIN_PX
     drawn = [_drawn(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(listed) if line.text]
-    return _PICTURE.format(width=width, height=height, lines="\n".join(drawn))
+    sizes = {"width": width, "height": height, "inner_width": width - 1, "inner_height": height - 1}
+    return _PICTURE.format(**sizes, lines="\n".join(drawn))
 
 
 def _drawn(line: Line, *, y: int) -> str:
