@@ -189,13 +189,12 @@ def test_plan_that_names_a_secret_is_returned() -> None:
 
 
 def test_ids_and_results_of_the_run_itself_are_refused_from_outside() -> None:
-    refused = []
+    refused: list[Any] = []
 
     def plan(run: Driven) -> str:
         for taken in ("read#9", "answer"):
-            refused.append(
-                run.command(AddUnparsedNodes([call(taken, "plus", left=1, right=1)], {"plus": TOOLS["plus"]}))
-            )
+            added = AddUnparsedNodes([call(taken, "plus", left=1, right=1)], {"plus": TOOLS["plus"]})
+            refused.append(added.read(run.scheduler, at=1.0))
         refused.append(run.command(SetResult("read", {"valid": True})))
         return SUM
 
