@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
+_LAYER_GAP, _NODE_GAP, _WAYPOINT_GAP = 56.0, 16.0, 12.0
+"""Distances of two layers, and of nodes and waypoints within a layer."""
 _SWEEPS = 12
 """Passes over all layers that reduce crossings; more passes hardly improve the layout."""
 _ROUNDS = 16
@@ -34,13 +36,6 @@ class Box:
     def middle(self) -> float:
         """Vertical middle."""
         return self.y + self.height / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Spacing:
-    layer: float = 56.0
-    node: float = 16.0
-    waypoint: float = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,6 @@ def layout_graph(
     edges: Sequence[tuple[int, int]],
     *,
     order: Sequence[tuple[int, int]] = (),
-    spacing: Spacing | None = None,
 ) -> Layout:
     """Place the nodes of an acyclic graph.
 
@@ -102,13 +96,12 @@ def layout_graph(
     Complexity: O(s·(n + w + e·log n)) with w waypoints, at most nodes times layers, and a constant number s of
     passes.
     """
-    gaps = spacing or Spacing()
     distinct = list(dict.fromkeys(edges))
     graph = _with_waypoints(_layers(len(sizes), [*distinct, *order]), distinct)
     graph.orders = _order_layers(graph)
     heights = [box.height for box in sizes] + [0.0] * (len(graph.layer_of) - len(sizes))
-    middles = _vertical_centres(graph, heights, count=len(sizes), gaps=gaps)
-    return _assemble(graph, sizes, middles, gaps=gaps)
+    middles = _vertical_centres(graph, heights, count=len(sizes))
+    return _assemble(graph, sizes, middles)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -219,9 +212,9 @@ def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
     return total
 
 
-def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
+def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int) -> list[float]:
     """Return the vertical middle of each node: near its neighbours, in the order of its layer, without overlap."""
-    offsets = [_offsets(order, heights, count=count, gaps=gaps) for order in graph.orders]
+    offsets = [_offsets(order, heights, count=count) for order in graph.orders]
     middles = [0.0] * len(graph.layer_of)
     for order, offset in zip(graph.orders, offsets, strict=True):
         for vertex, at in zip(order, offset, strict=True):
@@ -240,11 +233,11 @@ def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int, 
     return [middle - lowest for middle in middles]
 
 
-def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
+def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> list[float]:
     """Return the minimum distance of each node of a layer from the first."""
     offsets = [0.0]
     for above, below in pairwise(order):
-        gap = gaps.waypoint if above >= count or below >= count else gaps.node
+        gap = _WAYPOINT_GAP if above >= count or below >= count else _NODE_GAP
         offsets.append(offsets[-1] + (heights[above] + heights[below]) / 2 + gap)
     return offsets[: len(order)]
 
@@ -279,11 +272,11 @@ def _separate(preferred: Sequence[float], offsets: Sequence[float], weights: Seq
     return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
 
 
-def _assemble(graph: _Layered, sizes: Sequence[Box], middles: Sequence[float], *, gaps: Spacing) -> Layout:
+def _assemble(graph: _Layered, sizes: Sequence[Box], middles: Sequence[float]) -> Layout:
     widths = [
         max((sizes[vertex].width for vertex in order if vertex < len(sizes)), default=0.0) for order in graph.orders
     ]
-    lefts = [0.0, *accumulate(width + gaps.layer for width in widths)][: len(widths)]
+    lefts = [0.0, *accumulate(width + _LAYER_GAP for width in widths)][: len(widths)]
     boxes = [
         Box(widths[layer], size.height, lefts[layer], middles[vertex] - size.height / 2)
         for vertex, (size, layer) in enumerate(zip(sizes, graph.layer_of, strict=False))

@@ -8,7 +8,6 @@ not import it.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -37,8 +36,17 @@ class KnownParty:
     is_active: bool
 
 
-class EntityGateway(Protocol):
-    """Finds the parties that a text can mean; each call reads one consistent snapshot. Thread-safe."""
+class EntityGateway:
+    """Finds the parties that a text can mean; each call reads one consistent snapshot. Thread-safe.
+
+    The store is opened at the first call.
+
+    Args:
+        database: the store, or its URL.
+    """
+
+    def __init__(self, database: EntityDatabase | str) -> None:
+        self._database = as_database(database)
 
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
         """Return the parties of a type that a text can mean, best first, each with identifiers and roles.
@@ -54,28 +62,6 @@ class EntityGateway(Protocol):
         Raises:
             ValueError: the text is empty or too long, or the type or jurisdiction is unknown.
         """
-        ...
-
-    def get(self, party_id: str) -> KnownParty | None:
-        """Return the party with an id, active or not, or the product or role with a code; None if it does not exist.
-
-        For a code of both, such as `DEPOSITARY`, the product is returned.
-        """
-        ...
-
-
-class SqlEntityGateway:
-    """The gateway over a SQLite or PostgreSQL store, which is opened at the first call.
-
-    Args:
-        database: the store, or its URL.
-    """
-
-    def __init__(self, database: EntityDatabase | str) -> None:
-        self._database = as_database(database)
-
-    def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
-        """See `EntityGateway.find`."""
 
         def work(session: Session) -> Findings:
             candidates = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
@@ -89,7 +75,10 @@ class SqlEntityGateway:
         return self._database.read(work)
 
     def get(self, party_id: str) -> KnownParty | None:
-        """See `EntityGateway.get`."""
+        """Return the party with an id, active or not, or the product or role with a code; None if it does not exist.
+
+        For a code of both, such as `DEPOSITARY`, the product is returned.
+        """
         if (term := term_of(party_id)) is not None:
             return KnownParty(term.id, term.name, term.kind, None, is_active=True)
         party = self._database.read(lambda session: session.get(Party, party_id)) if is_id(party_id) else None

@@ -32,12 +32,12 @@ def lookup_tools(store: LazyDatabase) -> ToolRegistry:
             jurisdiction: ISO 3166 code of the party.
             is_interactive: whether the tool may ask a person.
         """
-        from dagwright_onboarding.gateway import SqlEntityGateway  # noqa: PLC0415
+        from dagwright_onboarding.gateway import EntityGateway  # noqa: PLC0415
         from dagwright_onboarding.resolution import LookupRequest, PartyResolver  # noqa: PLC0415
 
         call = context()
         search = PartyResolver(
-            SqlEntityGateway(store.opened),
+            EntityGateway(store.opened),
             LookupRequest(search_text, entity_type, jurisdiction),
             is_interactive=is_interactive,
         )

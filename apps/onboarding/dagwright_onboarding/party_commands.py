@@ -8,7 +8,7 @@ from pathlib import Path
 from dagwright.plugins.commands import STANDARD_INPUT, CommandRefused, ExitCode, Output, Refusal, one_line
 from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
-from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.gateway import EntityGateway
 from dagwright_onboarding.load_progress import watched_load
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
@@ -53,7 +53,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
             message = f"no database at {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
             raise CommandRefused(one_line(message, limit=500), status=Refusal.NO_DATABASE)
         try:
-            findings = SqlEntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
+            findings = EntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:
             raise CommandRefused(f"{error}") from None
     if output.is_json:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from dagwright_onboarding.catalogue import PRODUCTS, ROLES, PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.entity_types import RESOLVER
-from dagwright_onboarding.gateway import EntityGateway, KnownParty, SqlEntityGateway
+from dagwright_onboarding.gateway import EntityGateway, KnownParty
 from dagwright_onboarding.lookup import Identifier
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import NaturalKey, add_party
@@ -21,7 +21,7 @@ from dagwright_onboarding.verbs import OnboardingVerbs
 
 @pytest.fixture
 def gateway(database: EntityDatabase) -> EntityGateway:
-    return SqlEntityGateway(database)
+    return EntityGateway(database)
 
 
 def add(database: EntityDatabase, *keys: NaturalKey) -> list[str]:

@@ -21,7 +21,7 @@ from dagwright.database.migrations import DatabaseUnusable, revision_of
 from dagwright_onboarding import database as store
 from dagwright_onboarding import search_index
 from dagwright_onboarding.database import PARTIES, EntityDatabase
-from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.gateway import EntityGateway
 from dagwright_onboarding.models import Base, Effect
 from dagwright_onboarding.names import name_key, words_of
 from dagwright_onboarding.search_index import IndexProgress, index_next_batch
@@ -128,7 +128,7 @@ def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: C
     for _ in range(2):
         database = EntityDatabase(database_url)
         for search_text in ("kite", "ag kite", "mill old"):
-            found = SqlEntityGateway(database).find(search_text, "company").hits
+            found = EntityGateway(database).find(search_text, "company").hits
             assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")], search_text
         assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
         with pytest.raises(ValueError, match=r"this cbu\.ensure cannot be undone: its changes were not recorded"):
@@ -197,7 +197,7 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     database = EntityDatabase(database_url)
 
     def lookup(search_text: str) -> tuple[str | None, list[str]]:
-        found = SqlEntityGateway(database).find(search_text, "company")
+        found = EntityGateway(database).find(search_text, "company")
         return found.bound.id if found.bound is not None else None, [each.id for each in found.inactive]
 
     assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
@@ -206,7 +206,7 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     assert lookup("Holding Wren Limited") == ("wren", [])
     assert lookup("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
     assert lookup("Castle Rook S.A.") == (None, ["rook-gone"])
-    near = SqlEntityGateway(database).find("Harbor Blue", "company").near
+    near = EntityGateway(database).find("Harbor Blue", "company").near
     assert [each.name for each in near] == ["Blue Harbour S.à r.l."]
     assert database.index_missing_names() == 0
     database.dispose()
@@ -265,7 +265,7 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
         assert connection.scalar(text(f"SELECT version_num FROM {PARTIES.version_table}")) == "0004"
     engine.dispose()
     database = EntityDatabase(database_url)
-    gateway = SqlEntityGateway(database)
+    gateway = EntityGateway(database)
     assert [len(gateway.find(f"{number} rook", "company").hits) for number in range(20)] == [1] * 20
     assert [hit.name for hit in gateway.find("mill old", "company").hits] == ["Kite AG"]
     database.dispose()

@@ -14,7 +14,7 @@ from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.gateway import SqlEntityGateway
+from dagwright_onboarding.gateway import EntityGateway
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import NaturalKey, add_party
 from dagwright_onboarding.party_loading import load_parties
@@ -33,8 +33,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]
 
 
 @pytest.fixture
-def gateway(loaded: EntityDatabase) -> SqlEntityGateway:
-    return SqlEntityGateway(loaded)
+def gateway(loaded: EntityDatabase) -> EntityGateway:
+    return EntityGateway(loaded)
 
 
 @pytest.fixture
@@ -45,17 +45,17 @@ def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
     database.dispose()
 
 
-def load(database: EntityDatabase, folder: Path, *rows: str) -> SqlEntityGateway:
+def load(database: EntityDatabase, folder: Path, *rows: str) -> EntityGateway:
     """Load rows, of which the first one names the columns."""
     (folder / "parties.csv").write_text("\n".join(rows), encoding="utf-8")
     assert not load_parties(database, folder / "parties.csv").refused
-    return SqlEntityGateway(database)
+    return EntityGateway(database)
 
 
 class Conversation:
     """A lookup that asks, as its tool is called again with each answer."""
 
-    def __init__(self, gateway: SqlEntityGateway, *expected: str) -> None:
+    def __init__(self, gateway: EntityGateway, *expected: str) -> None:
         self._search = PartyResolver(gateway, LookupRequest(*expected), is_interactive=True)
         self._checkpoint: Any = None
         self.result: Any = None
@@ -81,7 +81,7 @@ class Conversation:
             return asked.request
 
 
-def problem_of(gateway: SqlEntityGateway, *expected: str) -> Any:
+def problem_of(gateway: EntityGateway, *expected: str) -> Any:
     """Return the problem of a lookup that may not ask anybody."""
     return PartyResolver(gateway, LookupRequest(*expected), is_interactive=False).resolve((), None).get("problem")
 
@@ -90,14 +90,14 @@ def id_of(database: EntityDatabase, name: str) -> str:
     return database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
 
 
-def test_one_hit_is_bound_with_its_reason(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_one_hit_is_bound_with_its_reason(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     assert Conversation(gateway, "J. Smith", "person").result == {
         "party": {"id": id_of(loaded, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"},
         "reason": "other name",
     }
 
 
-def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     smithson = id_of(loaded, "John Smithson")
     talk = Conversation(gateway, "John Smiths", "person")
     assert (talk.question["type"], talk.question["options"][0]["id"]) == ("SELECTION", smithson)
@@ -130,7 +130,7 @@ def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) ->
     assert "with the status `active`" in problems[1]["hint"]
 
 
-def test_option_has_the_distinguishing_facts_of_a_party(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_option_has_the_distinguishing_facts_of_a_party(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     asked = Conversation(gateway, "Meridian Global", "entity").question
     assert [option["label"] for option in asked["options"]] == [
         "Meridian Global Bond (fund, LU, LEI 337600MERIDIANGLOB08)",
@@ -141,7 +141,7 @@ def test_option_has_the_distinguishing_facts_of_a_party(gateway: SqlEntityGatewa
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: EntityDatabase, *, is_written: bool) -> None:
+def test_none_of_these_asks_for_a_name(gateway: EntityGateway, loaded: EntityDatabase, *, is_written: bool) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
     asked = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
     assert (asked["type"], asked["prompt"]) == (
@@ -155,7 +155,7 @@ def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: Entity
     assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
 
 
-def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Nobody Known", "fund")
     asked = talk.answer(text=id_of(loaded, "Sarah Chen"))
     assert asked["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
@@ -165,7 +165,7 @@ def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, load
     assert anybody["party"]["kind"] == "person"
 
 
-def test_product_is_never_offered_for_creation(gateway: SqlEntityGateway) -> None:
+def test_product_is_never_offered_for_creation(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "fund accountng", "product")
     assert talk.question["prompt"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING). "
@@ -177,12 +177,12 @@ def test_product_is_never_offered_for_creation(gateway: SqlEntityGateway) -> Non
     assert [each["id"] for each in several][-1] == "none of these"
 
 
-def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: SqlEntityGateway) -> None:
+def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: EntityGateway) -> None:
     for kind in ("product", "role"):
         assert Conversation(gateway, "Nothing known", kind).answer(text="DEPOSITARY")["party"]["kind"] == kind
 
 
-def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -> None:
+def test_company_needs_a_jurisdiction_to_be_created(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "Zenith", "company")
     asked = talk.answer(text="CREATE NEW")
     assert asked["schema"]["required"] == ["jurisdiction"]
@@ -192,13 +192,13 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
 
 
-def test_person_of_an_unknown_name_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
+def test_person_of_an_unknown_name_is_created_without_a_question(gateway: EntityGateway) -> None:
     result = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
     expected = {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created at the request of a person"}
     assert result == expected
 
 
-def test_invalid_name_is_requested_again(gateway: SqlEntityGateway) -> None:
+def test_invalid_name_is_requested_again(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "x" * 10_000, "person")
     asked = talk.answer(text=CREATE_NEW)
     assert asked["schema"]["required"] == ["name"]
@@ -206,14 +206,14 @@ def test_invalid_name_is_requested_again(gateway: SqlEntityGateway) -> None:
     assert talk.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
 
 
-def test_text_of_any_length_is_an_answer(gateway: SqlEntityGateway) -> None:
+def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
     for expected, kind in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
         asked = Conversation(gateway, expected, "person").answer(text="y" * 200_000)
         assert asked["type"] == kind
         assert len(asked["prompt"]) < 2_000
 
 
-def test_answer_without_a_party_keeps_the_options(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
     offered, apex = talk.question["options"], id_of(loaded, "Apex Fund")
     for message, wrong in (
@@ -230,7 +230,7 @@ def test_answer_without_a_party_keeps_the_options(gateway: SqlEntityGateway, loa
     assert talk.select(id_of(loaded, "Maria García"))["party"]["name"] == "Maria García"
 
 
-def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: SqlEntityGateway) -> None:
+def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "Sarah Cohen", "person")
     near = talk.question["prompt"].partition("near: ")[2].partition(". ")[0]
     for message in ("7", "Nobody Known"):
@@ -239,7 +239,7 @@ def test_similar_names_are_reported_again_after_an_answer_without_a_party(gatewa
     assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
-def test_only_accepted_kinds_are_found_and_created(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "John Smith", "company or fund")
     assert talk.question["prompt"].startswith(
         "No party found for company or fund 'John Smith'; near: John Smith (person"
@@ -250,7 +250,7 @@ def test_only_accepted_kinds_are_found_and_created(gateway: SqlEntityGateway, lo
     assert (kinds["type"], kinds["options"]) == ("SELECTION", ["company", "fund"])
 
 
-def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGateway) -> None:
+def test_another_text_offers_its_own_parties_from_then_on(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "Maria Garcia", "entity")
     offered = talk.answer(text="Meridian Global")["options"]
     asked = talk.answer(text="7")
@@ -267,13 +267,13 @@ def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGate
         (" ", "fund", "invalid_field"),
     ],
 )
-def test_non_interactive_run_asks_no_person(gateway: SqlEntityGateway, text: str, kind: str, code: str) -> None:
+def test_non_interactive_run_asks_no_person(gateway: EntityGateway, text: str, kind: str, code: str) -> None:
     problem = problem_of(gateway, text, kind)
     assert problem["code"] == code
     assert [*problem] == ["code", "message", "hint", "candidates"]
 
 
-def test_text_that_was_only_searched_for_names_no_party(gateway: SqlEntityGateway) -> None:
+def test_text_that_was_only_searched_for_names_no_party(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "John Quincy", "person")
     talk.answer(text="213800MERIDIANFUND38")
     asked = talk.answer(text="Create new")
@@ -282,7 +282,7 @@ def test_text_that_was_only_searched_for_names_no_party(gateway: SqlEntityGatewa
     assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
-def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_person_who_is_there_is_not_created_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
     asked = talk.answer(text="create new")
     assert "A person called 'Sarah Chen' already exists" in asked["prompt"]
@@ -317,7 +317,7 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
         ({"jurisdiction": "XX"}, "jurisdiction 'XX' is not an ISO 3166 code"),
     ],
 )
-def test_invalid_details_do_not_fit_the_form(gateway: SqlEntityGateway, given: dict[str, str], problem: str) -> None:
+def test_invalid_details_do_not_fit_the_form(gateway: EntityGateway, given: dict[str, str], problem: str) -> None:
     schema = Conversation(gateway, "Maria Garcia", "person").select(CREATE_NEW)["schema"]
     question = {"type": "INFORMATION", "prompt": "…", "schema": schema}
     request = request_of(question, "r", task="r", purpose="raised", at=0)
@@ -330,7 +330,7 @@ def test_invalid_details_do_not_fit_the_form(gateway: SqlEntityGateway, given: d
 def test_chosen_party_is_bound_or_none_is(own: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
     first, _ = own.write(lambda session: [add_party(session, key).id for key in keys])
-    talk = Conversation(SqlEntityGateway(own), "Eva Twin", "person")
+    talk = Conversation(EntityGateway(own), "Eva Twin", "person")
 
     def leave(session: Session) -> None:
         session.get_one(Party, first).status = PartyStatus.INACTIVE
