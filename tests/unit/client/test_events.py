@@ -208,7 +208,13 @@ def test_cursor_is_written_and_parsed(cursor: EventCursor) -> None:
     assert EventCursor.parse(str(cursor)) == cursor
 
 
-@pytest.mark.parametrize("text", ["", "x", "1", "1-2.3", "1-2.1-3.x", "1-2~1.zz.a", "1-2~1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "x", "1", "1-", "-1--1", "0-1", "1-2.3", "1-2.1-1.1", "1-2.1-3"),
+        *("1-2.1-3.0", "1-2.1-3.x", "1-2~1.zz.a", "1-2~1", "1-2~x"),
+    ],
+)
 def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
     with pytest.raises(CursorInvalid, match="is not a cursor"):
         EventCursor.parse(text)

@@ -13,7 +13,6 @@ import dagwright
 import dagwright.errors
 from dagwright.client.client import _start_time
 from dagwright.client.errors import OptionInvalid
-from dagwright.client.events import CursorInvalid, EventCursor
 from dagwright.client.options import RunSettings, without_none
 from dagwright.client.run import Run
 from dagwright.client.server_errors import reports_server_errors
@@ -106,12 +105,6 @@ def test_start_times_of_lists_have_many_forms() -> None:
     for outside in ("0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31T23:59Z", date.min, "9999-12-31T23:59-12:00"):
         with pytest.raises(OptionInvalid, match=r"^since must be a time in the years 1970 to 9999, not "):
             _start_time(outside)
-
-
-@pytest.mark.parametrize("text", ["", "x", "1", "1-", "-1--1", "0-1", "1-2.1-1.1", "1-2.1-3.0", "1-2.1-3", "1-2~x"])
-def test_changed_cursor_is_refused(text: str) -> None:
-    with pytest.raises(CursorInvalid, match="is not a cursor"):
-        EventCursor.parse(text)
 
 
 def test_options_of_none_are_left_out() -> None:

@@ -117,14 +117,6 @@ async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], advice:
     assert str(last).startswith(f"It is slow; 3 attempts got no answer; {advice}")
 
 
-async def test_unanswered_query_has_a_limited_number_of_attempts() -> None:
-    first, second, third = await failures_of(
-        QueryTimeout("It is slow"), ServerUnresponsive("It hangs"), QueryTimeout("It is slow")
-    )
-    assert [isinstance(error, QueryTimeout) for error in (first, second)] == [True, True]
-    assert isinstance(third, GiveUp)
-
-
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
     away, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
     raised = await failures_of(*[away] * 12, slow, away, slow, away, slow)

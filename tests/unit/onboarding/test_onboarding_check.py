@@ -140,14 +140,6 @@ def test_fund_has_neither_role_nor_link_at_itself() -> None:
     ]
 
 
-def test_product_is_not_a_fund() -> None:
-    product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
-    (problem,) = problems_of(FUND, product, intent("cbu.add-product", refs={"cbu-id": "@result_2"}, product="CUSTODY"))
-    assert problem.message == (
-        "cbu.add-product: 'cbu-id' takes a fund, and @result_2 is the result of cbu.add-product, a product"
-    )
-
-
 VERBS: dict[str, Any] = yaml.safe_load(catalogue_text())["verbs"]
 PARAMETERS = [(verb, name) for verb, found in VERBS.items() for name in found["parameters"]]
 
