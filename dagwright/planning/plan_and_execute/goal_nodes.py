@@ -29,7 +29,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     goal_from_json,
     role_of,
 )
-from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
+from dagwright.planning.plan_and_execute.replan_context import ReplanContext, encoded_replan_context
 
 _MAX_PROBLEMS = 5
 
@@ -115,8 +115,7 @@ def read_node(
         (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
     ]
     arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **parser_options(goal)}
-    if replan_context is not None:
-        arguments["replan_context"] = REPLAN_CONTEXTS.encode(replan_context)
+    arguments |= encoded_replan_context(replan_context)
     if goal.streams:
         arguments["accepted"] = None
         bindings.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))

@@ -68,6 +68,8 @@ from dagwright.planning.plan_and_execute.replan_context import (
     REPLACEABLE,
     REPLAN_CONTEXTS,
     ReplanContext,
+    encoded_replan_context,
+    is_stand_in,
 )
 from dagwright.planning.plan_and_execute.replans import (
     ReplanReason,
@@ -293,7 +295,7 @@ class GoalState:
 
     def id_conflicts(self, parsed: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
-        nodes = [node for node in _planned_nodes(parsed).nodes if not _is_stand_in(node)]
+        nodes = [node for node in _planned_nodes(parsed).nodes if not is_stand_in(node)]
         ids = Counter(self._new_id(node) for node in nodes)
         used_ids = [
             node.id
@@ -335,7 +337,7 @@ class GoalState:
     def is_in_run(self, node: CompiledNode) -> bool:
         """Check whether a node was accepted before its plan was complete, or is a stand-in for an existing node."""
         number = self._state.number_of(self._state.newest_id(node.id))
-        if _is_stand_in(node) or node.kind == "lookup":
+        if is_stand_in(node) or node.kind == "lookup":
             return number is not None
         return number is not None and number > self._round_start and self._goal.streams and self._is_same(node)
 
@@ -469,7 +471,7 @@ class GoalState:
                 "plan": parsed["plan"],
                 "tools": list(self._goal.tools),
                 **parser_options(self._goal),
-                **_encoded_replan_context(self._replan_context),
+                **encoded_replan_context(self._replan_context),
             },
             dependencies=(read if last is None else max(read, last),),
             approval={"type": "APPROVAL", "prompt": prompt},
@@ -545,8 +547,6 @@ class GoalState:
             for node, number in zip(planned.nodes, numbers, strict=True)
         ]
 
-    # The answer.
-
     def answer(self) -> Extension:
         """Build the call that writes the answer from the results of the plan."""
         steps = list(self._planned())
@@ -581,14 +581,6 @@ _STRUCTURED: Projection = (("output",), "value")
 
 def _output_at(*path: str) -> Output:
     return None, (((), (ResultOf(ANSWER, "result", path),)),)
-
-
-def _is_stand_in(node: CompiledNode) -> bool:
-    return node.tool == EXISTING_NODE.name
-
-
-def _encoded_replan_context(replan_context: ReplanContext | None) -> dict[str, Any]:
-    return {} if replan_context is None else {"replan_context": REPLAN_CONTEXTS.encode(replan_context)}
 
 
 def _planned_nodes(parsed: Mapping[str, Any]) -> PlannedNodes:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dagwright.core.boundary.json_codec import JsonCodec
+from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 
@@ -44,4 +46,14 @@ class ReplanContext:
         return [{"id": name, "tool": EXISTING_NODE.name} for name in self.referable]
 
 
+def is_stand_in(node: CompiledNode) -> bool:
+    """Return whether a parsed node is the placeholder of an existing one."""
+    return node.tool == EXISTING_NODE.name
+
+
 REPLAN_CONTEXTS: JsonCodec[ReplanContext | None] = JsonCodec(ReplanContext | None, name="replan context")
+
+
+def encoded_replan_context(replan_context: ReplanContext | None) -> dict[str, Any]:
+    """Return the field `replan_context` of a parser's options; empty for a first plan."""
+    return {} if replan_context is None else {"replan_context": REPLAN_CONTEXTS.encode(replan_context)}
