@@ -1,14 +1,17 @@
 """Pages agree with the code: tables of packages, explanations and options of tools, and the pictures of states."""
 
 import inspect
+import json
 import re
 import tomllib
 from typing import get_args
 
+from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.explain.reasons import ReasonKind
 from dagwright.settings import Settings
 from dagwright.tools import tool
+from scripts.reference.http_api import openapi_document
 from tests.architecture.source_files import ROOT
 
 _CONCEPTS = ROOT / "docs" / "concepts"
@@ -37,6 +40,30 @@ def test_pictures_of_states_have_each_state() -> None:
     arrows = [re.findall(r"(\S+) --> ([^\s:]+)", text) for text in _DIAGRAM.findall(page)]
     states = [{name for arrow in drawn for name in arrow} - {"[*]"} for drawn in arrows]
     assert states == [{*map(str, NodeStatus)}, {*map(str, RunStatus)}]
+
+
+def test_table_of_documents_names_operations_and_commands_with_these_documents() -> None:
+    page = (ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| \[(\w+)\]\([^)]+\) \| (.+) \|$", page.partition("\n## ")[0], re.MULTILINE)
+    commands = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    for kind, places in rows:
+        for method, path in re.findall(r"`(GET|POST) ([^`]+)`", places):
+            assert kind in _types_of_response(method.lower(), path), path
+        for command in re.findall(r"`([a-z]+)(?: --full)? --json`", places):
+            assert f"\n## `dagwright {command}`\n" in commands
+        queries = (wire.QUERY_STATUS, wire.QUERY_NODE, wire.QUERY_GRAPH, wire.QUERY_PENDING)
+        assert {*re.findall(r"query `(\w+)`", places)} <= {*queries}
+    assert len(rows) == 8
+
+
+def _types_of_response(method: str, path: str) -> set[str]:
+    """Return the types of the successful responses of an operation, and of the entries of a list."""
+    known = openapi_document()["components"]["schemas"]
+    responses = openapi_document()["paths"][path][method]["responses"].items()
+    texts = [json.dumps(response) for status, response in responses if status.startswith("2")]
+    names = {name for text in texts for name in re.findall(r"schemas/(\w+)", text)}
+    entries = {json.dumps(known[name].get("properties", {}).get("data", {})) for name in names}
+    return names | {name for text in entries for name in re.findall(r"schemas/(\w+)", text)}
 
 
 def test_table_of_explanations_has_each_kind() -> None:
