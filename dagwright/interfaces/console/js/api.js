@@ -4,9 +4,9 @@ import { el } from "./dom.js";
 
 const KEY = "dagwright.key";
 /** Statuses after which a retry may succeed; 0 means no response. */
-const PASSING = [0, 429, 502, 503, 504];
+const RETRYABLE = [0, 429, 502, 503, 504];
 /** Error codes of the model service after which a retry would fail again, or would cost a second call. */
-const LASTING = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
+const PERMANENT = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
 
 /** An error response of the gateway. */
 export class ApiError extends Error {
@@ -16,7 +16,7 @@ export class ApiError extends Error {
     this.status = status;
     this.code = code;
     this.param = param;
-    this.isPassing = PASSING.includes(status) && shouldRetry !== "false" && !LASTING.test(code ?? "");
+    this.isRetryable = RETRYABLE.includes(status) && shouldRetry !== "false" && !PERMANENT.test(code ?? "");
   }
 }
 

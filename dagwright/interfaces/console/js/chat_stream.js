@@ -4,7 +4,7 @@
 // if it was started elsewhere.
 
 import { ApiError, runPath, send } from "./api.js";
-import { errorIn, eventsOf, isPassing, persist, watched } from "./events.js";
+import { errorIn, eventsOf, isRetryable, persist, watched } from "./events.js";
 
 /** A key for a request, so that retries start no second run. */
 export function newKey() {
@@ -32,7 +32,7 @@ export function joining(run) {
  */
 export function follow(request, { on, signal }) {
   const once = (came) => watched(signal, (mine, alive) => ask(request, { on, came, alive, signal: mine }));
-  return persist(once, { signal, isPassing, onOffline: on.offline });
+  return persist(once, { signal, isRetryable, onOffline: on.offline });
 }
 
 async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
@@ -49,7 +49,7 @@ async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal })
     return await read(response, { on, alive });
   } catch (error) {
     // A retry would call a model that answers without a run a second time.
-    throw mode === "direct" && isPassing(error) ? new ApiError("the connection was lost before the answer was complete", { status: 499 }) : error;
+    throw mode === "direct" && isRetryable(error) ? new ApiError("the connection was lost before the answer was complete", { status: 499 }) : error;
   }
 }
 

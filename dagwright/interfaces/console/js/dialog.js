@@ -21,7 +21,7 @@ export function runName(run) {
  *
  * run: the run of the command, `{run_id, title}`; the dialog shows both.
  * content: elements; `focus` gets the focus first, by default the first field.
- * actions: buttons, [{message, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
+ * actions: buttons, [{label, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
  *     undefined keeps it open. Errors that it throws are shown.
  *
  * Returns the dialog.

@@ -11,16 +11,16 @@ const STATUSES = { unavailable: 503, server_busy: 429 }; // error codes in a str
  * Retries an operation with increasing pauses until it succeeds.
  *
  * once: the operation, `once(came)`; it calls `came` once the gateway responds.
- * isPassing: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
+ * isRetryable: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
  *
  * Returns the result of `once`; throws permanent errors, and any error once `signal` is aborted.
  */
-export async function persist(once, { signal, isPassing, onOffline }) {
+export async function persist(once, { signal, isRetryable, onOffline }) {
   for (let fails = 0; ; fails += 1) {
     try {
       return await once(() => (fails = 0));
     } catch (error) {
-      if (signal.aborted || !isPassing(error)) throw error;
+      if (signal.aborted || !isRetryable(error)) throw error;
       onOffline(offlineMessage(error));
     }
     await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], signal);
@@ -93,7 +93,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
 
   persist((came) => watched(signal, (mine, alive) => once(came, mine, alive)), {
     signal,
-    isPassing,
+    isRetryable,
     onOffline: (message) => onState("offline", message),
   }).then(
     () => signal.aborted || onState("ended"),
@@ -108,8 +108,8 @@ export function isEnd(name) {
 }
 
 /** Whether a retry may succeed after an error. Network errors are not ApiErrors. */
-export function isPassing(error) {
-  return !(error instanceof ApiError) || error.isPassing;
+export function isRetryable(error) {
+  return !(error instanceof ApiError) || error.isRetryable;
 }
 
 /** The error in a stream event, which has no status. */

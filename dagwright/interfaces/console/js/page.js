@@ -3,7 +3,7 @@
 let pageNumber = 0;
 let arrival = "";
 
-/** Goes to an address such as `#/runs/run-1?node=sum`; `message` become the status line of the page there. */
+/** Goes to an address such as `#/runs/run-1?node=sum`; `message` becomes the status line of the page there. */
 export function go(address, message = "") {
   arrival = message;
   // The same address is not a navigation, and causes no event.

@@ -11,7 +11,7 @@ import { ENDED, ENDED_RUNS } from "./states.js";
 import { userName, userNameField } from "./user_name.js";
 
 /** States of nodes that can be retried while their run is open. */
-const MENDABLE = new Set(["failed", "cancelled"]);
+const RETRYABLE = new Set(["failed", "cancelled"]);
 
 const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1 + 1" } }];
 
@@ -98,7 +98,7 @@ function ofNode(run, node, { api, go }) {
   if (ENDED_RUNS.has(run.status)) return [fork];
   const actions = [];
   if (isAtLimit(run, node)) actions.push(["Raise a limit", () => openLimits(run, { api })]);
-  if (MENDABLE.has(node.status)) actions.push(["Try again", () => retry(api, run, node)]);
+  if (RETRYABLE.has(node.status)) actions.push(["Try again", () => retry(api, run, node)]);
   if (node.status !== "completed" && node.status !== "running") actions.push(["Set its result", () => setResult(api, run, node)]);
   if (!ENDED.has(node.status)) actions.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
   return [...actions, fork];
