@@ -34,7 +34,7 @@ pytestmark = pytest.mark.server
 _RATE, _CALLS = 50, 150
 _LAST = f"paced{_CALLS - 1}"
 _OWNER, _TEMPLATE = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
-_SOON_LOST = {"heartbeat": "1s"}
+_SOON_LOST: dict[str, Any] = {"heartbeat": "1s"}
 """Options of a call whose killed worker the server notices soon."""
 _UNSERVED, _HELD = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
 

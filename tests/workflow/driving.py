@@ -18,7 +18,7 @@ from dagwright.core.model.policy import ALL_RUN, policy_of_extender
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
-from dagwright.features.commands.steering import RunCommand, apply_command
+from dagwright.features.commands.steering import RunCommand, UnparsedCommand, apply_command
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.model_calls.message_preparation import sendable_messages
 from dagwright.planning.model_calls.model_requests import request_from_json
@@ -97,7 +97,7 @@ class Driven:
         )
         self._go_on()
 
-    def command(self, command: RunCommand) -> str | None:
+    def command(self, command: RunCommand | UnparsedCommand) -> str | None:
         """Apply a command; return why it is refused."""
         return apply_command(command, self.scheduler, at=self._at)
 
