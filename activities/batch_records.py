@@ -33,7 +33,7 @@ _DELETE_AFTER_S = 30.0
 class Records(Protocol):
     """Records of one batch."""
 
-    async def earlier(self) -> CallBatchResult:
+    async def read_earlier(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
         ...
 
@@ -80,7 +80,7 @@ class HeartbeatRecords:
         self._handle = client.get_async_activity_handle(task_token=info.task_token)
         self._details = info.heartbeat_details
 
-    async def earlier(self) -> CallBatchResult:
+    async def read_earlier(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
         return _decoded(self._details[0]) if self._details else CallBatchResult()
 
@@ -103,7 +103,7 @@ class StoreRecords:
         self._key = hashlib.sha256(pydantic_core.to_json(["call batch", *identity])).hexdigest()
         self._has_deletion = False
 
-    async def earlier(self) -> CallBatchResult:
+    async def read_earlier(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
         content = None
         if self._attempt > 1:

@@ -73,7 +73,7 @@ def result_key(
     """
     if bindings and secret_names(bindings):
         return None
-    call = [_FORMAT, tool, code, arguments, [_unnamed(binding) for binding in bindings]]
+    call = [_FORMAT, tool, code, arguments, [_without_names(binding) for binding in bindings]]
     if owner is not None:
         call.append(owner)
     try:
@@ -83,7 +83,7 @@ def result_key(
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
-def _unnamed(binding: Any) -> list[Any]:
+def _without_names(binding: Any) -> list[Any]:
     """Return a binding without the names that only error messages use, because they differ between plans."""
     path, parts = binding
     return [path, [_unnamed_part(part) for part in parts]]
@@ -92,7 +92,7 @@ def _unnamed(binding: Any) -> list[Any]:
 def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
     without_name = {key: value for key, value in part.items() if key != "name" or "stored" not in part}
     return (
-        {**without_name, "bindings": [_unnamed(binding) for binding in without_name["bindings"]]}
+        {**without_name, "bindings": [_without_names(binding) for binding in without_name["bindings"]]}
         if "bindings" in without_name
         else without_name
     )

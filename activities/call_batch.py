@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.batch_records import Records
 from dagwright.activities.call_headers import current_headers, limited_subjects, use_headers
 from dagwright.activities.call_limits import CallLimits
-from dagwright.activities.call_tool import CallableTool, ToolCall
+from dagwright.activities.call_tool import CallableTool, ToolAttempt
 from dagwright.activities.detached_calls import BatchHeartbeats, DetachedCalls, RunningCall
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.paused_calls import PausedCalls
@@ -94,11 +94,11 @@ def batch_activity(setup: BatchSetup) -> BatchActivity:
     async def call_batch(message: dict[str, Any]) -> RawValue:
         """Make the calls of `message` and return their results; see `dagwright.protocol.call_batches`."""
         try:
-            given = read_call_batch(message)
-            followers = Followers(given)
+            batch_input = read_call_batch(message)
+            followers = Followers(batch_input)
         except ValueError as error:
             raise ApplicationError(str(error), type="batch_lost", non_retryable=True) from None
-        batch = CallBatch(given, followers, setup)
+        batch = CallBatch(batch_input, followers, setup)
         # Without timed heartbeats, because a batch ends within 0.4 s.
         result = await batch.run()
         return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=pydantic_core.to_json(result.to_json())))
@@ -110,15 +110,15 @@ class Followers:
     """The followers of a batch: after each result, the run's scheduler decides which followers may start.
 
     Args:
-        given: input of the batch.
+        batch_input: input of the batch.
 
     Raises:
         ValueError: the plan is invalid.
     """
 
-    def __init__(self, given: CallBatchInput) -> None:
-        read, at = read_batch(given.plan), time.time()
-        self._given = given
+    def __init__(self, batch_input: CallBatchInput) -> None:
+        read, at = read_batch(batch_input.plan), time.time()
+        self._batch_input = batch_input
         self._scheduler = create_scheduler(read.plan, read.inputs)
         self._scheduler.start(at)
         for node_id, end in read.ended:
@@ -166,8 +166,8 @@ class Followers:
         return calls
 
     def _call(self, ready: ReadyCall) -> BatchedCall:
-        task, given = ready.task, self._given
-        encoded = headers_of_call(ready, key=given.keys[task.id], tool=_ANY_BATCH_TOOL, model=given.model)
+        task, batch_input = ready.task, self._batch_input
+        encoded = headers_of_call(ready, key=batch_input.keys[task.id], tool=_ANY_BATCH_TOOL, model=batch_input.model)
         headers = {name: json_from_bytes(value) for name, value in encoded.items()}
         arguments, timeout_s = json_from_bytes(ready.arguments), task.node.activity_timeout_s
         return BatchedCall(task.id, activity_id(task.call_id), task.node.tool, arguments, headers, timeout_s)
@@ -186,11 +186,11 @@ class CallBatch:
     """One attempt of a batch.
 
     Args:
-        given: input of the batch.
+        batch_input: input of the batch.
     """
 
-    def __init__(self, given: CallBatchInput, followers: Followers, setup: BatchSetup) -> None:
-        self._given, self._followers, self._setup = given, followers, setup
+    def __init__(self, batch_input: CallBatchInput, followers: Followers, setup: BatchSetup) -> None:
+        self._batch_input, self._followers, self._setup = batch_input, followers, setup
         self._info = activity.info()
         self._headers = current_headers()
         self._records = setup.records_of(self._info)
@@ -217,7 +217,7 @@ class CallBatch:
 
     async def run(self) -> CallBatchResult:
         """Make the calls and return their results."""
-        self._continue_from(await self._records.earlier())
+        self._continue_from(await self._records.read_earlier())
         while True:
             try:
                 await self._start_calls()
@@ -229,7 +229,7 @@ class CallBatch:
             await self._wait()
             self._collect()
             self._apply_records()
-            self._leave_slow()
+            self._detach_slow()
 
     # Start.
 
@@ -238,7 +238,7 @@ class CallBatch:
         self._ended, self._detached, self._recorded = [*earlier.ended], dict(earlier.detached), len(earlier.ended)
         self._separate = dict.fromkeys(earlier.separate)
         recorded = {end.task_id: end.payload for end in earlier.ended}
-        calls = [*self._given.calls]
+        calls = [*self._batch_input.calls]
         while calls:
             for call in calls:
                 if call.task_id in recorded:
@@ -257,7 +257,7 @@ class CallBatch:
     @property
     def _has_room(self) -> bool:
         is_free = self._setup.slots.in_use < self._setup.slots.limit or not self._running
-        return is_free and len(self._running) < self._given.parallel
+        return is_free and len(self._running) < self._batch_input.parallel
 
     def _cancel(self) -> None:
         """Start no more calls, and cancel those that run: the worker stops, or the run is cancelled."""
@@ -315,7 +315,7 @@ class CallBatch:
             start_to_close_timeout=timedelta(seconds=call.timeout_s),
             heartbeat_details=[],
         )
-        return await ToolCall(tool, info, tool.spec.declaration.effects, heartbeats=heartbeats).answer(
+        return await ToolAttempt(tool, info, tool.spec.declaration.effects, heartbeats=heartbeats).run(
             (call.arguments,)
         )
 
@@ -352,7 +352,7 @@ class CallBatch:
                 self._is_record_due |= self._followers.allows_more(task_id)
                 self._result_bytes += len(payload.data)
 
-    def _leave_slow(self) -> None:
+    def _detach_slow(self) -> None:
         now = time.monotonic()
         for started in [each for each in self._running.values() if self._is_cancelled or now - each.at >= SLOW_CALL_S]:
             call = started.call

@@ -49,7 +49,7 @@ _SAME_HOLD_S = 0.5
 """Difference of two ends that belong to the same hold: calls in flight get the same answer."""
 _WAITED = "waited"
 """Field of the state of a deferred attempt: the limits that have deferred the call."""
-_KINDS = ("owner", "template", "tool", "model")
+_REQUEST_ORDER = ("owner", "template", "tool", "model")
 """Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A call that
 was deferred first requests the limit that deferred it, so that it uses up no starts of the others meanwhile."""
 
@@ -88,11 +88,13 @@ class CallLimits:
         """
         known = await self._limits()
         if self._held:
-            self._forget_ended_holds()
+            self._drop_ended_holds()
             known = {subject: LimitSettings(subject) for subject in self._held} | dict(known)
         if not known:
             return ()
-        limited = sorted(known.keys() & set(subjects), key=lambda subject: (_KINDS.index(subject.kind), subject))
+        limited = sorted(
+            known.keys() & set(subjects), key=lambda subject: (_REQUEST_ORDER.index(subject.kind), subject)
+        )
         return [self._limiter(known[subject]) for subject in limited]
 
     async def admit(
@@ -135,7 +137,7 @@ class CallLimits:
                 if not is_model and not limiter.counts_usage:
                     # The call of the tool has been admitted by the limits of its owner and template.
                     continue
-                await _wait_in_place(limiter, call, heartbeats, kind="model_call" if is_model else "tokens")
+                await _wait_in_slot(limiter, call, heartbeats, kind="model_call" if is_model else "tokens")
                 admission.add(limiter, call, has_lease=is_model and limiter.has_leases)
         except BaseException:
             admission.release()
@@ -145,7 +147,7 @@ class CallLimits:
 
     async def hold(self, subject: Subject, wait: RequestedWait) -> None:
         """Hold the other calls of a subject on all workers; do nothing if the server does not respond."""
-        self._forget_ended_holds()
+        self._drop_ended_holds()
         hold_s, now = min(wait.delay.total_seconds(), MAX_HOLD_S), time.monotonic()
         if hold_s <= 0 or self._held.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
             return
@@ -159,7 +161,7 @@ class CallLimits:
         except (RPCError, LimitUnreachable) as error:
             _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
 
-    def _forget_ended_holds(self) -> None:
+    def _drop_ended_holds(self) -> None:
         recent_s = time.monotonic() - RECENT_S
         self._held = {subject: until for subject, until in self._held.items() if until > recent_s}
 
@@ -233,7 +235,7 @@ class Admission:
     def keep(self) -> None:
         """Renew the leases until they are released."""
         for limiter, call in self.leases:
-            limiter.keep(call)
+            limiter.keep_lease(call)
 
     def add_usage(self, usage: Usage) -> None:
         """Report the usage of a model call."""
@@ -330,14 +332,14 @@ async def _answer(limiter: Limiter, call: str, request: CallRequest, heartbeats:
     Raises:
         CallDeferred: the limit does not respond.
     """
-    timer = asyncio.get_running_loop().call_later(SHORT_WAIT_S, heartbeats.report_limit, limiter.silence)
+    timer = asyncio.get_running_loop().call_later(SHORT_WAIT_S, heartbeats.report_limit, limiter.unreachable_reason)
     try:
         return await limiter.request(call, request)
     finally:
         timer.cancel()
 
 
-async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
+async def _wait_in_slot(limiter: Limiter, call: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
     """Wait until a limit lets a call start.
 
     Raises:

@@ -222,7 +222,7 @@ class _Attempt:
             raise ResultTooLarge(f"the response has {len(encoded):,} bytes as JSON")
         projections = [
             *SUMMARY_PROJECTIONS,
-            *(want for want in requested_projections() if want not in SUMMARY_PROJECTIONS),
+            *(projection for projection in requested_projections() if projection not in SUMMARY_PROJECTIONS),
         ]
         if (marker := find_marker(answer.message.content or "")) is not None:
             # The run does not load the text that contains the marker.

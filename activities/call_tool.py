@@ -183,8 +183,8 @@ class CallableTool:
 
 def _fingerprint_of(spec: ToolSpec, cache: ResultCache) -> str | None:
     declared = spec.declaration
-    can_be_used_again = declared.effects_by is not None or declared.effects in (Effects.PURE, Effects.READ)
-    return cache.fingerprints.fingerprint(spec.function) if can_be_used_again else None
+    is_cacheable = declared.effects_by is not None or declared.effects in (Effects.PURE, Effects.READ)
+    return cache.fingerprints.fingerprint(spec.function) if is_cacheable else None
 
 
 def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
@@ -202,11 +202,11 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
                 await _record_deferral(failure, shared.guards.deferrals)
                 raise
         effects = call_effects(shared.spec.declaration, arguments[0] if arguments else None)
-        call = ToolCall(shared, info, effects)
+        attempt = ToolAttempt(shared, info, effects)
         if effects is not Effects.WRITE:
-            return await call.answer(arguments)
+            return await attempt.run(arguments)
         with writes_in_flight.counted():
-            return await call.answer(arguments)
+            return await attempt.run(arguments)
 
     return call_tool
 
@@ -220,7 +220,7 @@ async def _record_deferral(failure: BaseException, deferrals: Deferrals | None) 
         await deferrals.record(deferred, Heartbeats(activity.info()))
 
 
-class ToolCall:
+class ToolAttempt:
     """One attempt of one call.
 
     Args:
@@ -264,7 +264,7 @@ class ToolCall:
         # Not the context itself: it refers to the call, and a reference cycle waits for the garbage collector.
         self._locations: Sequence[str] = ()
 
-    async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
+    async def run(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
         try:
             outcome = await self._outcome(arguments)
@@ -395,10 +395,10 @@ class ToolCall:
 
     def _drain_s(self) -> float:
         """Return how long a call may continue while its worker stops: only a `write`, which must not be repeated."""
-        own_s = self._ends_at() - time.monotonic()
-        if self._effects is not Effects.WRITE or own_s == float("inf"):
+        remaining_s = self._ends_at() - time.monotonic()
+        if self._effects is not Effects.WRITE or remaining_s == float("inf"):
             return 0.0
-        return drain_s(own_s, limit_s=self._environment.drain_limit_s)
+        return drain_s(remaining_s, limit_s=self._environment.drain_limit_s)
 
     async def _ask(self, call: ModelCall) -> ModelResponse:
         messages = [
@@ -436,13 +436,13 @@ class ToolCall:
         name = f"{self._info.activity_id}.result"
         plain = self._plain if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
 
-        def keep() -> Awaitable[StoredValue]:
+        def store() -> Awaitable[StoredValue]:
             return self._values.store_result(plain, encoded, projections=requested_projections(), name=name)
 
         try:
             store_retry = StoreRetry(self._heartbeats, Cancellation())
             stored = await store_retry.retry_until(
-                self._ends_at() - STORE_MARGIN_S, keep, continues=self._may_wait_for_store
+                self._ends_at() - STORE_MARGIN_S, store, continues=self._may_wait_for_store
             )
         except ResultNotStored as error:
             if self._effects is Effects.WRITE and len(encoded) <= _INLINE_IN_OUTAGE_BYTES:
@@ -496,10 +496,27 @@ class ToolCall:
                 details |= self._redaction.value(request_details(error))
             except InvalidResult as cause:
                 error = cause
-        declaration = self._spec.declaration
-        judge = retry_decision if declaration.worker is None else worker_tool_retry_decision
-        decision = judge(error, self._effects)
-        error, decision = await self._with_requested_wait(error, decision)
+        error, decision = await self._decide(error, details)
+        full_text = full_failure_text(error, self._redaction)
+        ref = await self._values.store_failure(full_text) if full_text is not None else None
+        if ref is not None:
+            details[DETAIL_FULL_TEXT] = ref
+        failure = activity_failure_of(error, decision, details=details, redaction=self._redaction)
+        if isinstance(error, CallDeferred):
+            return failure
+        structlog.get_logger("dagwright.activities").warning(
+            "tool failed",
+            tool=self._spec.name,
+            code=decision.code,
+            is_final=decision.is_final,
+            message=failure.message,
+        )
+        return failure
+
+    async def _decide(self, error: BaseException, details: dict[str, Any]) -> tuple[BaseException, RetryDecision]:
+        """Return the error to report, and whether the call is retried; details that a retry needs are added."""
+        decide = retry_decision if self._spec.declaration.worker is None else worker_tool_retry_decision
+        error, decision = await self._with_requested_wait(error, decide(error, self._effects))
         if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:
             # The tool itself raised it, possibly after its change.
             decision = replace(decision, is_final=True)
@@ -517,21 +534,7 @@ class ToolCall:
             details |= await self._record_deferral(error)
         elif not decision.is_final and decision.delay is None:
             decision = replace(decision, delay=counted_backoff(self._heartbeats))
-        whole = full_failure_text(error, self._redaction)
-        ref = await self._values.store_failure(whole) if whole is not None else None
-        if ref is not None:
-            details[DETAIL_FULL_TEXT] = ref
-        failure = activity_failure_of(error, decision, details=details, redaction=self._redaction)
-        if isinstance(error, CallDeferred):
-            return failure
-        structlog.get_logger("dagwright.activities").warning(
-            "tool failed",
-            tool=self._spec.name,
-            code=decision.code,
-            is_final=decision.is_final,
-            message=failure.message,
-        )
-        return failure
+        return error, decision
 
     async def _record_deferral(self, deferred: CallDeferred) -> dict[str, Any]:
         """Record that the attempt does not count, and return the failure details for that."""

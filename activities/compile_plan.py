@@ -50,14 +50,14 @@ class CompileScope:
         store: receives the pages of large plans and provides the tools that other workers published.
         task_queue: the workflow task queue of this worker, for which other workers published their tools.
         rounds: default limits of questions that are answered in rounds.
-        added: returns the agents added since the worker started, for plans that name an agent unknown to the worker.
+        stored_agents: returns the agents added since the worker started, for plans that name an unknown agent.
     """
 
     tools: Mapping[str, ToolDeclaration]
     store: PayloadStore
     task_queue: str
     rounds: RoundsLimits = field(default_factory=RoundsLimits)
-    added: Callable[[], Mapping[str, ToolDeclaration]] = dict
+    stored_agents: Callable[[], Mapping[str, ToolDeclaration]] = dict
 
 
 def compile_activity(
@@ -71,7 +71,7 @@ def compile_activity(
         notifies: whether the worker has a webhook; external clients cannot know that either.
     """
 
-    hook = {ANSWER_NOTIFY: True} if notifies else {}
+    flags = {ANSWER_NOTIFY: True} if notifies else {}
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def compile_activity(
         """
         answer = {ANSWER_HAS_STATE: False}
 
-        async def travelling() -> PlanForTransfer:
+        async def for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
             compiled = await _compiled(message, scope)
             return await split_for_transfer(compiled, scope.store)
@@ -90,12 +90,16 @@ def compile_activity(
             message = {**message, "plan": _parsed(message)}
             with heartbeating():
                 answer[ANSWER_HAS_STATE] = await has_state()
-            sent = await with_store(travelling)
+            sent = await with_store(for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, answer, type=ERROR_PLAN_INVALID, non_retryable=True) from None
-        return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_columns(sent.plan), **answer, **hook}
+        return {
+            "compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_columns(sent.plan),
+            **answer,
+            **flags,
+        }
 
     return compile_plan
 
@@ -116,7 +120,7 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
     except PlanInvalid as error:
         if not names_unknown_tools(error):
             raise
-        tools = {**await asyncio.to_thread(scope.added), **tools}
+        tools = {**await asyncio.to_thread(scope.stored_agents), **tools}
         try:
             # Another worker may have the tools.
             published = await published_tools(

@@ -294,23 +294,23 @@ class Heartbeats:
 
     def _heartbeat_details(self) -> list[Any]:
         """Return the details of a heartbeat, each part at its index."""
-        beside: dict[str, Any] = {} if self._usage == NO_USAGE else {DETAIL_USAGE: self._usage.to_json()}
+        reported: dict[str, Any] = {} if self._usage == NO_USAGE else {DETAIL_USAGE: self._usage.to_json()}
         if self._started is not None:
-            beside[DETAIL_STARTED] = self._started
+            reported[DETAIL_STARTED] = self._started
         if self._waits_for is not None:
-            beside[DETAIL_WAITS_FOR] = self._waits_for
+            reported[DETAIL_WAITS_FOR] = self._waits_for
         if self._limited_by is not None:
-            beside[DETAIL_LIMITED_BY] = self._limited_by
+            reported[DETAIL_LIMITED_BY] = self._limited_by
         if self._deferrals.count:
             report = {"count": self._deferrals.count, "attempt": self._deferrals.attempt}
             # The state is for the attempt after a deferred one, not for later ones.
             is_new = self._deferrals.attempt == self._attempt and self._deferrals.state is not None
-            beside[DETAIL_DEFERRED] = report | ({"state": self._deferrals.state} if is_new else {})
+            reported[DETAIL_DEFERRED] = report | ({"state": self._deferrals.state} if is_new else {})
         if self._calls[0]:
-            beside[DETAIL_CALLS] = [*self._calls]
-        if not beside and self._text is None:
+            reported[DETAIL_CALLS] = [*self._calls]
+        if not reported and self._text is None:
             return self._details
-        details = [*[*self._details, None, None][:USAGE_INDEX], beside or None]
+        details = [*[*self._details, None, None][:USAGE_INDEX], reported or None]
         return details if self._text is None else [*details, self._text.to_json()]
 
 

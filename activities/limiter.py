@@ -49,7 +49,7 @@ class Limiter:
         self._sending: asyncio.Task[None] | None = None
         self._renewing: asyncio.TimerHandle | None = None
         self._released = asyncio.Event()
-        self._clock_s: float | None = None
+        self._clock_offset_s: float | None = None
         """Time of the limit minus the monotonic clock of the worker."""
         self._is_unreachable = False
 
@@ -90,12 +90,12 @@ class Limiter:
             raise self._deferral(str(error) if isinstance(error, LimitUnreachable) else None) from None
 
     @property
-    def silence(self) -> str:
+    def unreachable_reason(self) -> str:
         """Reason of a call that gets no answer."""
         return f"the limit of {self.settings.subject} does not respond; start a worker that serves workflows"
 
     def _deferral(self, reason: str | None = None) -> CallDeferred:
-        return CallDeferred(reason or self.silence, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
+        return CallDeferred(reason or self.unreachable_reason, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
 
     async def wait_in_line(self, wait_s: float) -> None:
         """Wait until a call of this worker has ended, or for a time."""
@@ -106,7 +106,7 @@ class Limiter:
         except TimeoutError:
             return
 
-    def keep(self, call: str) -> None:
+    def keep_lease(self, call: str) -> None:
         """Renew the lease of a call until it is released."""
         self._leases[call] = None
         if self._renewing is None:
@@ -170,9 +170,11 @@ class Limiter:
         reply = await exchange(self._client, self.settings.subject, message)
         received_at = time.monotonic()
         # The limit replied between these two times, so they are bounds of its clock.
-        least_s, most_s = reply.now - received_at, reply.now - sent_at
-        self._clock_s = least_s if self._clock_s is None else min(max(self._clock_s, least_s), most_s)
-        passed_s = received_at + self._clock_s - reply.now
+        min_offset_s, max_offset_s = reply.now - received_at, reply.now - sent_at
+        self._clock_offset_s = (
+            min_offset_s if self._clock_offset_s is None else min(max(self._clock_offset_s, min_offset_s), max_offset_s)
+        )
+        passed_s = received_at + self._clock_offset_s - reply.now
         return {call: replace(answer, delay_s=answer.delay_s - passed_s) for call, answer in reply.answers.items()}
 
     async def _send(

@@ -38,11 +38,11 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
         """Return items of `{"list", "first", "count", "projections"}`, a stored list; large ones by reference."""
         list_slice = stored_list_from_json(message)
-        whole, projections = list_slice.value, projections_from_json(message.get("projections", ()))
+        stored_list, projections = list_slice.value, projections_from_json(message.get("projections", ()))
 
         async def loaded_items() -> dict[str, Any]:
-            (loaded,) = (await values.load([whole.ref])).values()
-            items = await asyncio.to_thread(_items_of, loaded, whole, list_slice.first, len(list_slice))
+            (loaded,) = (await values.load([stored_list.ref])).values()
+            items = await asyncio.to_thread(_items_of, loaded, stored_list, list_slice.first, len(list_slice))
             return value_to_json(
                 [await _inline_or_reference(values, item, projections, count=len(items)) for item in items]
             )
@@ -73,8 +73,8 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     return [load_items, join_items]
 
 
-def _items_of(loaded: Loaded, whole: StoredValue, first: int, count: int) -> list[Any]:
-    return [loaded.take([*whole.paths, (index,)], whole.name) for index in range(first, first + count)]
+def _items_of(loaded: Loaded, stored_list: StoredValue, first: int, count: int) -> list[Any]:
+    return [loaded.take([*stored_list.paths, (index,)], stored_list.name) for index in range(first, first + count)]
 
 
 async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequence[Projection], *, count: int) -> Any:

@@ -109,13 +109,13 @@ class ModelCaller:
         if wait is not None and self._limits is not None and models:
             await self._limits.hold(models[-1], wait)
 
-    async def _admit_inside(self, models: Sequence[Subject]) -> Admission:
+    async def _admit_nested(self, models: Sequence[Subject]) -> Admission:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
             return NO_LEASES
         self._limited_calls += 1
-        number = f"{call_id(self._info)}-{self._limited_calls}"
-        return await self._limits.admit_model_call([*limited_subjects(), *models], number, self._heartbeats)
+        call = f"{call_id(self._info)}-{self._limited_calls}"
+        return await self._limits.admit_model_call([*limited_subjects(), *models], call, self._heartbeats)
 
     async def _call(
         self,
@@ -126,7 +126,7 @@ class ModelCaller:
         if self._clients is None:
             raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
         models = self._models_of(call, endpoint)
-        admission = self._admission or await self._admit_inside(models)
+        admission = self._admission or await self._admit_nested(models)
         try:
             return await self._send(endpoint, send, admission)
         except ModelFailure as failure:

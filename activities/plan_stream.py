@@ -162,17 +162,17 @@ class PlanStream:
 
     def _startable(self, candidates: Sequence[Node]) -> list[Node]:
         """Return the nodes that may start now, each after the nodes that it refers to."""
-        accepted, startable, left = [*self._accepted.values()], list[Node](), [*candidates]
-        is_moving = True
-        while is_moving:
-            is_moving = False
-            for node in [*left]:
+        accepted, startable, remaining = [*self._accepted.values()], list[Node](), [*candidates]
+        has_progress = True
+        while has_progress:
+            has_progress = False
+            for node in [*remaining]:
                 if len(accepted) + len(startable) >= _MAX_NODES:
                     return startable
                 if node["id"] not in self._accepted and self._fits([*accepted, *startable, node]):
                     startable.append(node)
-                    left.remove(node)
-                    is_moving = True
+                    remaining.remove(node)
+                    has_progress = True
         return startable
 
     def _fits(self, nodes: Sequence[Node]) -> bool:

@@ -32,7 +32,7 @@ from dagwright.tools.result_json import encoded_json, plain_json
 if TYPE_CHECKING:
     from dagwright.activities.batch_cache import BatchCache
 
-NOTHING_HIDDEN = Redaction()
+NO_REDACTION = Redaction()
 _SMALL_BYTES = 24
 """More than the JSON size of a number or a boolean."""
 _SHORT_TEXT = 1_000
@@ -119,13 +119,13 @@ class PureCalls:
         """
         self._bindings = bindings_of(task.arguments)
         self._has_looked_up = self._results is not None and self._results.admission.should_look_up(task.node.tool)
-        if self._has_looked_up and (end := self._found(task)) is not None:
-            return end
+        if self._has_looked_up and (outcome := self._found(task)) is not None:
+            return outcome
         refs = stored_refs(self._bindings) if self._bindings else []
         try:
             self._loaded = self._load(refs) if refs else {}
         except ToolError as error:
-            return _failed(error, NOTHING_HIDDEN)
+            return _failed(error, NO_REDACTION)
         return None
 
     def _found(self, task: Task) -> PureOutcome | None:
@@ -134,10 +134,10 @@ class PureCalls:
             return None
         return PureOutcome(json_from_bytes(cached.content), len(cached.content), cached=cached.provenance())
 
-    def put(self, task: Task, end: PureOutcome, *, took_s: float) -> None:
+    def put(self, task: Task, outcome: PureOutcome, *, took_s: float) -> None:
         """Cache the result of the task loaded last if its call was slow."""
-        if self._results is not None and end.cached is None:
-            self._results.put(task, self._bindings, end.value, took_s=took_s)
+        if self._results is not None and outcome.cached is None:
+            self._results.put(task, self._bindings, outcome.value, took_s=took_s)
 
     async def flush(self) -> None:
         """Wait a moment for the cached results to reach the store; await it on the event loop."""
@@ -153,10 +153,10 @@ class PureCalls:
         attempt = 1
         while True:
             self._context.attempt_number = attempt
-            end = self._attempt(spec, task)
-            end.attempts = attempt
-            if end.error is None or not end.error.retryable or attempt >= task.node.retry.max_attempts:
-                return end
+            outcome = self._attempt(spec, task)
+            outcome.attempts = attempt
+            if outcome.error is None or not outcome.error.retryable or attempt >= task.node.retry.max_attempts:
+                return outcome
             attempt += 1
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class PureCalls:
             self._loop.close()
 
     def _attempt(self, spec: ToolSpec, task: Task) -> PureOutcome:
-        redaction = NOTHING_HIDDEN
+        redaction = NO_REDACTION
         try:
             arguments = {name: copy_json(value) for name, value in task.arguments.items()}
             if self._bindings:

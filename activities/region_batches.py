@@ -87,8 +87,8 @@ class RegionBatch:
         self._current: Task | None = None
         self._overdue_at = 0.0
         self._is_stopped = False
-        self._left_bytes = REGION_BATCH_RESULT_BYTES
-        self._left_stored_bytes = OFFLOADED_BATCH_BYTES
+        self._remaining_bytes = REGION_BATCH_RESULT_BYTES
+        self._remaining_stored_bytes = OFFLOADED_BATCH_BYTES
         self._reported = reported
         self._clock = CpuClock()
         self.large: set[int] = set()
@@ -105,33 +105,33 @@ class RegionBatch:
         # The clock is read once per node: the scheduler's time counts as part of the node that it found.
         now = time.time()
         self._clock.tick(now)
-        while not self._is_stopped and self._left_bytes > 0 and self._left_stored_bytes > 0:
+        while not self._is_stopped and self._remaining_bytes > 0 and self._remaining_stored_bytes > 0:
             task = self._scheduler.next_task(now)
             if task is None:
                 return
             if now > self._clock.due:
                 self._clock.tick(now)
             try:
-                end = self._calls.load(task)
+                outcome = self._calls.load(task)
             except CancelledError:
                 return
-            if end is not None or self._calls.has_queried_store:
+            if outcome is not None or self._calls.has_queried_store:
                 # The response time of the store is no part of the node's time.
                 now = time.time()
                 self._clock.tick(now)
             if not self._claim(task, now):
                 return
-            end = end or self._calls.call(self._tools[task.node.tool], task)
+            outcome = outcome or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
-            if end.needs_own_call and self._inline_results is None:
+            if outcome.needs_own_call and self._inline_results is None:
                 # The node stays open: when batches end no other node any more, the run calls such nodes as activities.
                 self.abandon()
                 if now > until:
                     return
                 continue
-            if end.needs_own_call:
-                end = PureOutcome(error=_NEEDS_OWN_CALL)
-            if not self._apply(task, end, started_at, now=now) or now > until:
+            if outcome.needs_own_call:
+                outcome = PureOutcome(error=_NEEDS_OWN_CALL)
+            if not self._apply(task, outcome, started_at, now=now) or now > until:
                 return
 
     def stop(self) -> None:
@@ -190,29 +190,29 @@ class RegionBatch:
             self._current, self._overdue_at = task, overdue_at
             return not self._is_stopped
 
-    def _apply(self, task: Task, end: PureOutcome, started_at: float, *, now: float) -> bool:
+    def _apply(self, task: Task, outcome: PureOutcome, started_at: float, *, now: float) -> bool:
         """Apply the outcome of a call; return whether the batch still owns the node."""
         with self._lock:
             if self._current is None:
                 return False
             self._current = None
-        error = timeout_error(task) if now - started_at > timeout_of(task) * end.attempts else end.error
-        is_plain = end.attempts == 1 and end.cached is None
-        attempt = ONE_ATTEMPT if is_plain else Attempt(end.attempts, cached=end.cached)
+        error = timeout_error(task) if now - started_at > timeout_of(task) * outcome.attempts else outcome.error
+        is_plain = outcome.attempts == 1 and outcome.cached is None
+        attempt = ONE_ATTEMPT if is_plain else Attempt(outcome.attempts, cached=outcome.cached)
         if error is not None:
-            if end.full_text is not None and error is end.error:
-                self.long_failures[task.ref.node] = end.full_text
+            if outcome.full_text is not None and error is outcome.error:
+                self.long_failures[task.ref.node] = outcome.full_text
             self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:
-            self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
+            self._scheduler.complete(task.id, outcome.value, at=now, attempt=attempt)
             if now - started_at > CACHED_CALL_MIN_S:
-                self._calls.put(task, end, took_s=self._clock.cpu_seconds(started_at, now))
-            size = end.size_bytes
+                self._calls.put(task, outcome, took_s=self._clock.cpu_seconds(started_at, now))
+            size = outcome.size_bytes
             if size > INLINE_VALUE_BYTES:
                 self.large.add(task.ref.node)
                 # Only projections of it are inline in the batch result.
                 size = min(size, largest_result_bytes(task.node, None))
-            self._left_stored_bytes -= end.size_bytes
+            self._remaining_stored_bytes -= outcome.size_bytes
             if self._inline_results is None or task.ref.node in self._inline_results:
-                self._left_bytes -= size
+                self._remaining_bytes -= size
         return True

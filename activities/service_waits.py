@@ -23,7 +23,7 @@ MAX_WAIT_S = MAX_DELAY_S
 """Maximum time since the first request to wait; further requests then count as failed attempts."""
 _MAX_BACKOFF_S = 60.0
 """Maximum of the growing delay for a service that repeats requests with short delays."""
-_SPREAD = 0.1
+_JITTER = 0.1
 """Maximum random extension, as a share of the delay: calls then do not return at the same moment."""
 _STATE = "asked_to_wait"
 _RANDOM = random.Random()
@@ -74,7 +74,7 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
     delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + MAX_WAIT_S - now_s)
     reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.by})"
     state = {_STATE: {"since": since, "times": times + 1}}
-    return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _SPREAD * _RANDOM.random())), state=state)
+    return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _JITTER * _RANDOM.random())), state=state)
 
 
 def wait_state(earlier_state: Any) -> dict[str, Any]:

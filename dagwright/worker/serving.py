@@ -160,7 +160,7 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         toolset.store,
         task_queue,
         rounds=toolset.rounds,
-        added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
+        stored_agents=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
     )
     return [
         load_values_activity(values),

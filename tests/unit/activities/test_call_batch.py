@@ -44,7 +44,7 @@ class Records:
     before: CallBatchResult = field(default_factory=CallBatchResult)
     is_down: bool = False
 
-    async def earlier(self) -> CallBatchResult:
+    async def read_earlier(self) -> CallBatchResult:
         return self.before
 
     async def record(self, result: CallBatchResult) -> bool:
@@ -260,13 +260,13 @@ async def test_records_in_the_store_are_those_of_the_same_activity_and_are_delet
     first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
     assert await first.record(CallBatchResult(detached={"a": None}))
     second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
-    assert (await second.earlier()).detached == {"a": None}
+    assert (await second.read_earlier()).detached == {"a": None}
     other = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
-    assert (await other.earlier()).detached == {}
+    assert (await other.read_earlier()).detached == {}
     assert len(deleted) == len(store.cached) == 1
     store.is_down = True
     assert not await first.record(CallBatchResult())
-    assert (await second.earlier()).detached == {}
+    assert (await second.read_earlier()).detached == {}
     assert isinstance(BatchRecords(MemoryStore(), _NoClient()).of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 

@@ -39,7 +39,12 @@ def test_events_and_nodes_have_schemas() -> None:
     for event in content["itemSchema"]["oneOf"]:
         reference = event["properties"]["data"]["contentSchema"]["$ref"]
         found[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
-    models = {"node.started": "NodeEvent", "run.waiting": "RunEvent", "run.failed": "EndEvent", "error": "ErrorEvent"}
+    models = {
+        "node.started": "NodeEventDocument",
+        "run.waiting": "RunEventDocument",
+        "run.failed": "EndEvent",
+        "error": "ErrorEvent",
+    }
     assert models.items() <= found.items()
     assert {*found.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
     nodes = schemas["RunDocument"]["properties"]["nodes"]
