@@ -17,7 +17,15 @@ from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, section, sentence, table
 
 _LINK = "#{name}"
-_EVENTS = ("NodeEvent", "RunEvent", "EndEvent", "ErrorEvent", "ProgressEvent", "ResponseEvent", "OrchestrationEvent")
+_EVENTS = (
+    "NodeEventDocument",
+    "RunEventDocument",
+    "EndEvent",
+    "ErrorEvent",
+    "ProgressEvent",
+    "ResponseEvent",
+    "OrchestrationEvent",
+)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from dagwright.interfaces.http.run_models import JsonObject, OpenModel
+from dagwright.interfaces.http.event_models import JsonObject, OpenModel
 
 
 class ModelObject(OpenModel):

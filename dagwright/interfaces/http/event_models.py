@@ -53,7 +53,7 @@ class NodeState(OpenModel):
     usage: JsonObject | None = Field(default=None, description="Tokens and cost of its model calls.")
 
 
-class NodeEvent(OpenModel):
+class NodeEventDocument(OpenModel):
     """Event `node.STATE`: a node or item changed its state; `node.started` for `running`."""
 
     run_id: str
@@ -68,7 +68,7 @@ class NodeEvent(OpenModel):
     error: NodeFailure | None = None
 
 
-class RunEvent(OpenModel):
+class RunEventDocument(OpenModel):
     """Event `run.running` or `run.waiting`: the current state of the run."""
 
     run_id: str
@@ -79,7 +79,7 @@ class RunEvent(OpenModel):
     notes: list[JsonObject]
 
 
-class EndEvent(RunEvent):
+class EndEvent(RunEventDocument):
     """Event `run.completed`, `run.failed` or `run.cancelled`: how the run ended."""
 
     error: RunError | None = None
@@ -132,10 +132,10 @@ class ResponseEvent(OpenModel):
 
 
 RUN_EVENTS: Mapping[str, type[BaseModel]] = {
-    **{f"node.{status.value}": NodeEvent for status in NodeStatus if status is not NodeStatus.RUNNING},
-    "node.started": NodeEvent,
-    "run.running": RunEvent,
-    "run.waiting": RunEvent,
+    **{f"node.{status.value}": NodeEventDocument for status in NodeStatus if status is not NodeStatus.RUNNING},
+    "node.started": NodeEventDocument,
+    "run.running": RunEventDocument,
+    "run.waiting": RunEventDocument,
     "run.completed": EndEvent,
     "run.failed": EndEvent,
     "run.cancelled": EndEvent,
@@ -152,8 +152,8 @@ ORCHESTRATION_EVENTS: Mapping[str, type[BaseModel]] = {
 }
 """Event type of `/v1/orchestration` -> model of its data."""
 _IN_STREAMS: Sequence[type[BaseModel]] = (
-    NodeEvent,
-    RunEvent,
+    NodeEventDocument,
+    RunEventDocument,
     EndEvent,
     OrchestrationEvent,
     ErrorEvent,

@@ -11,10 +11,11 @@ from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, requires_scope
+from dagwright.interfaces.http.event_models import JsonObject
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.run_commands import send_command
 from dagwright.interfaces.http.run_documents import json_response
-from dagwright.interfaces.http.run_models import ByField, CommandBody, CommandResponse, JsonObject, response_docs
+from dagwright.interfaces.http.run_models import ByField, CommandBody, CommandResponse, response_docs
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute)
 

@@ -11,11 +11,10 @@ from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.event_models import RUN_EVENTS, NodeState, RunError, reference_to
+from dagwright.interfaces.http.event_models import RUN_EVENTS, JsonObject, NodeState, OpenModel, RunError, reference_to
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
 
-JsonObject = dict[str, Any]
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
 """`run_metadata` reports the first invalid entry."""
 ByField = Annotated[
@@ -27,12 +26,6 @@ ByField = Annotated[
 ]
 NoteField = Annotated[str | None, Field(max_length=REASON_CHARACTERS)]
 """A reason or a note, at most as long as the run accepts."""
-
-
-class OpenModel(BaseModel):
-    """A document that may have further fields."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 class RunListItem(OpenModel):
