@@ -200,10 +200,19 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         before = LimitSettings(subject) if running is None else await _settings_of(running)
     changed = before.changed(change)
     if changed.limit is None:
-        await _handle(client, subject).terminate(reason="removed", rpc_timeout=_RPC_TIMEOUT)
+        await _terminate(_handle(client, subject))
     else:
         await _start(client, changed, task_queue=task_queue, conflict=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
     return before
+
+
+async def _terminate(limit: WorkflowHandle[Any, Any]) -> None:
+    """Terminate the workflow of a removed limit; it may have ended meanwhile."""
+    try:
+        await limit.terminate(reason="removed", rpc_timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
 
 
 async def _start(

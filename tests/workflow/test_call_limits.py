@@ -22,6 +22,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
 from dagwright.protocol.run_input import RunInput, run_input_to_json
+from dagwright.server import call_limits as server_limits
 from dagwright.server.call_limits import exchange, list_limits, read_use, remove_limit, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
@@ -176,6 +177,16 @@ async def test_limit_deletes_its_earlier_executions(eager_client: Client, tmp_pa
         history = await handle.fetch_history()
         assert_clean(history)
         await assert_replays(history)
+
+
+async def test_limit_that_two_clients_remove_at_once_without_a_worker(
+    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_limits, "RESPONSE_TIMEOUT_S", 0.3)
+    await set_limit(client, service.subject, parse_limit("5/s"), task_queue="nobody", by=None)
+    removed = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
+    assert {str(before.chosen) for before in removed if before is not None and before.limit is not None} == {"5/s"}
+    assert await remove_limit(client, service.subject) is None
 
 
 async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
