@@ -104,8 +104,10 @@ async def test_worker_killed_in_runs(
         "w": failed(f"outcome_unknown: {outcome}"),
         "told": done({"why": "outcome_unknown"}),
     }
-    # The plan allows one attempt; that of the killed worker called nothing.
-    assert bare(documents["checked"])["nodes"] == {"w": done("checked", attempts=2)}
+    # The plan allows one attempt; that of the killed worker called nothing, nor did one that missed a heartbeat.
+    attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]
+    assert attempts >= 2
+    assert bare(documents["checked"])["nodes"] == {"w": done("checked", attempts=attempts)}
 
     steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
     assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in ran), "made", "checked"])

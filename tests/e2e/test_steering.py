@@ -151,14 +151,14 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
 
     assert [done.stdout for done in (paused, raised, changed, resumed, cancelled)] == [
         "governed: the run is paused; running nodes finish\n",
-        "governed: the run has max_parallel 3 and deadline 4h now\n",
+        "governed: the run now has max_parallel 3 and deadline 4h\n",
         "governed: the policy is changed\n",
         "governed: the run continues\n",
         "governed: the run is being stopped\n",
     ]
     assert [done.code for done in (paused, twice, past, odd, late, cancelled, end)] == [0, 2, 2, 2, 2, 0, 3]
     assert twice.document["message"] == "the run is paused already, paused by ann: too early"
-    assert past.document["message"].startswith("a deadline counts from the start of the run, which was ")
+    assert past.document["message"].startswith("the run started ")
     assert odd.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
     assert (shown.document["max_parallel"], shown.document["deadline"] is None) == (3, False)
     assert policy.document == {"run_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}

@@ -179,7 +179,7 @@ REFERENCES = st.one_of(
 @settings(deadline=None)
 @given(template=st.lists(TEXTS | REFERENCES, min_size=1, max_size=4))
 def test_template_survives_its_way_through_json(template: list[TemplatePart]) -> None:
-    plan = CompiledPlan(nodes=(CompiledNode(id="a", bindings=((("x", 0), tuple(template)),)),))
+    plan = CompiledPlan(nodes=(CompiledNode(id="a", arguments={"x": [None]}, bindings=((("x", 0), tuple(template)),)),))
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 

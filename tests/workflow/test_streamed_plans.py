@@ -152,7 +152,7 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(scripted: Sc
         *[(2, 0, ["b"]) for m in messages[2:]],
     ]
     last = server.calls[1].messages[-1]["content"]
-    assert last.startswith("Your last answer ended before the plan was complete. These nodes")
+    assert last.startswith("Your last answer ended before the plan was complete.\nThese nodes")
     assert json.dumps(first) in last
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
     assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
@@ -189,7 +189,7 @@ _REFUSED: list[tuple[Any, str]] = [
     ),
     (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "does not write a plan of this run"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
-    ({"call": "plan"}, "'attempt' must be a number from 1"),
+    ({"call": "plan"}, "'attempt' must be an integer of at least 1"),
     ("nodes", "must be an object"),
 ]
 """Message of a stream -> a part of the reason for which it is refused."""
@@ -275,7 +275,7 @@ async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(sc
         ("plan#2", 1, []),
     ]
     last = server.calls[1].messages[-1]["content"]
-    assert last.startswith("Your last answer ended before the plan was complete. These nodes")
+    assert last.startswith("Your last answer ended before the plan was complete.\nThese nodes")
     assert json.dumps(first) in last
     assert [received.metadata["node_id"] for received in server.calls] == ["plan", "plan", "answer"]
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
