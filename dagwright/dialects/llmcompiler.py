@@ -138,7 +138,8 @@ class _TaskLines:
         task = self._task(match, positional, keyword_arguments, offset=offset, line=number)
         line_end = text.find("\n", end)
         if _REST.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
-            return replace(task, problem=f"something follows its ')': {describe(text[end:].strip())}")
+            rest = describe(text[end:].strip()).removeprefix("the ")
+            return replace(task, problem=f"unexpected {rest} after ')'")
         return task
 
     def _task(
@@ -260,7 +261,7 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
 def _take(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask], *, tools: Tools) -> None:
     join = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
     for task in tasks[join + 1 :]:
-        message = f"task {task.number} (line {task.line}) stands after join(), which ends the plan"
+        message = f"task {task.number} (line {task.line}) is after join(), which ends the plan"
         draft.problems.append(Problem("invalid_field", message, "", str(task.number)))
     if join == len(tasks):
         draft.notes.append(Note("no_join", "the plan does not end with join(); it may have been cut off"))

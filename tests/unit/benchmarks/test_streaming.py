@@ -45,7 +45,7 @@ def referenced_nodes(arguments: object) -> list[str]:
     return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
 
 
-def test_streamed_and_whole_plan_take_the_model_the_same_time() -> None:
+def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
     shape = chain(3)
     seconds = []
     for is_streamed in (True, False):
@@ -70,8 +70,8 @@ def test_only_the_tool_of_the_plan_counts_as_its_start() -> None:
     assert tool_starts(events) == [101.0, 102.0]
 
 
-def run_times(first: float, end: float, written: float | None = None) -> RunTimes:
-    return RunTimes(first, end, written)
+def run_times(first: float, end: float, sent_share: float | None = None) -> RunTimes:
+    return RunTimes(first, end, sent_share)
 
 
 SMALL = Comparison(
@@ -84,7 +84,7 @@ SMALL = Comparison(
 )
 
 
-def test_worst_plan_decides_and_is_named_in_the_file() -> None:
+def test_worst_plan_determines_the_verdict_and_all_are_reported() -> None:
     late = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
     assert written_figure([SMALL, late]).verdict == "lost"
     saved = report([SMALL, late])

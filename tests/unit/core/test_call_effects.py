@@ -36,8 +36,8 @@ def effects(arguments: dict[str, Any], **fields: Any) -> str:
     first = {"id": "a", "tool": "render_template", "arguments": {"template": "POST", "values": {}}}
     node = {"id": "n", "tool": "http_request", "arguments": {"url": URL, **arguments}, **fields}
     compiled = compile_plan(check_plan({"plan": 1, "nodes": [first, node]}, TOOLS))
-    read = plan_from_json(plan_to_json(compiled))
-    found = tool_of(read.nodes[1], read.tools).effects.value
+    decoded = plan_from_json(plan_to_json(compiled))
+    found = tool_of(decoded.nodes[1], decoded.tools).effects.value
     assert found == tool_of(compiled.nodes[1], compiled.tools).effects.value
     return found
 
@@ -187,15 +187,15 @@ def test_the_policy_of_a_request_can_be_read_whatever_the_request_names() -> Non
     assert verdict(policy, "read_file", {"path": "a-b~c@d%e=ffgxh/i"}) == "ask"
 
 
-def test_intents_run_verbs_that_onboarding_undoes_and_ask_about_all_other_changes() -> None:
+def test_compensable_verbs_run_without_approval() -> None:
     policy = policy_from_json(intents_policy("Create Apex.", UNDO).to_json())
-    own = [
+    user_tools = [
         ToolDeclaration("crm.add", Effects.IDEMPOTENT),
         ToolDeclaration("seat.take", Effects.IDEMPOTENT, undo="seat.free"),
         ToolDeclaration("seat.sell", Effects.WRITE, undo="seat.free"),
         ToolDeclaration("mail.send", Effects.WRITE),
     ]
-    assert [policy.verdict(tool, dict) for tool in own] == ["ask"] * len(own)
+    assert [policy.verdict(tool, dict) for tool in user_tools] == ["ask"] * len(user_tools)
     verbs = [tool for tool in VERBS if tool.undo is not None]
     assert len(verbs) >= 9
     assert {policy.verdict(tool, dict) for tool in verbs} == {"run"}
@@ -205,8 +205,8 @@ def test_intents_run_verbs_that_onboarding_undoes_and_ask_about_all_other_change
 def test_a_rule_can_be_about_the_tool_that_undoes_a_call() -> None:
     policy = policy_from_json({"rules": [{"undo": "*", "then": "run"}, {"effects": ["idempotent"], "then": "ask"}]})
     assert policy_from_json(policy.to_json()) == policy
-    undone, final = (ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None))
-    assert [policy.verdict(tool, dict) for tool in (undone, final)] == ["run", "ask"]
+    compensable, irreversible = (ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None))
+    assert [policy.verdict(tool, dict) for tool in (compensable, irreversible)] == ["run", "ask"]
     with pytest.raises(ValueError, match=r"rules\[0\]\.undo: expected the name of a tool"):
         policy_from_json({"rules": [{"undo": 7, "then": "run"}]})
 
@@ -230,15 +230,15 @@ def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
     ids=["by effects", "by name", "otherwise"],
 )
 def test_approved_tools_run_and_refused_calls_stay_refused(policy: Policy) -> None:
-    below = with_tools_allowed(policy, ["pay"])
-    assert _verdicts(below, "bob") == ("run", "ask")
-    assert _verdicts(below, "eve") == ("refuse", "refuse")
+    extended_policy = with_tools_allowed(policy, ["pay"])
+    assert _verdicts(extended_policy, "bob") == ("run", "ask")
+    assert _verdicts(extended_policy, "eve") == ("refuse", "refuse")
 
 
-def test_remembered_tools_are_kept_up_to_the_limit_of_rules() -> None:
+def test_approved_tools_are_added_up_to_max_rules() -> None:
     policy = Policy((Rule("ask"),))
     assert with_tools_allowed(policy, []) == policy
-    below = with_tools_allowed(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
-    assert len(below.rules) == MAX_RULES
-    verdicts = [below.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]
+    extended_policy = with_tools_allowed(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
+    assert len(extended_policy.rules) == MAX_RULES
+    verdicts = [extended_policy.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]
     assert verdicts == ["run", "ask"]

@@ -80,13 +80,13 @@ def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
         ),
         (
             "1. f(1) then 2\n2. join()",
-            ("invalid_syntax", "task 1 (line 1): f: something follows its ')': the text 'then 2'"),
+            ("invalid_syntax", "task 1 (line 1): f: unexpected text 'then 2' after ')'"),
         ),
         (
             "1. f(a=1, 2)\n2. join()",
             ("invalid_syntax", "task 1 (line 1): f: an argument without a name follows one with a name"),
         ),
-        ("1. f(1)\n2. join()\n3. g(2)", ("invalid_field", "task 3 (line 3) stands after join(), which ends the plan")),
+        ("1. f(1)\n2. join()\n3. g(2)", ("invalid_field", "task 3 (line 3) is after join(), which ends the plan")),
         ("1. join()", ("empty_plan", "there is no task before join(): there is nothing to run")),
     ],
 )
@@ -124,7 +124,7 @@ def test_problems_of_a_rewoo_text_are_reported_with_step_and_line() -> None:
     ]
 
 
-def test_tasks_of_hugginggpt_name_what_others_generate() -> None:
+def test_hugginggpt_tasks_reference_results_of_other_tasks() -> None:
     raw: Any = [
         {"task": "image-to-text", "id": 0, "dep": [-1], "args": {"image": "a.jpg"}},
         {"task": "text-to-speech", "id": 1, "dep": [0], "args": {"text": "<GENERATED>-0", "voice": ["<GENERATED> x"]}},
@@ -140,7 +140,7 @@ def test_tasks_of_hugginggpt_name_what_others_generate() -> None:
     assert check(raw).levels == [["0"], ["1"], ["2"]]
 
 
-def test_generated_without_an_id_is_refused_where_it_could_be_two() -> None:
+def test_ambiguous_generated_reference_is_rejected() -> None:
     raw: Any = [
         {"task": "a", "id": 0, "dep": [-1], "args": {}},
         {"task": "b", "id": 1, "dep": [-1], "args": {}},
@@ -171,7 +171,7 @@ def test_nodes_of_taskbench_take_arguments_by_position_or_by_name() -> None:
     )
 
 
-def test_link_or_value_of_taskbench_that_could_be_two_things_is_refused() -> None:
+def test_ambiguous_taskbench_link_or_value_is_rejected() -> None:
     node = {"task": "a", "arguments": []}
     raw: Any = {
         "task_nodes": [node, node, {"task": "b", "arguments": [{"name": "x", "value": "a"}]}],
@@ -185,7 +185,7 @@ def test_link_or_value_of_taskbench_that_could_be_two_things_is_refused() -> Non
     ]
 
 
-def test_calls_of_nestful_name_fields_by_label_and_end_in_an_output() -> None:
+def test_nestful_references_use_labels() -> None:
     booking = {"car": "$var1.cars[0].id$", "rate": "5 * $var1.Exchange Rate$", "price": "$5"}
     raw: Any = [
         {"name": "Cars.Find", "arguments": {"city": "Rome"}, "label": "var1"},
@@ -244,20 +244,20 @@ def test_sub_plan_in_a_file_that_holds_a_text_is_refused(tmp_path: Path) -> None
     ]
 
 
-def echoing(arguments: Any = None, **fields: Any) -> dict[str, Any]:
+def echo_plan(arguments: Any = None, **fields: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [node("a", "echo", arguments or {}, **fields)]}
 
 
 _A, _TASK = {"id": "a", "tool": "echo"}, {"task": "echo", "id": 0, "dep": [-1], "args": {}}
 _HUMAN = {"type": "INFORMATION", "prompt": "?", "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}}}
 _VALUE = {"name": "x", "value": {"<node-0>": 1}}
-KEYED = [
+REFERENCES_IN_KEYS = [
     (
         {"plan": 1, "nodes": [_A, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})]},
         "/nodes/1/arguments/x/0/{{a.result.n}}",
     ),
-    (echoing({"{{PLACEHOLDER_x}}": 1}), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
-    (echoing({"x": {"{{nowhere}}": 1}}), "/nodes/0/arguments/x/{{nowhere}}"),
+    (echo_plan({"{{PLACEHOLDER_x}}": 1}), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
+    (echo_plan({"x": {"{{nowhere}}": 1}}), "/nodes/0/arguments/x/{{nowhere}}"),
     (
         {"plan": 1, "nodes": [{**_A, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}]},
         "/nodes/0/for_each/0/{{b.result}}",
@@ -288,17 +288,17 @@ KEYED = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "place"), KEYED, ids=range(len(KEYED)))
-def test_reference_in_a_key_is_refused_with_its_place(raw: Any, place: str) -> None:
+@pytest.mark.parametrize(("raw", "pointer"), REFERENCES_IN_KEYS, ids=range(len(REFERENCES_IN_KEYS)))
+def test_reference_in_a_key_is_rejected_with_its_pointer(raw: Any, pointer: str) -> None:
     (problem,) = [problem for problem in problems_of(raw) if "holds a reference" in problem.message]
-    assert (problem.code, problem.pointer) == ("invalid_reference", place)
+    assert (problem.code, problem.pointer) == ("invalid_reference", pointer)
     assert "Invalid reference: the key " in problem.message
     assert problem.hint is not None
     assert problem.hint.startswith("references are allowed in values only")
 
 
 @pytest.mark.parametrize("key", ["$1", "{{1}}", "<node-0>", "#E1", "@result_1"])
-def test_reference_in_a_key_of_a_plan_of_a_model_is_returned(key: str) -> None:
+def test_reference_in_a_key_of_a_plan_of_a_model_is_rejected(key: str) -> None:
     plan = {"nodes": [{"id": "s1", "tool": "echo"}, {"id": "s2", "tool": "echo", "arguments": {"x": {key: 1}}}]}
     with pytest.raises(PlanInvalid) as caught:
         check_written_plan(json.dumps({"plan": 1, **plan}), {}, allow_unknown_tools=True)

@@ -29,8 +29,8 @@ from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_with, done, failed, ref, sub_goal
 
 
-def worker(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
-    """Return a worker whose arguments are those named in `takes`, of any type."""
+def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
+    """Return a worker tool whose arguments are those named in `takes`, of any type."""
     takes = more.pop("takes", ())
     schema = {"type": "object", "properties": {each: {} for each in takes}, "additionalProperties": False}
     card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
@@ -40,13 +40,13 @@ def worker(name: str, *outputs: str, goal_type: str = "support", **more: Any) ->
 WORKERS = {
     each.name: each
     for each in (
-        worker("pick", "numbers", takes=("name",), same_as={"numbers": "all_results"}),
-        worker(
+        worker_tool("pick", "numbers", takes=("name",), same_as={"numbers": "all_results"}),
+        worker_tool(
             "add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",), same_as={"rest": "numbers"}
         ),
-        worker("show", "shown", goal_type="deliverable", takes=("total",)),
-        worker("tell", "told", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
-        worker("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
+        worker_tool("show", "shown", goal_type="deliverable", takes=("total",)),
+        worker_tool("tell", "told", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
+        worker_tool("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
     )
 }
 
@@ -61,34 +61,34 @@ def known(
     attempts: int = 1,
     **given: Any,
 ) -> KnownSubGoal:
-    """Return a known sub-goal; all of its slots have values unless `slots` names some."""
+    """Return a known sub-goal; `slots` are the slots that have values, by default all."""
     written = sub_goal(number, worker_name, given.pop("description", ""), **given)
     card = WORKERS[worker_name].worker
     assert card is not None
     made = SUB_GOALS.decode({**written, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type})
     work = work_of(made, WorkerTool(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
-    there = (card.outputs if is_done else ()) if slots is None else slots
-    return KnownSubGoal(number, worker_name, made.sources, work, status, there, attempts)
+    filled_slots = (card.outputs if is_done else ()) if slots is None else slots
+    return KnownSubGoal(number, worker_name, made.sources, work, status, filled_slots, attempts)
 
 
-def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
+def read(answer: str, *existing: KnownSubGoal) -> dict[str, Any]:
     """Return the parsed answer, after a round trip through JSON."""
-    asked = RoundContext(encode_tools(WORKERS), there)
-    return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(asked)))))
+    context = RoundContext(encode_tools(WORKERS), existing)
+    return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(context)))))
 
 
 FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
 
 
-def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
-    found = read(answer, *there)
+def problems_of(answer: str, *existing: KnownSubGoal) -> list[tuple[str, str]]:
+    found = read(answer, *existing)
     assert found["valid"] is False
     assert found["repair"].startswith("This answer is invalid:\n- ")
     return [(problem["code"], problem["pointer"]) for problem in found["problems"]]
 
 
-def test_sub_goals_are_read_with_what_their_workers_put_out() -> None:
+def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
     found = read(
         continue_with(
             sub_goal(1, "pick", "the numbers", name="Maersk"),
@@ -105,14 +105,14 @@ def test_sub_goals_are_read_with_what_their_workers_put_out() -> None:
     ]
 
 
-_WRITTEN = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "params": {"name": "M"}}]}'
+_ANSWER = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "params": {"name": "M"}}]}'
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        f"Here it is:\n```json\n{_WRITTEN[:-3]},}}]}}```",
-        _WRITTEN.replace("1", '"sg1"').replace('{"name": "M"}', json.dumps('{"name": "M"}')),
+        f"Here it is:\n```json\n{_ANSWER[:-3]},}}]}}```",
+        _ANSWER.replace("1", '"sg1"').replace('{"name": "M"}', json.dumps('{"name": "M"}')),
         json.dumps(
             {"action": "continue", "sub_goals": json.dumps([{"id": 1.0, "worker": "pick", "params": '{"name": "M"}'}])}
         ),
@@ -125,12 +125,12 @@ def test_unambiguous_answer_is_read_in_every_form(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "place"),
+    ("answer", "code", "pointer"),
     [
         ("Nothing.", "empty_plan", ""),
         (" ", "empty_plan", ""),
-        (_WRITTEN.replace('"M"', "NaN"), "invalid_syntax", "/sub_goals/0/params/name"),
-        (_WRITTEN.replace("{", '{"action": "failed", ', 1), "invalid_syntax", ""),
+        (_ANSWER.replace('"M"', "NaN"), "invalid_syntax", "/sub_goals/0/params/name"),
+        (_ANSWER.replace("{", '{"action": "failed", ', 1), "invalid_syntax", ""),
         ("[]", "invalid_field", ""),
         ('{"action": "go"}', "invalid_field", "/action"),
         ('{"action": "continue", "sub_goals": []}', "empty_plan", "/sub_goals"),
@@ -185,8 +185,8 @@ def test_unambiguous_answer_is_read_in_every_form(written: str) -> None:
         (failed(" "), "invalid_field", "/reasoning"),
     ],
 )
-def test_impossible_sub_goals_are_returned_with_their_place(answer: str, code: str, place: str) -> None:
-    assert (code, place) in problems_of(answer)
+def test_impossible_sub_goals_are_rejected_with_their_pointer(answer: str, code: str, pointer: str) -> None:
+    assert (code, pointer) in problems_of(answer)
 
 
 def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
@@ -205,41 +205,43 @@ def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
     ]
 
 
-def test_deliverable_is_made_of_what_workers_found_and_not_of_what_the_planner_writes() -> None:
-    there = known(1, "pick", name="x")
+def test_deliverable_inputs_must_come_from_worker_tools() -> None:
+    existing = known(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
     for written in values:
         answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": written}})
-        assert problems_of(answer, there) == [("precondition_missing", "/sub_goals/0/params/all_results")]
-    assert read(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), there)["valid"] is True
-    # A supporting worker may get values from the person, because it looks them up.
-    assert read(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), there)["valid"] is True
+        assert problems_of(answer, existing) == [("precondition_missing", "/sub_goals/0/params/all_results")]
+    assert read(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing)["valid"] is True
+    # A support worker tool accepts literal values, such as names from the request.
+    assert read(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), existing)["valid"] is True
 
 
-def test_arguments_are_those_of_the_worker_however_their_names_are_written() -> None:
-    there = known(1, "pick", name="x")
-    wired = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (found,) = read(continue_with(wired), there)["sub_goals"]
+def test_argument_names_are_normalized() -> None:
+    existing = known(1, "pick", name="x")
+    with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
+    (found,) = read(continue_with(with_input), existing)["sub_goals"]
     assert found["inputs"] == {"all_results": ref(1, "numbers")}
-    twice = {**wired, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
-    assert problems_of(continue_with(twice), there) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
-    (same,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), there)
+    twice = {**with_input, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
+    assert problems_of(continue_with(twice), existing) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
+    (same,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing)
     assert same == ("repeated", "/sub_goals/0")
 
 
 def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_required() -> None:
-    there = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
-    assert read(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *there)["valid"] is True
+    existing = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
+    assert read(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing)["valid"] is True
     # A slot that may be null is accepted for an argument that may be null.
-    assert read(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
+    assert read(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing)["valid"] is True
     wrong = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
-    assert problems_of(wrong, *there) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
-    there = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
+    assert problems_of(wrong, *existing) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
+    existing = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
     for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
-        assert read(continue_with(sub_goal(3, "add_up", numbers=fits, more=7)), *there)["valid"] is True
+        assert read(continue_with(sub_goal(3, "add_up", numbers=fits, more=7)), *existing)["valid"] is True
     # The planner may connect any slot to an argument that is not required.
-    assert read(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *there)["valid"]
-    refused = read(continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
+    assert read(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing)[
+        "valid"
+    ]
+    refused = read(continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing)
     (problem,) = refused["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
@@ -250,20 +252,22 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
     both = continue_with(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
-    assert problems_of(both, *there) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
+    assert problems_of(both, *existing) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
 def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
-    there = known(1, "pick", status, name="x")
-    assert problems_of(continue_with(sub_goal(1, "pick", name="other")), there) == [("duplicate_id", "/sub_goals/0/id")]
+    existing = known(1, "pick", status, name="x")
+    assert problems_of(continue_with(sub_goal(1, "pick", name="other")), existing) == [
+        ("duplicate_id", "/sub_goals/0/id")
+    ]
 
 
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
-    wired = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
+    with_input = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
-    assert problems_of(continue_with(wired), *FAILED_AND_PENDING)[0] == expected
-    found = read(continue_with(sub_goal(1, "pick", name="x"), wired), *FAILED_AND_PENDING)
+    assert problems_of(continue_with(with_input), *FAILED_AND_PENDING)[0] == expected
+    found = read(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
     assert [each["id"] for each in found["sub_goals"]] == [1, 3]
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     again = sub_goal(1, "pick", name="x")
@@ -276,7 +280,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "again", "is_repeated"),
+    ("existing", "again", "is_repeated"),
     [
         (known(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
         (known(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
@@ -289,29 +293,31 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
     ],
 )
-def test_same_work_is_a_repetition(there: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool) -> None:
-    found = read(continue_with(again), there)
+def test_same_work_is_a_repetition(existing: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool) -> None:
+    found = read(continue_with(again), existing)
     assert (found["valid"], found.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
 def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
-    there = (
+    existing = (
         known(1, "pick", name="x"),
         known(2, "show", total=1),
         known(3, "show", "failed", total=2),
         known(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    found = read(done(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *there)
+    found = read(done(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
     assert found["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
-    assert problems_of(done(numbers=ref(1, "numbers")), *there) == [("no_deliverable", "/synthesis_inputs")]
-    assert problems_of(done(shown=ref(3, "shown")), *there) == [("invalid_reference", "/synthesis_inputs/shown")]
-    assert problems_of(done(rest=ref(4, "rest")), *there) == [("invalid_reference", "/synthesis_inputs/rest")]
-    assert problems_of(done(shown=ref(2, "show")), *there) == [("invalid_reference", "/synthesis_inputs/shown/slot")]
+    assert problems_of(done(numbers=ref(1, "numbers")), *existing) == [("no_deliverable", "/synthesis_inputs")]
+    assert problems_of(done(shown=ref(3, "shown")), *existing) == [("invalid_reference", "/synthesis_inputs/shown")]
+    assert problems_of(done(rest=ref(4, "rest")), *existing) == [("invalid_reference", "/synthesis_inputs/rest")]
+    assert problems_of(done(shown=ref(2, "show")), *existing) == [("invalid_reference", "/synthesis_inputs/shown/slot")]
 
 
-def test_excess_or_truncated_sub_goals_and_answers_are_returned() -> None:
-    there = [known(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
-    assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *there) == [("too_large", "/sub_goals")]
+def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
+    existing = [known(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
+    assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *existing) == [
+        ("too_large", "/sub_goals")
+    ]
     cut = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
     assert problems_of(cut)[0][0] == "cut_off"
 
@@ -322,8 +328,8 @@ def _with_params(params: str) -> dict[str, Any]:
 
 def read_both_ways(answer: Any) -> list[dict[str, Any]]:
     """Return the parsed answer, from a value that fits the response format and from the same value as text."""
-    asked = RoundContext(encode_tools(WORKERS), (known(1, "pick"),))
-    return [parse_round(answer, "", asked), parse_round(None, json.dumps(answer), asked)]
+    context = RoundContext(encode_tools(WORKERS), (known(1, "pick"),))
+    return [parse_round(answer, "", context), parse_round(None, json.dumps(answer), context)]
 
 
 @pytest.mark.parametrize(
@@ -340,14 +346,14 @@ def read_both_ways(answer: Any) -> list[dict[str, Any]]:
         ('{"name": ', "invalid_syntax"),
     ],
 )
-def test_unstorable_json_text_in_an_answer_is_returned(params: str, code: str) -> None:
+def test_unstorable_json_text_in_an_answer_is_rejected(params: str, code: str) -> None:
     for found in read_both_ways(_with_params(params)):
         assert found["valid"] is False
         assert found["problems"][0]["code"] == code
         assert plain_json(found) == found
 
 
-def test_answer_that_is_nested_too_deep_is_returned_in_every_form() -> None:
+def test_answer_that_is_nested_too_deep_is_rejected_in_every_form() -> None:
     deep: Any = 1
     for _ in range(MAX_DEPTH):
         deep = [deep]
@@ -380,7 +386,7 @@ _ANSWERS = _VALUES | st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(_ANSWERS)
-def test_any_answer_of_a_planner_is_read_or_returned(answer: Any) -> None:
+def test_any_answer_of_a_planner_is_parsed_or_rejected(answer: Any) -> None:
     for found in read_both_ways(answer):
         assert found["valid"] is True or found["repair"]
         assert plain_json({"read": found}) == {"read": found}
@@ -389,7 +395,7 @@ def test_any_answer_of_a_planner_is_read_or_returned(answer: Any) -> None:
 
 @settings(deadline=None)
 @given(_TEXTS)
-def test_any_text_of_a_planner_is_read_or_returned(text: str) -> None:
+def test_any_text_of_a_planner_is_rejected(text: str) -> None:
     found = parse_round(None, text, RoundContext(encode_tools(WORKERS)))
     assert found["valid"] is False
     assert plain_json(found) == found

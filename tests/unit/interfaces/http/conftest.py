@@ -79,7 +79,7 @@ def write_plan(folder: Path, plan: Any, name: str = "double.json") -> Path:
 
 
 @pytest.fixture
-async def away(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
+async def offline_gateway(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
     client = Away()
     settings = Settings(state_dir=tmp_path, model="small")
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
@@ -89,12 +89,12 @@ async def away(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
 
 
 @pytest.fixture
-def http(away: Apart) -> httpx.AsyncClient:
-    return away[0]
+def http(offline_gateway: Apart) -> httpx.AsyncClient:
+    return offline_gateway[0]
 
 
 @pytest.fixture
-def untouched(away: Apart) -> Iterator[httpx.AsyncClient]:
+def untouched(offline_gateway: Apart) -> Iterator[httpx.AsyncClient]:
     """The client of a gateway that must answer each request without asking Temporal."""
-    yield away[0]
-    assert not away[1].asked
+    yield offline_gateway[0]
+    assert not offline_gateway[1].asked

@@ -53,14 +53,14 @@ def test_events_and_nodes_have_schemas() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
-async def test_answer_has_the_id_of_its_request(away: Apart, path: str) -> None:
-    http, _, _ = away
+async def test_answer_has_the_id_of_its_request(offline_gateway: Apart, path: str) -> None:
+    http, _, _ = offline_gateway
     own = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
     others = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
-    odd = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
+    invalid = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
     assert own == "order-4711:1"
-    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*others, odd))
-    assert len({*others, odd}) == 3
+    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*others, invalid))
+    assert len({*others, invalid}) == 3
 
 
 def _node(status: str, message: str | None = None) -> dict[str, Any]:
@@ -114,16 +114,16 @@ def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) ->
 
 
 @asynccontextmanager
-async def _breaking(keys: list[str | None]) -> AsyncIterator[str]:
+async def _connection_closing_server(keys: list[str | None]) -> AsyncIterator[str]:
     """Serve requests by closing their connections and note the `Idempotency-Key` of each; yield the address."""
 
-    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
         keys.append(headers.get("idempotency-key"))
         writer.close()
 
-    async with await asyncio.start_server(take, "127.0.0.1", 0) as listening:
+    async with await asyncio.start_server(close_connection, "127.0.0.1", 0) as listening:
         host, port = listening.sockets[0].getsockname()
         yield f"http://{host}:{port}/v1"
 
@@ -131,12 +131,10 @@ async def _breaking(keys: list[str | None]) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("headers", "sent"), [({}, [None, None]), ({"Idempotency-Key": "order-4711"}, ["order-4711", "order-4711"])]
 )
-async def test_client_sends_lost_requests_again_with_their_key(
-    headers: Mapping[str, str], sent: list[str | None]
-) -> None:
+async def test_client_retries_with_the_same_idempotency_key(headers: Mapping[str, str], sent: list[str | None]) -> None:
     keys: list[str | None] = []
     async with (
-        _breaking(keys) as address,
+        _connection_closing_server(keys) as address,
         openai.AsyncOpenAI(base_url=address, api_key="none", max_retries=1) as client,
     ):
         with pytest.raises(openai.APIConnectionError):
@@ -158,9 +156,9 @@ def reported(error: Exception) -> ApiError:
 
 
 FORK = "rerun 'zzz': the fork has no such node or item"
-USED = "the id 'run-1' belongs to a run with another plan"
+ID_IN_USE = "the id 'run-1' belongs to a run with another plan"
 SEVEN_S = timedelta(seconds=7)
-FINAL = {"x-should-retry": "false"}
+NO_RETRY = {"x-should-retry": "false"}
 
 
 @pytest.mark.parametrize(
@@ -169,12 +167,12 @@ FINAL = {"x-should-retry": "false"}
         (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
         (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
         (ForkRejected("x"), 400, "fork_refused", {}),
-        (RunIdInUse("x"), 409, "idempotency_key_in_use", FINAL),
+        (RunIdInUse("x"), 409, "idempotency_key_in_use", NO_RETRY),
         (TurnRejected("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
         (TurnRejected("session_ending", "x"), 409, "session_ending", {}),
         (PlanInvalid([Problem("too_large", "x")]), 400, "too_large", {}),
         (ModelFailure(ModelError.BUSY, "x", delay=SEVEN_S), 429, "rate_limit_exceeded", {"Retry-After": "7"}),
-        (ModelFailure(ModelError.QUOTA_SPENT, "x"), 429, "insufficient_quota", FINAL),
+        (ModelFailure(ModelError.QUOTA_SPENT, "x"), 429, "insufficient_quota", NO_RETRY),
     ],
 )
 def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
@@ -193,8 +191,8 @@ def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
     ids = [reported(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
     assert [(each.code, each.param) for each in ids] == [("invalid_run_id", None), ("invalid_session_id", "session_id")]
     assert reported(ForkRejected(FORK)).message == FORK.removeprefix("--")
-    used = reported(RunIdInUse(f"{USED}; choose another id"))
-    assert used.message == f"{USED}; send another request with another Idempotency-Key"
+    used = reported(RunIdInUse(f"{ID_IN_USE}; choose another id"))
+    assert used.message == f"{ID_IN_USE}; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
     assert [api_error(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]
 

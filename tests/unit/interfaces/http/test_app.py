@@ -39,15 +39,17 @@ PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator",
         ("POST", "/v1/sessions/main/cancel", None),
     ],
 )
-async def test_unreachable_temporal_is_reported_as_unavailable(away: Apart, method: str, path: str, body: Any) -> None:
-    http, client, _ = away
+async def test_unreachable_temporal_is_reported_as_unavailable(
+    offline_gateway: Apart, method: str, path: str, body: Any
+) -> None:
+    http, client, _ = offline_gateway
     answer = await http.request(method, path, json=body)
     assert (error_of(answer), int(answer.headers["retry-after"]) >= 1) == ((503, "unavailable"), True), answer.text
     assert client.asked
 
 
-async def test_slow_request_reports_the_missing_server(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, client, context = away
+async def test_slow_request_reports_the_missing_server(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client, context = offline_gateway
 
     async def page_of_runs(**_: Any) -> Any:
         await asyncio.Event().wait()
@@ -59,8 +61,8 @@ async def test_slow_request_reports_the_missing_server(away: Apart, monkeypatch:
     assert client.asked == ["check_health"]
 
 
-async def test_empty_idempotency_key_counts_as_no_key(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    http, _, context = away
+async def test_empty_idempotency_key_counts_as_no_key(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    http, _, context = offline_gateway
     asked: list[str] = []
 
     async def start(request: StartRequest) -> Started:
@@ -160,8 +162,8 @@ async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> 
         assert document["error"]["param"] == param
 
 
-async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(away: Apart) -> None:
-    http, client, _ = away
+async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offline_gateway: Apart) -> None:
+    http, client, _ = offline_gateway
     each = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
     nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **each}]
     plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
@@ -190,8 +192,8 @@ async def test_body_that_nests_too_deep_is_refused(
     assert "deep" in answer.json()["error"]["message"]
 
 
-async def test_pages_of_other_sites_and_ports_are_refused(away: Apart) -> None:
-    http, client, context = away
+async def test_pages_of_other_sites_and_ports_are_refused(offline_gateway: Apart) -> None:
+    http, client, context = offline_gateway
     cancel = "/v1/runs/run-1/cancel"
     refused = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
     refused += [
@@ -208,15 +210,15 @@ async def test_pages_of_other_sites_and_ports_are_refused(away: Apart) -> None:
     assert (own.status_code, client.asked != []) == (503, True)
 
 
-async def test_allowed_origin_can_read_a_defect_too(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_allowed_origin_can_read_a_defect_too(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "https://a.example.com"
-    settings = away[2].settings.model_copy(update={"api_origins": page})
+    settings = offline_gateway[2].settings.model_copy(update={"api_origins": page})
 
     def broken(_: object) -> None:
         raise AssertionError("no")
 
     monkeypatch.setattr(Readiness, "problems", broken)
-    async with client_of(replace(away[2], settings=settings)) as http:
+    async with client_of(replace(offline_gateway[2], settings=settings)) as http:
         found = await http.get("/readyz", headers={"Origin": page})
         other = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
     assert (found.status_code, found.headers["access-control-allow-origin"]) == (500, page)
@@ -233,9 +235,9 @@ async def test_allowed_origin_can_read_a_defect_too(away: Apart, monkeypatch: py
     ],
 )
 async def test_second_cancel_reports_the_state_of_the_run(
-    away: Apart, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
+    offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
 ) -> None:
-    http, _, context = away
+    http, _, context = offline_gateway
 
     async def refuse(*_: Any, **__: Any) -> str:
         if status == "running":
@@ -256,8 +258,8 @@ async def test_second_cancel_reports_the_state_of_the_run(
         assert (answer.status_code, answer.json()) == (200, document)
 
 
-async def test_draining_gateway_is_not_ready(away: Apart, untouched: httpx.AsyncClient) -> None:
-    away[2].stopping.set()
+async def test_draining_gateway_is_not_ready(offline_gateway: Apart, untouched: httpx.AsyncClient) -> None:
+    offline_gateway[2].stopping.set()
     assert [error_of(await untouched.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
     assert (await untouched.get("/livez")).status_code == 200
 

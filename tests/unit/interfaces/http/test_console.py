@@ -48,8 +48,8 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(ht
         assert (answer.status_code, answer.json()["error"]["message"] != "") == (404, True), path
 
 
-async def test_page_needs_no_key_and_the_api_does(away: Apart) -> None:
-    http, _, context = away
+async def test_page_needs_no_key_and_the_api_does(offline_gateway: Apart) -> None:
+    http, _, context = offline_gateway
     KeyFile(context.settings.api_keys).add("ann", list(Permission))
     entries = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
     assert entries == [307, 200, 200, 401]

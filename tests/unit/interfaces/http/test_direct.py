@@ -62,13 +62,13 @@ def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @PATHS
 @pytest.mark.usefixtures("starts_soon")
 async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
-    thought = asyncio.Event()
-    # The whole answer: a pace delays a stream only after its first chunk, which may come before a heartbeat.
-    answer = step("Hello.", released=thought)
+    released = asyncio.Event()
+    # Hold back the whole answer: `pace` would send a first chunk before the first heartbeat.
+    answer = step("Hello.", released=released)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
         pieces = response.aiter_text()
         first = await anext(pieces)
-        thought.set()
+        released.set()
         result = events_of(first + "".join([each async for each in pieces]))
     message = [each.content for each in result if isinstance(each.content, dict)]
     if path == CHAT:
@@ -102,15 +102,15 @@ async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Pat
 @PATHS
 @pytest.mark.usefixtures("starts_soon")
 async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Path, path: str) -> None:
-    def asking() -> list[str]:
+    def model_call_tasks() -> list[str]:
         names = [cast("Any", task.get_coro()).__name__ for task in asyncio.all_tasks()]
         return [name for name in names if name in ("_first", "_answered")]
 
     async with gateway(tmp_path, Silence()) as (http, models):
         async with http.stream("POST", path, json=body(path)):
             await eventually(lambda: len(models.calls) == 1)
-            assert len(asking()) == 1
-        await eventually(lambda: not asking())
+            assert len(model_call_tasks()) == 1
+        await eventually(lambda: not model_call_tasks())
 
 
 @PATHS

@@ -161,8 +161,10 @@ def scope_of(method: str, path: str) -> Permission | None:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))
-async def test_example_is_accepted_with_the_scope_that_it_needs(away: Apart, method: str, path: str, body: Any) -> None:
-    http, client, context = away
+async def test_example_is_accepted_with_the_scope_that_it_needs(
+    offline_gateway: Apart, method: str, path: str, body: Any
+) -> None:
+    http, client, context = offline_gateway
     # Only the server is missing.
     answer = await http.request(method, path, json=body)
     assert answer.status_code == (503 if client.asked else 200), answer.text

@@ -24,15 +24,15 @@ GUIDANCE = {"request_id": "hint", "type": "GUIDANCE", "prompt": "What next?", "a
 NODES = [{"id": "steal", "tool": "http", "arguments": {"url": "https://example.com"}}]
 
 
-class People:
-    """One open request; an answer is accepted, or raises.
+class FakeFeedback:
+    """Fake feedback client with one open request; `error` is raised for each answer.
 
     Args:
-        again: the request that follows the answer.
+        next_request: the request that follows the answer.
     """
 
-    def __init__(self, request: Any, *, error: Exception | None = None, again: Any = None) -> None:
-        self._request, self._error, self._again = request, error, again
+    def __init__(self, request: Any, *, error: Exception | None = None, next_request: Any = None) -> None:
+        self._request, self._error, self._next_request = request, error, next_request
         self.answers: list[Answer] = []
 
     async def requests_of(self, run: str) -> list[OpenRequest]:
@@ -50,23 +50,26 @@ class People:
         return f"{request_ref.request!r} is answered"
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
-        return cast("dict[str, Any] | None", self._again)
+        return cast("dict[str, Any] | None", self._next_request)
 
 
-def desk_of(people: People, owner: str, *scopes: Permission) -> GatewayContext:
+def gateway_context(fake_feedback: FakeFeedback, owner: str, *scopes: Permission) -> GatewayContext:
     """The gateway of a caller; the run belongs to ann."""
 
-    async def own(run: str) -> str:
+    async def visible_run(run: str) -> str:
         if owner != "ann":
             raise RunNotFound(run)
         return run
 
     caller = Caller(owner, frozenset(scopes), key="5f0c")
-    return cast(GatewayContext, SimpleNamespace(runs=SimpleNamespace(feedback=people), caller=caller, visible_run=own))
+    return cast(
+        GatewayContext,
+        SimpleNamespace(runs=SimpleNamespace(feedback=fake_feedback), caller=caller, visible_run=visible_run),
+    )
 
 
 @pytest.mark.parametrize(
-    ("again", "more"),
+    ("next_request", "message_suffix"),
     [
         (None, ""),
         (
@@ -75,12 +78,12 @@ def desk_of(people: People, owner: str, *scopes: Permission) -> GatewayContext:
         ),
     ],
 )
-async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:
-    people = People(CLARIFICATION, again=again)
+async def test_answer_is_reported_with_the_request_that_follows_it(next_request: Any, message_suffix: str) -> None:
+    fake_feedback = FakeFeedback(CLARIFICATION, next_request=next_request)
     body = AnswerBody(request_id="find", answer="Anna", by="bob")
-    result = await answer_run_request(desk_of(people, "ann"), "run-1", body)
-    assert result == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
-    assert [each.by for each in people.answers] == ["ann"]
+    result = await answer_run_request(gateway_context(fake_feedback, "ann"), "run-1", body)
+    assert result == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{message_suffix}"}
+    assert [each.by for each in fake_feedback.answers] == ["ann"]
 
 
 @pytest.mark.parametrize(
@@ -95,20 +98,22 @@ async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, m
 async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
     owner: str, scopes: tuple[Permission, ...], words: str, request_name: str | None
 ) -> None:
-    people = People(GUIDANCE)
+    fake_feedback = FakeFeedback(GUIDANCE)
     body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
     with pytest.raises(ApiError, match=words) as refused:
-        await answer_run_request(desk_of(people, owner, *scopes), "run-1", body)
+        await answer_run_request(gateway_context(fake_feedback, owner, *scopes), "run-1", body)
     assert (refused.value.status, refused.value.code, refused.value.param) == (403, "insufficient_scope", "answer")
-    assert people.answers == []
+    assert fake_feedback.answers == []
 
 
 async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
-    people, text = People(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
+    fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as refused:
-        await deliver_answers(desk_of(people, "ann", Permission.RUN, Permission.ANSWER), [given], by="ann")
-    assert (refused.value.status, refused.value.code, people.answers) == (403, "insufficient_scope", [])
+        await deliver_answers(
+            gateway_context(fake_feedback, "ann", Permission.RUN, Permission.ANSWER), [given], by="ann"
+        )
+    assert (refused.value.status, refused.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,9 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request_id"), ("chekc", "yes", "request_id")],
 )
 async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
-    people = People(APPROVAL, error=FeedbackRejected("refused"))
+    fake_feedback = FakeFeedback(APPROVAL, error=FeedbackRejected("refused"))
     with pytest.raises(ApiError) as refused:
-        await answer_run_request(desk_of(people, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer))
+        await answer_run_request(
+            gateway_context(fake_feedback, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer)
+        )
     assert (refused.value.status, refused.value.param) == (400, param)

@@ -116,9 +116,9 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
     ],
 )
 async def test_scope_is_checked_first(
-    away: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Permission]
+    offline_gateway: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Permission]
 ) -> None:
-    _, key = KeyFile(away[2].settings.api_keys).add("ann", set(Permission) - scopes)
+    _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(Permission) - scopes)
     refused = await unparsed.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
     assert error_of(refused) == (403, "insufficient_scope")
 
@@ -140,8 +140,8 @@ async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: byte
     assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
 
 
-async def test_unknown_fields_are_reported_up_to_a_limit(away: Apart) -> None:
-    http, _, _ = away
+async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: Apart) -> None:
+    http, _, _ = offline_gateway
     body = {f"field{number}": 1 for number in range(MAX_FIELDS + 1)}
     refused = await http.post("/v1/runs", json=body)
     expected = (400, "the body has 201 fields; at most 200 are accepted")
@@ -181,8 +181,8 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
         ("feedback", {"answer": 1}, "note"),
     ],
 )
-async def test_reason_has_a_limit(away: Apart, path: str, body: dict[str, Any], param: str) -> None:
-    http, client, _ = away
+async def test_reason_has_a_limit(offline_gateway: Apart, path: str, body: dict[str, Any], param: str) -> None:
+    http, client, _ = offline_gateway
     refused = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
     error = refused.json()["error"]
     message = f"{param}: String should have at most 4000 characters"

@@ -209,9 +209,9 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss:
     ],
 )
 async def test_key_of_one_owner_has_no_access_to_limits_across_runs(
-    away: Apart, method: str, path: str, body: Any
+    offline_gateway: Apart, method: str, path: str, body: Any
 ) -> None:
-    http, client, context = away
+    http, client, context = offline_gateway
     _, key = KeyFile(context.settings.api_keys).add("ann", [*Permission])
     refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
     assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
