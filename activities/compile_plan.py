@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.store_retry import with_store
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
+from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, RESULT_HAS_SEARCH_ATTRIBUTES, RESULT_HAS_WEBHOOK
 from dagwright.core.compiler.node_columns import plan_to_columns
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan
@@ -71,7 +71,7 @@ def compile_activity(
         notifies: whether the worker has a webhook; external clients cannot know that either.
     """
 
-    flags = {ANSWER_NOTIFY: True} if notifies else {}
+    flags = {RESULT_HAS_WEBHOOK: True} if notifies else {}
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def compile_activity(
 
         `notify` is present only if it is true.
         """
-        answer = {ANSWER_HAS_STATE: False}
+        answer = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
 
         async def for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
@@ -89,7 +89,7 @@ def compile_activity(
         try:
             message = {**message, "plan": _parsed(message)}
             with heartbeating():
-                answer[ANSWER_HAS_STATE] = await has_state()
+                answer[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
             sent = await with_store(for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]

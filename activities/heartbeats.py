@@ -32,8 +32,8 @@ from dagwright.core.boundary.wire import (
     DETAIL_DEFERRED,
     DETAIL_LIMITED_BY,
     DETAIL_STARTED,
+    DETAIL_STORE_ERROR,
     DETAIL_USAGE,
-    DETAIL_WAITS_FOR,
 )
 from dagwright.planning.model_calls.heartbeat_text import HeartbeatText
 from dagwright.tools.context import Progress
@@ -298,7 +298,7 @@ class Heartbeats:
         if self._started is not None:
             reported[DETAIL_STARTED] = self._started
         if self._waits_for is not None:
-            reported[DETAIL_WAITS_FOR] = self._waits_for
+            reported[DETAIL_STORE_ERROR] = self._waits_for
         if self._limited_by is not None:
             reported[DETAIL_LIMITED_BY] = self._limited_by
         if self._deferrals.count:

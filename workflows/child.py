@@ -248,7 +248,7 @@ def _memo_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOption
     if not title and not isinstance(plan, str):
         title = plan.get("title") if isinstance(plan, Mapping) else plan.title
     return {
-        wire.MEMO_CALLER: caller,
+        wire.MEMO_PARENT_WORKFLOW: caller,
         **({wire.MEMO_TITLE: title} if isinstance(title, str) else {}),
         **({wire.MEMO_TAGS: _checked_tags(tags)} if (tags := options.get("tags")) else {}),
     }

@@ -502,7 +502,7 @@ class Engine:
         """
         self._record_ends()
         if self._unrecorded is not None:
-            workflow.upsert_memo({wire.MEMO_CHANGED: self._unrecorded})
+            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._unrecorded})
             self._unrecorded = None
 
     # Stopping.

@@ -271,7 +271,7 @@ class PlanWorkflow(Steerable):
         if not run_input.pages:
             answer = await self._compile(run_input)
             compiled: dict[str, Any] = answer["compiled"]
-            notifies = run_input.notifies or answer.get(wire.ANSWER_NOTIFY) is True
+            notifies = run_input.notifies or answer.get(wire.RESULT_HAS_WEBHOOK) is True
             run_input = replace(run_input, plan=None, pages=pages_of(compiled), notifies=notifies)
             if not run_input.pages:
                 plan = plan_from_columns(compiled)
@@ -319,7 +319,7 @@ class PlanWorkflow(Steerable):
         return answer
 
     def _read_attributes(self, answer: Any) -> None:
-        if isinstance(answer, Mapping) and answer.get(wire.ANSWER_HAS_STATE) is True:
+        if isinstance(answer, Mapping) and answer.get(wire.RESULT_HAS_SEARCH_ATTRIBUTES) is True:
             self._attributes.mark_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:

@@ -91,7 +91,7 @@ class NamespaceRequests:
         memo = await described.memo()
         # The run may be a sub-plan itself; its own sub-plans have the same root.
         root, path = root_in(memo) or workflow_id, path_in(memo)
-        query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND "
+        query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND "
         if self._is_listed:
             query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quoted(keyword(root))}"
         else:

@@ -46,7 +46,7 @@ class InboxFilter:
 
     def query(self) -> str:
         """Return the visibility query for the runs that may have such requests."""
-        parts = [wire.IS_RUN, "ExecutionStatus = 'Running'", f"{wire.SEARCH_AWAITING} IS NOT NULL"]
+        parts = [wire.RUN_WORKFLOWS_FILTER, "ExecutionStatus = 'Running'", f"{wire.SEARCH_AWAITING} IS NOT NULL"]
         if self.run_id is not None:
             root = quoted(keyword(self.run_id))
             parts.append(f"(WorkflowId = {quoted(self.run_id)} OR {wire.SEARCH_ROOT} = {root})")

@@ -73,7 +73,7 @@ def _error_json(error: Problem) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "node_id": error.node}
 
 
-IS_TOP_RUN = f"{wire.IS_RUN} AND {wire.SEARCH_ROOT} IS NULL"
+IS_TOP_RUN = f"{wire.RUN_WORKFLOWS_FILTER} AND {wire.SEARCH_ROOT} IS NULL"
 """Condition of a visibility query for runs that are not sub-plans."""
 
 

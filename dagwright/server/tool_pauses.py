@@ -113,7 +113,7 @@ async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str |
         client,
         wire.NOTE_PAUSED_TOOL,
         _note_id(tool),
-        memo={wire.MEMO_TOOL: tool, wire.MEMO_BY: by, wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS]},
+        memo={wire.MEMO_TOOL: tool, wire.MEMO_PAUSED_BY: by, wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS]},
         summary=f"{tool} is paused{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
         details=f"This workflow only records the pause; no worker runs it. `dagwright tool resume {tool}` ends it.",
     )
@@ -150,7 +150,7 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
 
 async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
     """Yield the paused calls of a tool, by open run."""
-    query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+    query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     async for run in client.list_workflows(query):
         try:
             described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe(rpc_timeout=_RPC_TIMEOUT)
@@ -212,7 +212,7 @@ def _note_id(tool: str) -> str:
 async def _pause_of(note: Any) -> ToolPause:
     """Read a pause from its record, which comes from a description or a list."""
     memo = await note.memo()
-    by, reason = memo.get(wire.MEMO_BY), memo.get(wire.MEMO_REASON)
+    by, reason = memo.get(wire.MEMO_PAUSED_BY), memo.get(wire.MEMO_REASON)
     return ToolPause(
         tool=str(memo.get(wire.MEMO_TOOL, "")),
         since=note.start_time.timestamp(),

@@ -66,7 +66,7 @@ def _is_missing_tool(call: PendingActivityInfo) -> bool:
 
 
 async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:
-    running = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+    running = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     seen: set[str] = set()
     for query in _queries(running, tools):
         try:

@@ -135,7 +135,7 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
 
 def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
-    reason = _report_field(details, wire.DETAIL_WAITS_FOR)
+    reason = _report_field(details, wire.DETAIL_STORE_ERROR)
     return reason if isinstance(reason, str) else None
 
 

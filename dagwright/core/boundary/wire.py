@@ -12,13 +12,13 @@ WORKFLOW_RUN_AGENT = "RunAgent"
 WORKFLOW_PLAN_AND_EXECUTE = "PlanAndExecute"
 """A plan that is extended by the plans that a model writes."""
 WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PLAN_AND_EXECUTE})
-"""Workflow types of runs: all of them count as users of stored payloads."""
-IS_RUN = "WorkflowType IN ('RunPlan', 'RunAgent', 'PlanAndExecute')"
+"""Workflow types of runs: all of them may refer to stored payloads."""
+RUN_WORKFLOWS_FILTER = "WorkflowType IN ('RunPlan', 'RunAgent', 'PlanAndExecute')"
 """Condition of a list query that selects the workflow types of runs."""
 WORKFLOW_SESSION = "Session"
 """A session: starts a run for each turn, and keeps the state that the next turn needs. It has no stored payloads."""
 WORKFLOW_CALL_LIMIT = "CallLimit"
-"""A limit of calls across all runs: it answers the calls that want to start. It has no stored payloads."""
+"""A limit of calls across all runs: grants or delays the start of calls. It has no stored payloads."""
 KNOWN_WORKFLOWS = WORKFLOWS | {WORKFLOW_SESSION, WORKFLOW_CALL_LIMIT}
 """All workflow types that workers run."""
 ID_SESSION = "session-"
@@ -49,7 +49,7 @@ NOTE_WORKFLOWS = frozenset({NOTE_PAUSED_TOOL, NOTE_PAYLOAD_STORE})
 """Workflow types of notes: open workflows that only record a fact; no worker runs them."""
 QUEUE_OF_NOTES = "dagwright-notes"
 """Task queue of all notes; no worker polls it."""
-MEMO_TOOL, MEMO_BY, MEMO_REASON = "dagwright_tool", "dagwright_by", "dagwright_reason"
+MEMO_TOOL, MEMO_PAUSED_BY, MEMO_REASON = "dagwright_tool", "dagwright_by", "dagwright_reason"
 """Workflow memo of a `PausedTool` note: the tool, the user who paused it, and the reason."""
 PAUSED_FOR_TOOL = "tool paused"
 """Prefix of the reason for which the server pauses a call of a paused tool."""
@@ -97,8 +97,9 @@ ACTIVITY_CALL_BATCH = "call_batch"
 """Activity: makes short calls of `batch` tools, in sequence or concurrently (docs/decisions/0074)."""
 ACTIVITY_FIND_ENDED = "find_ended_sub_plans"
 ACTIVITY_END_CANCELLED = "end_cancelled"
-ACTIVITY_DELETE_EXECUTION = "delete_execution"
 """Local activity: requests the cancellation of its own workflow; its marker holds the document of a cancelled run."""
+ACTIVITY_DELETE_EXECUTION = "delete_execution"
+"""Activity: deletes a closed execution of its own workflow."""
 ACTIVITY_PUT_BLOB = "put_blob"
 ACTIVITY_GET_BLOB = "get_blob"
 ACTIVITY_LOAD_ITEMS = "load_items"
@@ -106,7 +107,7 @@ ACTIVITY_JOIN_ITEMS = "join_items"
 ACTIVITY_LOAD_VALUES = "load_values"
 """Activity: loads stored values into the arguments of a call to a foreign activity."""
 ACTIVITY_AWAIT_STORE = "await_store"
-"""Activity: waits for the payload store, for a call that could not be made or whose result could not be stored."""
+"""Activity: waits until the payload store responds, before a call is repeated."""
 ACTIVITY_CALL_MODEL = tools.MODEL_TOOL
 """Activity: calls a model (`dagwright.planning.model_calls.model_requests`)."""
 ACTIVITY_READ_MODEL_PLAN = tools.PLAN_READER
@@ -139,7 +140,7 @@ INTERNAL_ACTIVITIES = frozenset(
 INTERNAL_ID_PREFIX = "~"
 """Prefix of the ids of a run's internal activities; no node has such an id."""
 ID_FIND_ENDED = f"{INTERNAL_ID_PREFIX}ended sub-plans"
-"""Activity id: at most one check is active at a time."""
+"""Activity ID of `ACTIVITY_FIND_ENDED`; at most one runs at a time."""
 ID_END_CANCELLED = f"{INTERNAL_ID_PREFIX}end as cancelled"
 """Activity ID of `ACTIVITY_END_CANCELLED`."""
 ID_LOAD_VALUES = f"{INTERNAL_ID_PREFIX}values of "
@@ -161,17 +162,17 @@ ID_NOTIFY = f"{INTERNAL_ID_PREFIX}notify"
 
 SEARCH_STATE = "DagwrightState"
 """Keyword: the state of the run (docs/reference/states.md)."""
-ANSWER_HAS_STATE = "has_search_state"
+RESULT_HAS_SEARCH_ATTRIBUTES = "has_search_state"
 """In the result of `compile_plan`, or the second detail of its failure: whether the namespace has all search
 attributes. A run that sets a search attribute that does not exist is blocked."""
-ANSWER_NOTIFY = "notify"
+RESULT_HAS_WEBHOOK = "notify"
 """In the result of `compile_plan`: true if its worker has a webhook."""
 SEARCH_AWAITING = "DagwrightAwaiting"
 """KeywordList: assignees or other conditions that the run waits for."""
 SEARCH_OWNER = "DagwrightOwner"
 """Keyword: `MEMO_OWNER` of the run."""
 SEARCH_ROOT = "DagwrightRoot"
-"""Keyword of the run of a sub-plan: the workflow id of its top-level run, which has none."""
+"""Keyword of the run of a sub-plan: workflow ID of its top-level run. Not set on the top-level run."""
 SEARCH_PROGRESS = "DagwrightProgress"
 """Keyword: the nodes that have ended, and all nodes of the plan, such as `3/20`."""
 SEARCH_SESSION = "DagwrightSession"
@@ -184,15 +185,15 @@ SEARCH_TAGS = "DagwrightTags"
 """KeywordList: tags of a run, each as `key=value`."""
 
 HEADER_IDEMPOTENCY_KEY = "dagwright-idempotency-key"
-"""Activity header, JSON text payload: the 40-character key of the node's effect. A call of a `pure` or `read` tool has
+"""Activity header, JSON text payload: the node's idempotency key, 40 characters. A call of a `pure` or `read` tool has
 none if its worker derives the same key from the IDs of the execution and of the activity."""
 HEADER_BINDINGS = "dagwright-bindings"
 """Activity header, JSON payload: the parts of the arguments that only the worker may fill in.
 
 A list of `[path, parts]`: `path` is a list of object keys and list indices into the arguments. A single part is the
 value at the path; several parts are joined to one text, in which a text is inserted unchanged and any other value as
-JSON. A part is `{"text": str}`, `{"secret": name}`, `{"stored": ref, "name": str, "paths": [path or query]}` (the value
-at the paths in a value of the payload store; `name` is the name of that value in messages), or
+JSON. A part is `{"text": str}`, `{"secret": name}`, `{"stored": ref, "name": str, "paths": [path or query]}` (the part
+at `paths` of the stored value `ref`; messages call the value `name`), or
 `{"value": JSON, "bindings": [as here]}`.
 """
 HEADER_PROJECTIONS = "dagwright-projections"
@@ -200,7 +201,7 @@ HEADER_PROJECTIONS = "dagwright-projections"
 plan names. If the result goes to the payload store, they are returned beside its reference."""
 HEADER_CACHE = "dagwright-cache"
 """Activity header, JSON number: the seconds for which the result of an equal call may be reused, 0 for never. Without
-it the effects of the tool decide: any time for `pure`, never for the others."""
+it the effects of the tool decide: without a limit for `pure`, never for the others."""
 
 HEADER_CHECKED_VERSION = "dagwright-checked-version"
 """Activity header, JSON text payload: the version of a pinned tool that the plan was checked against."""
@@ -229,21 +230,21 @@ METADATA_STORED = "dagwright-stored"
 """Metadata of a result payload, `1`: the payload is a reference to a value in the payload store. Tools cannot set it,
 so no result is ever mistaken for a reference."""
 DETAIL_STARTED = "started"
-"""In the details of a heartbeat of a `write`: the attempt that has called, or is about to call, the tool."""
+"""In the details of a heartbeat of a `write` call: the attempt that has called, or is about to call, the tool."""
 DETAIL_CALLS = "calls"
-"""In the details of a heartbeat of a `write`: `[count, attempt]`: how many attempts have called the tool, and the
+"""In the details of a heartbeat of a `write` call: `[count, attempt]`: how many attempts have called the tool, and the
 number of the last attempt that did."""
 DETAIL_DEFERRED = "deferred"
 """In the details of a heartbeat: `{"count", "attempt", "state"}`: how many attempts were deferred, the number of the
 last deferred attempt, and the optional state that it saved for the next attempt."""
 HEADER_ATTEMPTS = "dagwright-attempts"
-"""Activity header of a `write`, JSON number: how many attempts may call the tool. Temporal allows more attempts,
+"""Activity header of a `write` call, JSON number: how many attempts may call the tool. Temporal allows more attempts,
 because a worker may die before the call."""
 HEADER_BATCH_FAILURE = "dagwright-batch-failure"
 """Activity header, JSON text: failure of a call whose first attempt was made in a call batch, as the base64 of
 Temporal's encoding. The first attempt of the activity raises this failure, so the retry policy applies as to any
 call."""
-DETAIL_WAITS_FOR = "waits_for"
+DETAIL_STORE_ERROR = "waits_for"
 """In the details of a heartbeat: why the payload store does not respond."""
 DETAIL_LIMITED_BY = "limited_by"
 """In the details of a heartbeat: the limit of calls for which the attempt waits."""
@@ -267,9 +268,9 @@ ERROR_ASK_PERSON = "ask_person"
 """`ApplicationError.type` of a call that asks a person and is repeated with the answer; its first detail has the
 `request`, a text or an object with the fields of `human`, and may have a `checkpoint` for the next call."""
 ERROR_OUTCOME_UNKNOWN = "outcome_unknown"
-"""Code of a `write` whose worker died after the tool was called, or that took too long."""
+"""Code of a `write` call whose worker died after the tool was called, or that took too long."""
 ERROR_NOT_STARTED = "not_started"
-"""Code of a call that ended before its tool changed anything; it may be repeated, also a `write`."""
+"""Code of a call that ended before its tool changed anything; it may be repeated, also if it is a `write` call."""
 ERROR_TOOL_PAUSED = "tool_paused"
 """`ApplicationError.type` of an attempt that found its tool paused and did nothing."""
 ERROR_DEFERRED = "deferred"
@@ -277,7 +278,7 @@ ERROR_DEFERRED = "deferred"
 ERROR_RATE_LIMITED = "rate_limited"
 """`ApplicationError.type` of an attempt that ended, without being counted, to wait for a limit of calls."""
 ERROR_TOOL_MISSING = "tool_missing"
-"""`ApplicationError.type` of an attempt whose tool no worker of its queue has."""
+"""`ApplicationError.type` of an attempt for which no worker on the task queue has the tool."""
 ERROR_STORE_RETRY = "store_retry"
 """`ApplicationError.type` of a call that ended because the payload store did not respond. The run repeats the call some
 times, each time after `ACTIVITY_AWAIT_STORE` has ended."""
@@ -295,7 +296,7 @@ ERROR_REFUSED = "Refused"
 ERROR_PLAN_FAILED = "PlanFailed"
 """`ApplicationError.type` of a run whose plan failed; its first detail is the result document."""
 ERROR_STORE_REFUSED = "store_refused"
-"""Error code if a text of the run itself could permanently not be stored in the payload store."""
+"""Error code if the payload store permanently rejected data of the run itself."""
 
 MEMO_TOOLS = "dagwright_tools"
 """Workflow memo: the list of `--tools` values the run was started with."""
@@ -304,8 +305,9 @@ MEMO_DIGEST = "dagwright_digest"
 
 MEMO_NODES = "dagwright_nodes"
 """Workflow memo: how many nodes the plan has."""
-MEMO_CHANGED = "dagwright_changed"
-"""Workflow memo: id of the last node that failed, was cancelled or opened a request while no node started."""
+MEMO_LAST_NODE_CHANGE = "dagwright_changed"
+"""Workflow memo: ID of the last node that failed, was cancelled or opened a request, if no node
+has started since."""
 MEMO_TITLE = "dagwright_title"
 """Workflow memo: title of the plan."""
 
@@ -322,7 +324,7 @@ MEMO_SESSION_STATE = "dagwright_session_state"
 MEMO_OWNER = "dagwright_owner"
 """Workflow memo of a run or session that was started with an API key, and of its sub-plans: the key's owner."""
 
-MEMO_CALLER = "dagwright_caller"
+MEMO_PARENT_WORKFLOW = "dagwright_caller"
 """Workflow memo of a run that a workflow of another type has started as its child: the id of that workflow."""
 MEMO_ROOT = "dagwright_root"
 """Workflow memo of the run of a sub-plan: the workflow id of its top-level run."""

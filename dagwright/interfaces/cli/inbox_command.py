@@ -113,7 +113,7 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None
-    running = (await client.count_workflows(f"{wire.IS_RUN} AND ExecutionStatus = 'Running'")).count
+    running = (await client.count_workflows(f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'")).count
     if not running:
         return None
     if is_worker_starting(settings):

@@ -228,7 +228,7 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     ]
     nested = [(one.id, one.document["run_id"]) for one in part]
     assert nested == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
-    open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+    open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     unlisted = _Namespace(namespace.runs)
     found = await _requests_of(unlisted, lacks="DagwrightRoot").requests_of("run")

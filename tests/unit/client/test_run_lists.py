@@ -182,7 +182,7 @@ async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     assert (found[1].nodes_done, found[1].nodes_total, found[1].started_at) == (1, 3, STARTED)
 
 
-_TOP = f"{wire.IS_RUN} AND DagwrightRoot IS NULL"
+_TOP = f"{wire.RUN_WORKFLOWS_FILTER} AND DagwrightRoot IS NULL"
 _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
@@ -341,7 +341,7 @@ async def test_namespace_without_an_attribute_is_named_with_the_remedy(read: Cal
 
 # The inbox.
 
-_WAITS = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
+_WAITS = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
 
 
 @pytest.mark.parametrize(
