@@ -33,7 +33,7 @@ _OPTIONAL = ("metadata", "stream_options")
 _OF_OUTPUT = frozenset({"response_format", "tools", "tool_choice", "text", "messages"})
 """Parameters that a server may name in its error if it does not support the output mode."""
 _MAX_TOKENS, _MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
-_REMEMBERED = 1_000
+_MAX_ENTRIES = 1_000
 """Limit for cached models, and for cached schemas that servers rejected; the names come from requests."""
 
 
@@ -53,18 +53,18 @@ class Capabilities:
 
 
 def next_capabilities(
-    capabilities: Capabilities, trouble: ServiceError, body: Mapping[str, Any]
+    capabilities: Capabilities, service_error: ServiceError, body: Mapping[str, Any]
 ) -> Capabilities | None:
     """Return reduced capabilities after a rejected request; `None` if its form was not the reason.
 
     Args:
         body: the rejected request.
     """
-    if trouble.kind != "status" or model_error_of(trouble) is not ModelError.REQUEST_INVALID:
+    if service_error.kind != "status" or model_error_of(service_error) is not ModelError.REQUEST_INVALID:
         return None
-    if trouble.body.code == UNEXPECTED_CALL:
+    if service_error.body.code == UNEXPECTED_CALL:
         return None
-    param, message = trouble.body.param, f"{trouble.body.message} {trouble.body.text}"
+    param, message = service_error.body.param, f"{service_error.body.message} {service_error.body.text}"
     for name in _OPTIONAL:
         if name in body and name not in capabilities.without and (param == name or re.search(rf"\b{name}\b", message)):
             return replace(capabilities, without=capabilities.without | {name})
@@ -97,7 +97,7 @@ class CapabilityCache:
         mode = self._by_schema.get((base_url, model, _digest(call))) if call.output is not None else None
         return capabilities if mode is None else replace(capabilities, mode=mode)
 
-    def remember(
+    def store(
         self, base_url: str, model: str, call: ModelCall, *, worked: Capabilities, refused: Sequence[ServiceError]
     ) -> None:
         """Store the capabilities that worked.
@@ -109,18 +109,18 @@ class CapabilityCache:
         learned = worked if call.output is not None else replace(worked, mode=previous.mode)
         if learned.mode is not previous.mode and any(map(_is_of_schema, refused)):
             # Another schema may be accepted.
-            _keep(self._by_schema, (base_url, model, _digest(call)), worked.mode)
+            _put(self._by_schema, (base_url, model, _digest(call)), worked.mode)
             learned = replace(learned, mode=previous.mode)
         elif (base_url, model, _digest(call)) in self._by_schema:
             learned = replace(learned, mode=previous.mode)
         if learned != previous:
-            _keep(self._by_model, (base_url, model), learned)
+            _put(self._by_model, (base_url, model), learned)
 
 
-def _keep(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
+def _put(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
     table[key] = value
     table.move_to_end(key)
-    while len(table) > _REMEMBERED:
+    while len(table) > _MAX_ENTRIES:
         table.popitem(last=False)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 """Default server."""
-ANSWER_S = 600.0
+READ_TIMEOUT_S = 600.0
 """Read timeout in seconds: reasoning models may send nothing for minutes."""
 CONNECT_S = 10.0
 ANSWER_CHARACTERS = 4_000_000
@@ -83,7 +83,7 @@ class ModelClient:
         model: default model.
         prices: price table; defaults to the table that ships with Dagwright.
         capability_cache: known capabilities of servers; share one between the clients of a process.
-        answer_s: read timeout in seconds.
+        read_timeout_s: read timeout in seconds.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class ModelClient:
         model: str | None = None,
         prices: PriceTable | None = None,
         capability_cache: CapabilityCache | None = None,
-        answer_s: float = ANSWER_S,
+        read_timeout_s: float = READ_TIMEOUT_S,
         connect_s: float = CONNECT_S,
     ) -> None:
         self._endpoint = endpoint
         self._model = model
         self._prices = prices if prices is not None else shipped_prices()
         self._capability_cache = capability_cache if capability_cache is not None else CapabilityCache()
-        self._answer_s = answer_s
+        self._read_timeout_s = read_timeout_s
         self._connect_s = connect_s
         self._opening: asyncio.Task[Transport] | None = None
 
@@ -124,7 +124,7 @@ class ModelClient:
         Raises:
             ModelFailure: the call failed, or its response cannot be used.
         """
-        prepared = self._prepared(call)
+        prepared = self._prepare(call)
         try:
             body, capabilities = await self._send_with_capabilities(prepared, self._post, is_streamed=False)
             completion = parse_completion(body)
@@ -143,7 +143,7 @@ class ModelClient:
         Raises:
             ModelFailure: the call cannot be made, for example because the key is missing.
         """
-        return ModelStream(self, self._prepared(call))
+        return ModelStream(self, self._prepare(call))
 
     async def forward_request(self, body: Mapping[str, Any]) -> Any:
         """Forward a request body unchanged and return the response body, both as plain JSON.
@@ -154,7 +154,7 @@ class ModelClient:
         Raises:
             ModelFailure: the request failed.
         """
-        prepared = self._passed_on(body)
+        prepared = self._prepare_forwarding(body)
         try:
             return await self._post(body)
         except ServiceError as error:
@@ -171,7 +171,7 @@ class ModelClient:
         Raises:
             ModelFailure: the request failed, or the stream broke off.
         """
-        prepared = self._passed_on(body)
+        prepared = self._prepare_forwarding(body)
         try:
             transport = await self._transport()
             stream = await transport.stream(body)
@@ -189,16 +189,16 @@ class ModelClient:
         Raises:
             ModelFailure: the server does not return a list of models.
         """
-        prepared = self._passed_on({"model": "any"})
+        prepared = self._prepare_forwarding({"model": "any"})
         try:
             return await (await self._transport()).model_ids()
         except ServiceError as error:
             raise self._failure(error, prepared) from error
 
-    def _passed_on(self, body: Mapping[str, Any]) -> PreparedCall:
-        return self._prepared(ModelCall(messages=(), config=ModelConfig(model=str(body.get("model") or "") or None)))
+    def _prepare_forwarding(self, body: Mapping[str, Any]) -> PreparedCall:
+        return self._prepare(ModelCall(messages=(), config=ModelConfig(model=str(body.get("model") or "") or None)))
 
-    def _prepared(self, call: ModelCall) -> PreparedCall:
+    def _prepare(self, call: ModelCall) -> PreparedCall:
         model = call.config.model or self._model or ""
         prepared = PreparedCall(call, model)
         if not has_extra("openai"):
@@ -206,13 +206,17 @@ class ModelClient:
         if not model:
             raise self._failure(ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
         if self._endpoint.is_key_missing:
-            raise self._failure(ServiceError("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
+            raise self._failure(
+                ServiceError("answer", "the API key is missing", error=ModelError.KEY_MISSING), prepared
+            )
         # The transport would report a connection error, which is retried, and its message would contain the key.
         if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
-            message = "cannot be asked: its key holds a line end, a blank or a letter that no header can carry"
+            message = (
+                "cannot be called: its key contains a line break, a space, or a character that headers do not allow"
+            )
             raise self._failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
-            message = "cannot be asked: that is no address such as https://models.example.com/v1"
+            message = "cannot be called: this is not a URL such as https://models.example.com/v1"
             raise self._failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared)
         return prepared
 
@@ -240,7 +244,7 @@ class ModelClient:
                 capabilities = changed
                 refused.append(error)
             else:
-                self._capability_cache.remember(url, prepared.model, call, worked=capabilities, refused=refused)
+                self._capability_cache.store(url, prepared.model, call, worked=capabilities, refused=refused)
                 return answer, capabilities
 
     async def _post(self, body: Any) -> Any:
@@ -256,7 +260,9 @@ class ModelClient:
         # Import in a thread and only now: the import takes half a second, during which no other call could send a
         # heartbeat.
         kind: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
-        return kind(self._endpoint.url, self._endpoint.key, answer_s=self._answer_s, connect_s=self._connect_s)
+        return kind(
+            self._endpoint.url, self._endpoint.key, read_timeout_s=self._read_timeout_s, connect_s=self._connect_s
+        )
 
     def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
         target = CallTarget(
@@ -307,7 +313,7 @@ class ModelStream:
             RuntimeError: the stream was not read to its end.
         """
         if self._answer is None:
-            raise RuntimeError("the answer is there when the stream has been read to its end")
+            raise RuntimeError("`answer` is not available before the stream has been read to its end")
         return self._answer
 
     async def __aenter__(self) -> Self:
@@ -319,7 +325,7 @@ class ModelStream:
             raise self._client._failure(error, self._prepared) from error
         output = self._prepared.call.output
         if output is not None and self._capabilities.mode is OutputMode.TOOL:
-            self._pieces = CompletionBuilder(self._prepared.names.sent(output.name))
+            self._pieces = CompletionBuilder(self._prepared.names.protocol_name(output.name))
         return self
 
     async def _open(self, body: Any) -> Any:
@@ -337,7 +343,7 @@ class ModelStream:
             async for chunk in transport.chunks(self._stream):
                 text = pieces.take(chunk)
                 if pieces.characters > ANSWER_CHARACTERS:
-                    message = f"wrote over {ANSWER_CHARACTERS:,} characters and did not come to an end"
+                    message = f"exceeded the limit of {ANSWER_CHARACTERS:,} characters per answer"
                     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
                 if text:
                     self._received.append(text)
@@ -367,14 +373,14 @@ class ModelSetup:
         model: default model.
         prices_file: the user's price table; `None` uses only the table that ships with Dagwright.
         secret: name -> value of `DAGWRIGHT_SECRET_<name>`, `None` if it is not set.
-        answer_s: read timeout in seconds.
+        read_timeout_s: read timeout in seconds.
     """
 
     endpoint: Endpoint = field(default_factory=Endpoint)
     model: str | None = None
     prices_file: Path | None = None
     secret: Callable[[str], str | None] = field(default=_no_secret, repr=False)
-    answer_s: float = ANSWER_S
+    read_timeout_s: float = READ_TIMEOUT_S
 
     def prices(self) -> PriceTable:
         """Return the price table.
@@ -439,7 +445,7 @@ class ModelClients:
                 model=self._setup.model,
                 prices=self._prices,
                 capability_cache=self._capability_cache,
-                answer_s=self._setup.answer_s,
+                read_timeout_s=self._setup.read_timeout_s,
             )
         return self._clients[endpoint]
 

@@ -84,7 +84,7 @@ def parse_completion(body: Any) -> CompletionContent:
     message = choice.get("message") if choice is not None else None
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
         body_text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-        raise ServiceError("broken", f"answered with something other than a chat completion: {body_text[:200]!r}")
+        raise ServiceError("broken", f"returned something other than a chat completion: {body_text[:200]!r}")
     completion = CompletionContent(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
@@ -292,22 +292,24 @@ def _to_model_response(
     completion: CompletionContent, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
 ) -> ModelResponse:
     output = prepared.call.output
-    _check_whole(completion)
+    _check_complete(completion)
     calls = completion.tool_calls()
     value: Any = None
     text: str | None = completion.text or None
     if output is not None and mode is OutputMode.TOOL:
-        output_calls = [call for call in calls if call.name == prepared.names.sent(output.name)]
+        output_calls = [call for call in calls if call.name == prepared.names.protocol_name(output.name)]
         if output_calls:
             # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
             calls, text = [], output_calls[0].arguments
     # Drop calls of tools that do not exist: nothing could answer them, and servers reject a conversation that has a
     # call without an answer.
     offered = calls if prepared.call.tools else []
-    tool_calls = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
+    tool_calls = tuple(call.model_copy(update={"name": prepared.names.tool_name(call.name)}) for call in offered)
     if output is None and not completion.text.strip() and not tool_calls:
         # Models return empty answers occasionally. Without this check, a run would end with one as its answer.
-        raise ServiceError("broken", "called a tool, and there are none" if calls else "answered with nothing")
+        raise ServiceError(
+            "broken", "called a tool, but no tools were offered" if calls else "returned an empty answer"
+        )
     if output is not None and not tool_calls:
         value = _value_of(text or "", output, prepared, mode)
     return ModelResponse(
@@ -319,14 +321,14 @@ def _to_model_response(
     )
 
 
-def _check_whole(completion: CompletionContent) -> None:
+def _check_complete(completion: CompletionContent) -> None:
     if completion.refusal:
         raise ServiceError("answer", f"declined: {completion.refusal}", error=ModelError.REFUSED)
     match completion.finish_reason:
         case "length":
-            raise ServiceError("answer", "cut its answer off at the limit of tokens", error=ModelError.CUT_OFF)
+            raise ServiceError("answer", "stopped its answer at the token limit", error=ModelError.CUT_OFF)
         case "content_filter":
-            raise ServiceError("answer", "kept its answer back by its content filter", error=ModelError.FILTERED)
+            raise ServiceError("answer", "withheld its answer because of its content filter", error=ModelError.FILTERED)
 
 
 def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:

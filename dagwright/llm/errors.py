@@ -114,32 +114,32 @@ UNEXPECTED_CALL = "unexpected_call"
 """Error code of a scripted model without an answer for the request; no other form of the request would get one."""
 
 
-def to_model_failure(trouble: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
+def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
     """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
-    error = model_error_of(trouble)
-    description = cut_bytes(_message(trouble, error, target), max_bytes=MESSAGE_LIMIT_BYTES // 2)
+    error = model_error_of(service_error)
+    description = cut_bytes(_message(service_error, error, target), max_bytes=MESSAGE_LIMIT_BYTES // 2)
     limit = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
-    advice = "" if trouble.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
+    advice = "" if service_error.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
     advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit)
-    delay = requested_delay(trouble.headers, now=now) if error.action is Action.RETRY else None
+    delay = requested_delay(service_error.headers, now=now) if error.action is Action.RETRY else None
     failure = ModelFailure(error, description, advice=advice, delay=delay)
-    failure.partial, failure.usage = trouble.partial, trouble.usage
+    failure.partial, failure.usage = service_error.partial, service_error.usage
     failure.model = target.model
     if delay is not None:
-        failure.asked_by = asking_service(trouble.status, urlsplit(target.base_url).hostname or target.base_url)
+        failure.asked_by = asking_service(service_error.status, urlsplit(target.base_url).hostname or target.base_url)
     return failure
 
 
-def model_error_of(trouble: ServiceError) -> ModelError:
+def model_error_of(service_error: ServiceError) -> ModelError:
     """Classify a service error."""
-    if trouble.error is not None:
-        return trouble.error
-    match trouble.kind:
+    if service_error.error is not None:
+        return service_error.error
+    match service_error.kind:
         case "connection" | "timeout":
             return ModelError.UNAVAILABLE
         case "broken" | "answer":
             return ModelError.ANSWER_BROKEN
-    return _classify_body(trouble) or _by_status(trouble.status)
+    return _classify_body(service_error) or _by_status(service_error.status)
 
 
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "budget_exceeded"})
@@ -165,12 +165,12 @@ _UNKNOWN = re.compile(
 )
 
 
-def _classify_body(trouble: ServiceError) -> ModelError | None:
+def _classify_body(service_error: ServiceError) -> ModelError | None:
     """Classify an error by its body, which is more specific than the status and more consistent between servers."""
-    body = trouble.body
+    body = service_error.body
     names = {body.code.lower(), body.type.lower()}
     description = f"{body.message or body.text}".lower()[:10_000]
-    status = trouble.status or 0
+    status = service_error.status or 0
     if names & _QUOTA_CODES or status == 402 or _QUOTA.search(description):
         return ModelError.QUOTA_SPENT
     if names & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(description)):
@@ -203,17 +203,19 @@ def _by_status(status: int | None) -> ModelError:
     return ModelError.UNAVAILABLE if status >= 500 else ModelError.REQUEST_INVALID
 
 
-def _message(trouble: ServiceError, error: ModelError, target: CallTarget) -> str:
-    server_text = trouble.body.message or trouble.body.text
+def _message(service_error: ServiceError, error: ModelError, target: CallTarget) -> str:
+    server_text = service_error.body.message or service_error.body.text
     server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_WORDS_BYTES), target)
     endpoint = f"{target.model or 'the model'} at {target.base_url}"
-    if trouble.kind in ("status", "stream"):
-        number = f" {trouble.status}" if trouble.status is not None else ""
-        problem = f"{endpoint} answered{number}" if trouble.kind == "status" else f"{endpoint} broke off its answer"
+    if service_error.kind in ("status", "stream"):
+        number = f" {service_error.status}" if service_error.status is not None else ""
+        problem = (
+            f"{endpoint} answered{number}" if service_error.kind == "status" else f"{endpoint} broke off its answer"
+        )
         return f"{problem}: {server_text}" if server_text else problem
     if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):
-        return trouble.description
-    return f"{endpoint} {_without_key(trouble.description, target)}"
+        return service_error.description
+    return f"{endpoint} {_without_key(service_error.description, target)}"
 
 
 def _without_key(description: str, target: CallTarget) -> str:

@@ -116,5 +116,5 @@ def _money(value: Any, location: str) -> Decimal:
     except (InvalidOperation, TypeError, ValueError):
         money = Decimal("NaN")
     if not money.is_finite() or money < 0:
-        raise PricesUnreadable(f"{location}: {value!r:.40} is no price; write a number from 0, such as 2.50")
+        raise PricesUnreadable(f"{location}: {value!r:.40} is not a price; write a number from 0, such as 2.50")
     return money

@@ -26,19 +26,19 @@ class ToolNames:
     def __init__(self, names: Iterable[str]) -> None:
         names = list(dict.fromkeys(names))
         plain = [protocol_name(name) for name in names]
-        self._sent = {
-            name: sent if plain.count(sent) == 1 or sent == name else _marked(name)
-            for name, sent in zip(names, plain, strict=True)
+        self._protocol_names = {
+            name: each if plain.count(each) == 1 or each == name else _marked(name)
+            for name, each in zip(names, plain, strict=True)
         }
-        self._ours = {sent: name for name, sent in self._sent.items()}
+        self._tool_names = {each: name for name, each in self._protocol_names.items()}
 
-    def sent(self, name: str) -> str:
+    def protocol_name(self, name: str) -> str:
         """Return the protocol name, also for a tool that is no longer offered."""
-        return self._sent.get(name) or protocol_name(name)
+        return self._protocol_names.get(name) or protocol_name(name)
 
-    def ours(self, sent: str) -> str:
+    def tool_name(self, name: str) -> str:
         """Return the tool name for a protocol name; an unknown name is returned unchanged for the error message."""
-        return self._ours.get(sent, sent)
+        return self._tool_names.get(name, name)
 
 
 def protocol_name(name: str) -> str:
@@ -115,13 +115,13 @@ class PreparedCall:
     def _choice(self, choice: str) -> Any:
         if choice in ("auto", "none", "required"):
             return choice
-        return {"type": "function", "function": {"name": self.names.sent(choice)}}
+        return {"type": "function", "function": {"name": self.names.protocol_name(choice)}}
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
         described = {"description": description} if description else {}
         return {
             "type": "function",
-            "function": {"name": self.names.sent(name), **described, "parameters": dict(parameters)},
+            "function": {"name": self.names.protocol_name(name), **described, "parameters": dict(parameters)},
         }
 
     def _messages(self, capabilities: Capabilities) -> list[Json]:
@@ -142,7 +142,7 @@ class PreparedCall:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": self.names.sent(call.name), "arguments": call.arguments},
+                    "function": {"name": self.names.protocol_name(call.name), "arguments": call.arguments},
                 }
                 for call in message.tool_calls
             ]

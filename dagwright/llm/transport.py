@@ -33,17 +33,17 @@ class Transport:
     Args:
         base_url: URL of the server.
         api_key: empty if the server needs none.
-        answer_s: read timeout in seconds.
+        read_timeout_s: read timeout in seconds.
         connect_s: connection timeout in seconds.
     """
 
-    def __init__(self, base_url: str, api_key: str, *, answer_s: float, connect_s: float) -> None:
+    def __init__(self, base_url: str, api_key: str, *, read_timeout_s: float, connect_s: float) -> None:
         # Without a key, the library would use a key from the environment and send it to any server.
         self._client = AsyncOpenAI(
             base_url=base_url,
             api_key=api_key or "none",
             max_retries=0,
-            timeout=httpx2.Timeout(answer_s, connect=connect_s),
+            timeout=httpx2.Timeout(read_timeout_s, connect=connect_s),
             # The library reads an error body of any size completely.
             http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_error]}),
         )
@@ -85,9 +85,7 @@ class Transport:
             yield to_stream_chunk(await _whole(stream.response))
             return
         if "text/event-stream" not in content_type:
-            raise ServiceError(
-                "broken", f"answered with {content_type or 'no content type'} where a stream was asked for"
-            )
+            raise ServiceError("broken", f"returned {content_type or 'no content type'} instead of a stream")
         with _service_errors():
             async for chunk in stream:
                 yield chunk
@@ -106,7 +104,7 @@ class Transport:
             await stream.close()
         models = listed.get("data") if isinstance(listed, Mapping) else None
         if not isinstance(models, list):
-            raise ServiceError("broken", "answered with no list of models")
+            raise ServiceError("broken", "returned something other than a list of models")
         ids = (model.get("id") for model in models if isinstance(model, Mapping))
         return [model_id for model_id in ids if isinstance(model_id, str) and model_id]
 
@@ -126,9 +124,7 @@ async def _whole(response: httpx2.Response) -> Any:
         async for piece in response.aiter_bytes():
             content += piece
             if len(content) > ANSWER_BYTES:
-                raise ServiceError(
-                    "answer", f"answered with over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID
-                )
+                raise ServiceError("answer", f"returned over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID)
         kind = response.headers.get("content-type", "").partition(";")[0].strip()
         return json.loads(content) if kind.endswith("json") else content.decode(errors="replace")
 
@@ -175,7 +171,7 @@ def _service_errors() -> Iterator[None]:
         body = error_body(error.body, error.message)
         raise ServiceError("stream", error.message, status=_status_of(body), body=body) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ServiceError("broken", f"answered with something other than JSON ({error})") from error
+        raise ServiceError("broken", f"returned invalid JSON ({error})") from error
 
 
 def _of_status(error: openai.APIStatusError) -> ServiceError:

@@ -163,7 +163,7 @@ async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
 async def test_key_that_no_header_can_carry_is_refused_and_hidden(key: str) -> None:
     async with ModelServer() as server:
         failure = await refusal(Endpoint(server.base_url, key))
-    assert (failure.error, "its key holds a line end" in str(failure)) == (ModelError.KEY_REFUSED, True)
+    assert (failure.error, "its key contains a line break" in str(failure)) == (ModelError.KEY_REFUSED, True)
     assert [part for part in (KEY, "ключ") if part in repr(failure)] == []
 
 
@@ -243,7 +243,7 @@ async def test_too_long_answer_is_not_read_to_its_end(monkeypatch: pytest.Monkey
     monkeypatch.setattr("dagwright.llm.transport.ANSWER_BYTES", 1_000)
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="answered with over 1,000 bytes") as caught:
+        with pytest.raises(ModelFailure, match="returned over 1,000 bytes") as caught:
             await read(client, saying(), streamed=is_streamed)
     assert caught.value.error is ModelError.OUTPUT_INVALID
 
@@ -251,7 +251,7 @@ async def test_too_long_answer_is_not_read_to_its_end(monkeypatch: pytest.Monkey
 async def test_endless_stream_and_undecodable_answer_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
     async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
-        with pytest.raises(ModelFailure, match="wrote over 1,000 characters and did not come to an end") as caught:
+        with pytest.raises(ModelFailure, match="exceeded the limit of 1,000 characters per answer") as caught:
             await read(client, saying(), streamed=True)
     assert (caught.value.error, len(caught.value.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
     failure = await failure_of(Raw(b'{"choices": []}', headers={"content-encoding": "gzip"}))

@@ -97,9 +97,9 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (Raw(b"\xff\xfe\xfa"), E.ANSWER_BROKEN, ""),
     (body(200, {"choices": []}), E.ANSWER_BROKEN, ""),
     (body(200, None), E.ANSWER_BROKEN, ""),
-    (text(""), E.ANSWER_BROKEN, "answered with nothing"),
-    (tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, and there are none"),
-    (text(" \n "), E.ANSWER_BROKEN, "answered with nothing"),
+    (text(""), E.ANSWER_BROKEN, "returned an empty answer"),
+    (tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, but no tools were offered"),
+    (text(" \n "), E.ANSWER_BROKEN, "returned an empty answer"),
     # Unusable responses.
     (Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; rephrase"),
     (text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
@@ -111,7 +111,7 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, words: str, streamed: bool) -> None:
     call = saying(config=ModelConfig(max_tokens=9))
-    async with ModelServer(answer) as server, client_of(server, answer_s=0.3) as client:
+    async with ModelServer(answer) as server, client_of(server, read_timeout_s=0.3) as client:
         with pytest.raises(ModelFailure) as caught:
             await read(client, call, streamed=streamed)
     failure = caught.value
