@@ -15,7 +15,7 @@ from types import FrameType
 
 import structlog
 
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 BLOCKED_S = 2.0
 """Time without a finished step of the loop after which the next check logs it: after 3 s at the latest, which is the
 shortest heartbeat timeout. A call whose last heartbeat was a second earlier times out slightly before, without a log
@@ -30,7 +30,7 @@ _OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 def blocked_loop_logged() -> Iterator[None]:
     """Watch the running loop until the block ends; each time the loop blocks, log a warning with the location."""
     watch = _Watch(asyncio.get_running_loop())
-    thread = threading.Thread(target=watch.look_on, name="loop watch", daemon=True)
+    thread = threading.Thread(target=watch.run, name="loop watch", daemon=True)
     thread.start()
     try:
         yield
@@ -48,17 +48,17 @@ class _Watch:
         self._thread = threading.get_ident()
         self._stepped_at = time.monotonic()
 
-    def look_on(self) -> None:
+    def run(self) -> None:
         is_logged = False
         before = time.monotonic()
-        while not self.is_over.wait(LOOK_S):
+        while not self.is_over.wait(CHECK_INTERVAL_S):
             now = time.monotonic()
-            if now - before > LOOK_S + BLOCKED_S:
+            if now - before > CHECK_INTERVAL_S + BLOCKED_S:
                 # The whole process was suspended, for example by SIGSTOP.
                 self._stepped_at = now
             before = now
             blocked_s = now - self._stepped_at
-            if blocked_s < BLOCKED_S + LOOK_S:
+            if blocked_s < BLOCKED_S + CHECK_INTERVAL_S:
                 is_logged = False
             elif not is_logged:
                 is_logged = True

@@ -21,7 +21,7 @@ from typing import Any
 from dagwright.tools.imports import NotLoaded, imported_modules, is_installed_file
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
-_OURS = __name__.partition(".")[0]
+_DAGWRIGHT = __name__.partition(".")[0]
 """Dagwright's own modules are too many to be read at each start of a worker. The set of loaded modules in the package
 also differs between processes."""
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
@@ -51,7 +51,7 @@ class CodeFingerprinter:
         try:
             if module is None or not _file_of(module):
                 return None
-            values = list(_held(function))
+            values = list(_closure_values(function))
             parts = [sys.version, function.__qualname__, *values, *self._parts_of(module)]
         except (_Opaque, NotLoaded, OSError, SyntaxError, RecursionError):
             return None
@@ -89,8 +89,8 @@ class CodeFingerprinter:
             # Submodules that any module has imported are attributes too; only those that it imports itself count.
             values = [value for name, value in list(vars(module).items()) if not _is_part(value, name, module)]
             names = set(map(_module_name, values))
-            if _is_own(module) and not _is_ours(module.__name__):
-                names.update(imported_modules(module, _file_of(module), excluded_package=_OURS))
+            if _is_own(module) and not _is_dagwright(module.__name__):
+                names.update(imported_modules(module, _file_of(module), excluded_package=_DAGWRIGHT))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
             self._needs[module.__name__] = [each for each in modules if _file_of(each)]
         return self._needs[module.__name__]
@@ -100,7 +100,7 @@ class _Opaque(Exception):
     """A function refers to a value that has no fingerprint."""
 
 
-def _held(function: FunctionType) -> Iterator[str]:
+def _closure_values(function: FunctionType) -> Iterator[str]:
     """Yield the values in the closure of a function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -109,20 +109,20 @@ def _held(function: FunctionType) -> Iterator[str]:
             # An empty cell: a name that is defined later.
             raise _Opaque(name) from None
         if value is not function:
-            yield f"{name}={_described(value)}"
+            yield f"{name}={_serialize(value)}"
 
 
-def _described(value: Any) -> str:
+def _serialize(value: Any) -> str:
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_described, value))}]"
+        return f"[{','.join(map(_serialize, value))}]"
     if isinstance(value, set | frozenset):
-        return f"{{{','.join(sorted(map(_described, value)))}}}"
+        return f"{{{','.join(sorted(map(_serialize, value)))}}}"
     if isinstance(value, Mapping):
-        return f"{{{','.join(sorted(f'{_described(name)}:{_described(item)}' for name, item in value.items()))}}}"
+        return f"{{{','.join(sorted(f'{_serialize(name)}:{_serialize(item)}' for name, item in value.items()))}}}"
     if isinstance(value, FunctionType):
-        return f"{value.__module__}.{value.__qualname__}({','.join(_held(value))})"
+        return f"{value.__module__}.{value.__qualname__}({','.join(_closure_values(value))})"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, ModuleType):
@@ -131,7 +131,7 @@ def _described(value: Any) -> str:
         # Fields without repr are secrets or connections, which do not affect the result.
         field_names = [field.name for field in dataclasses.fields(value) if field.repr]
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        return f"{kind}({','.join(f'{name}={_described(getattr(value, name))}' for name in field_names)})"
+        return f"{kind}({','.join(f'{name}={_serialize(getattr(value, name))}' for name in field_names)})"
     raise _Opaque(type(value).__name__)
 
 
@@ -152,8 +152,8 @@ def _file_of(module: ModuleType) -> str:
     return file if isinstance(file, str) and file.endswith(".py") else ""
 
 
-def _is_ours(name: str) -> bool:
-    return name.partition(".")[0] == _OURS
+def _is_dagwright(name: str) -> bool:
+    return name.partition(".")[0] == _DAGWRIGHT
 
 
 def _is_own(module: ModuleType) -> bool:

@@ -27,7 +27,7 @@ _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _STEM_CHARACTERS = 60
 _DIGEST_CHARACTERS = 6
 """Base32 characters of the digest of a path: 30 bits. Each call in the history has the name of its queue."""
-_OF_PATH = re.compile(rf"-[a-z2-7]{{{_DIGEST_CHARACTERS}}}$")
+_PATH_DIGEST = re.compile(rf"-[a-z2-7]{{{_DIGEST_CHARACTERS}}}$")
 """End of the queue name of a file; the name of a module is in the queue name unchanged."""
 FILE = "FILE"
 """Placeholder for an unknown file in the options of `dagwright worker`."""
@@ -76,7 +76,7 @@ def is_of_file(queue: str) -> bool:
 def _reference_of(queue: str) -> str | None:
     """Return the module of a queue, or its file if that is in the current folder."""
     suffix = queue.rpartition(":")[2]
-    stem = _OF_PATH.sub("", suffix)
+    stem = _PATH_DIGEST.sub("", suffix)
     files = [str(absolute_path(f"{stem}{ending}")) for ending in (".py", SERVERS_SUFFIX)]
     candidates = [suffix] if stem == suffix else files
     return next((candidate for candidate in candidates if home_of_queue(queue, candidate) is not None), None)

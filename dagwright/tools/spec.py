@@ -452,13 +452,13 @@ def _timeout_s(name: str, timeout: Duration) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _CodeOf:
+class _CodeKey:
     """A code object as a cache key, compared by identity: equal code may come from different source."""
 
     code: CodeType
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _CodeOf) and self.code is other.code
+        return isinstance(other, _CodeKey) and self.code is other.code
 
     def __hash__(self) -> int:
         return id(self.code)
@@ -467,11 +467,11 @@ class _CodeOf:
 def version_of(function: Callable[..., Any]) -> str:
     """Return 12 hex digits that change when the source of a function changes."""
     inner = inspect.unwrap(function)
-    return _version_of(_CodeOf(inner.__code__)) if inspect.isfunction(inner) else _hash_of_code(function.__code__)
+    return _version_of(_CodeKey(inner.__code__)) if inspect.isfunction(inner) else _hash_of_code(function.__code__)
 
 
 @functools.lru_cache(maxsize=_VERSIONS_CACHED)
-def _version_of(key: _CodeOf) -> str:
+def _version_of(key: _CodeKey) -> str:
     """Read the source once for all functions of one `def`: tokenizing it dominates the declaration of a tool."""
     try:
         return _short_hash(inspect.getsource(key.code).encode())

@@ -159,16 +159,16 @@ def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Call
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def answer_later(**arguments: Any) -> dict[str, Any]:
+        async def call_async(**arguments: Any) -> dict[str, Any]:
             return to_worker_result(await function(**_with_params(arguments)), declaration).to_json()
 
-        return answer_later
+        return call_async
 
     @functools.wraps(function)
-    def answer(**arguments: Any) -> dict[str, Any]:
+    def call(**arguments: Any) -> dict[str, Any]:
         return to_worker_result(function(**_with_params(arguments)), declaration).to_json()
 
-    return answer
+    return call
 
 
 def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

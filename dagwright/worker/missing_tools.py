@@ -21,7 +21,7 @@ from dagwright.core.boundary import wire
 from dagwright.protocol.run_labels import is_queryable
 from dagwright.server.tool_pauses import IS_HELD
 
-LOOK_S = 20.0
+SEARCH_INTERVAL_S = 20.0
 """Average interval, in seconds, between two searches of a worker."""
 _TOOLS_OF_A_QUERY = 50
 _JITTER = timedelta(seconds=5)
@@ -42,7 +42,7 @@ async def keep_releasing(client: Client, tools: Collection[str], queues: Collect
             await release_calls(client, tools, queues)
         except RPCError as error:
             _LOG.warning("calls that wait for a tool cannot be looked for now", error=str(error))
-        await asyncio.sleep(LOOK_S * random.uniform(0.75, 1.25))
+        await asyncio.sleep(SEARCH_INTERVAL_S * random.uniform(0.75, 1.25))
 
 
 async def release_calls(client: Client, tools: Collection[str], queues: Collection[str]) -> int:
@@ -50,9 +50,9 @@ async def release_calls(client: Client, tools: Collection[str], queues: Collecti
     released = 0
     async for run in _runs_with_held_calls(client, sorted(tools)):
         raw = run.raw_description
-        home = raw.execution_config.task_queue.name
+        run_queue = raw.execution_config.task_queue.name
         for call in raw.pending_activities:
-            queue = call.activity_options.task_queue.name or home
+            queue = call.activity_options.task_queue.name or run_queue
             if _is_missing_tool(call) and call.activity_type.name in tools and queue in queues:
                 await _release(client, run, call)
                 released += 1

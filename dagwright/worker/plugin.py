@@ -4,7 +4,7 @@ On a client it composes the data converter (`dagwright.protocol.conversion.compo
 client, or on a single worker, it adds the workflows, activities, interceptors and the sandbox passthrough of
 `dagwright.worker.serving`, and holds the resources that `dagwright worker` holds.
 
-The values of the user win. A worker setting that still has the SDK's default gets the value that `dagwright worker`
+User settings take precedence. A worker setting that still has the SDK's default gets the value that `dagwright worker`
 uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
 out if the worker has an activity of that name, and so are the handlers of unknown workflows and tools if it has dynamic
 ones. If it has a workflow or an activity that the engine itself needs, the plugin refuses the worker, and `task_queue`
@@ -304,13 +304,13 @@ _SETTINGS: Mapping[str, Any] = {
 """Worker settings that get these values where they have the SDK's default. Cost of other values: a later
 continuation after a worker died; cancellation and streamed text that arrive late; slower starts of wide plans; workflow
 tasks that time out together after a restart; many runs at once that all end late."""
-_SET_ELSEWHERE = {
+_ALTERNATIVE_SETTINGS = {
     "max_concurrent_activity_task_polls": "activity_task_poller_behavior",
     "max_concurrent_workflow_tasks": "tuner",
     "max_concurrent_workflow_task_polls": "workflow_task_poller_behavior",
     "nonsticky_to_sticky_poll_ratio": "workflow_task_poller_behavior",
 }
-"""Setting -> another one by which a user may have decided the same."""
+"""Setting -> another setting of the SDK with the same purpose."""
 
 
 def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> None:
@@ -322,4 +322,4 @@ def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> Non
 
 
 def _names_of(setting: str) -> list[str]:
-    return [setting, *([other] if (other := _SET_ELSEWHERE.get(setting)) is not None else [])]
+    return [setting, *([other] if (other := _ALTERNATIVE_SETTINGS.get(setting)) is not None else [])]

@@ -82,7 +82,7 @@ class Deployment:
 
 @pytest.fixture
 def deployment(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    monkeypatch.setattr(missing_tools, "LOOK_S", 0.2)
+    monkeypatch.setattr(missing_tools, "SEARCH_INTERVAL_S", 0.2)
     return Deployment(client, tmp_path)
 
 

@@ -24,16 +24,16 @@ from dagwright.tools.spec import tool
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
-Address = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "http_url"})]
+HttpUrl = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "http_url"})]
 
 MAX_TIMEOUT_S = 300.0
 REDIRECTS_LIMIT = 5
 ATTEMPTS = 3
 """Attempts of one request; a request that changes something is retried only if it was not sent."""
 
-_READING = ("GET", "HEAD", "OPTIONS")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The safe methods (RFC 9110, section 9.2.1)."""
-_EFFECTS = {"argument": "method", "default": "GET", "effects": dict.fromkeys(_READING, "read")}
+_EFFECTS = {"argument": "method", "default": "GET", "effects": dict.fromkeys(_SAFE_METHODS, "read")}
 _CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -42,7 +42,7 @@ _OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-met
 _WITHHELD_HEADERS = frozenset({"set-cookie"})
 _EXCERPT_BYTES = 400
 _CUT_WORD = re.compile(r"[^\s\"'<>]*\Z")
-_PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
+_TRANSIENT_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
 
     @tool(effects="write", effects_by=_EFFECTS, max_attempts=ATTEMPTS, timeout=MAX_TIMEOUT_S + 30, sends_to_hosts=True)
     async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
-        url: Address,
+        url: HttpUrl,
         method: Method = "GET",
         *,
         query: dict[str, str | int | float | bool | None] | None = None,
@@ -105,7 +105,7 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
             _headers(headers, body, method=method),
             _body(body, method=method),
             frozenset(expected_statuses or ()),
-            is_repeatable=method in _READING or context().effects == "idempotent",
+            is_repeatable=method in _SAFE_METHODS or context().effects == "idempotent",
         )
         _refuse_host(call.url)
         _mark_as_sent(call)
@@ -166,7 +166,7 @@ def _redirected(client: httpx.AsyncClient, before: httpx.Request, after: httpx.R
         after.url.port,
     ):
         return after
-    if after.method not in _READING:
+    if after.method not in _SAFE_METHODS:
         raise GiveUp(f"The service redirects the {after.method} to another host, {after.url.host!r}")
     return client.build_request(after.method, after.url)
 
@@ -229,11 +229,11 @@ def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> di
         header = name.replace("_", "-")
         if header in _CONNECTION_HEADERS:
             raise ValueError(f"The header {name} belongs to the connection and cannot be set")
-        if method in _READING and header in _OVERRIDE_HEADERS:
+        if method in _SAFE_METHODS and header in _OVERRIDE_HEADERS:
             raise ValueError(f"The header {name} would override the method {method}; set the method instead")
     if body is not None and not isinstance(body, str):
         sent.setdefault("content-type", "application/json")
-    if method not in _READING:
+    if method not in _SAFE_METHODS:
         sent.setdefault("idempotency-key", context().idempotency_key)
     return sent
 
@@ -241,7 +241,7 @@ def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> di
 def _body(body: Any, *, method: str) -> bytes | None:
     if body is None or body == "":
         return None
-    if method in _READING:
+    if method in _SAFE_METHODS:
         raise ValueError(f"a {method} request takes no body; use query, or POST")
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
 
@@ -271,7 +271,7 @@ def _refusal(call: HttpCall, response: httpx.Response, content: bytes) -> Except
         if not call.is_repeatable:
             context().heartbeat({"sent": False})
         return RetryLater(message, after=delay, asked_by=asked_by)
-    if call.is_repeatable and (response.is_server_error or response.status_code in _PASSING):
+    if call.is_repeatable and (response.is_server_error or response.status_code in _TRANSIENT_STATUSES):
         return RetryLater(message, after=delay, asked_by=asked_by)
     return GiveUp(message)
 

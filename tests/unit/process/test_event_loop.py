@@ -40,7 +40,7 @@ async def _blocks(until: threading.Event) -> None:
 
 
 async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_loop_watchdog, "LOOK_S", 0.01)
+    monkeypatch.setattr(event_loop_watchdog, "CHECK_INTERVAL_S", 0.01)
     with structlog.testing.capture_logs() as logs, event_loop_watchdog.blocked_loop_logged():
         await asyncio.sleep(0.1)
     assert logs == []
