@@ -157,7 +157,7 @@ class CallLimits:
         # The calls of this worker know it at once.
         self._held[subject] = now + hold_s
         try:
-            await hold_calls(self._client, subject, hold_s=hold_s, by=wait.by, task_queue=self._task_queue)
+            await hold_calls(self._client, subject, hold_s=hold_s, by=wait.service, task_queue=self._task_queue)
         except (RPCError, LimitUnreachable) as error:
             _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
 

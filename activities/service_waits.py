@@ -34,29 +34,29 @@ class RequestedWait:
     """Wait that a service requested.
 
     Args:
-        by: the service, such as `429 from api.example.org`.
+        service: status and host of the service, such as `429 from api.example.org`.
     """
 
-    by: str
+    service: str
     delay: timedelta
 
     @property
     def host(self) -> str:
         """Return the host of the service."""
-        return self.by.rpartition(" from ")[2]
+        return self.service.rpartition(" from ")[2]
 
 
 def requested_wait(error: BaseException) -> RequestedWait | None:
     """Return the wait that a failure requests; `None` if the attempt simply failed."""
     if isinstance(error, RetryLater | ModelFailure):
-        by = error.asked_by
+        service = error.asked_by
         delay = capped(error.after) if isinstance(error, RetryLater) else error.delay
     elif isinstance(error, httpx.HTTPStatusError):
-        by = asking_service(error.response.status_code, error.response.request.url.host)
+        service = asking_service(error.response.status_code, error.response.request.url.host)
         delay = requested_delay(error.response.headers)
     else:
         return None
-    return None if by is None or delay is None else RequestedWait(by, delay)
+    return None if service is None or delay is None else RequestedWait(service, delay)
 
 
 def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: float) -> CallDeferred | None:
@@ -72,7 +72,7 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
         return None
     min_delay_s = min(2.0 ** min(times, 10), _MAX_BACKOFF_S)
     delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + MAX_WAIT_S - now_s)
-    reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.by})"
+    reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.service})"
     state = {_STATE: {"since": since, "times": times + 1}}
     return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _JITTER * _RANDOM.random())), state=state)
 

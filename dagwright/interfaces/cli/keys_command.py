@@ -42,11 +42,11 @@ def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
     with _key_errors_as_refusals():
         keys = _keys()
-        entries, are_needed = list(keys.keys().values()), keys.are_needed()
+        entries, are_required = list(keys.keys().values()), keys.are_required()
     if output.is_json:
         output.document([key.to_json() for key in entries])
     elif not entries:
-        consequence = "no client can call the API" if are_needed else "the API needs none"
+        consequence = "no client can call the API" if are_required else "the API needs none"
         output.print(f"there are no keys, so {consequence}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)

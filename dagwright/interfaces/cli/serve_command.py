@@ -54,10 +54,10 @@ def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) ->
         CommandRefused: there are no keys, or they cannot be read.
     """
     try:
-        are_needed = keys.are_needed()
+        are_required = keys.are_required()
     except KeysUnreadable as error:
         raise CommandRefused(str(error), status=Refusal.UNREADABLE) from None
-    if needs_keys and not are_needed and not is_of_this_machine(listener):
+    if needs_keys and not are_required and not is_of_this_machine(listener):
         raise CommandRefused(
             f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "
             "`dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
@@ -70,7 +70,7 @@ def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) ->
     Raises:
         CommandRefused: all origins are allowed, and there are no keys.
     """
-    if needs_keys and ALL in listed(settings.api_origins) and not keys.are_needed():
+    if needs_keys and ALL in listed(settings.api_origins) and not keys.are_required():
         raise CommandRefused(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"

@@ -85,7 +85,7 @@ class AccessMiddleware:
         authorization = headers.get("authorization") or ""
         key = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         try:
-            if not self._keys.are_needed():
+            if not self._keys.are_required():
                 self._refuse_foreign_origin(headers)
                 return ANYONE
             caller = self._keys.caller_of(key)

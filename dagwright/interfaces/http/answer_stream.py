@@ -120,11 +120,11 @@ class AnswerStream:
         if after is not None and self._has_progress:
             self._progress.started |= await context.runs.reader(run).started_at_cursor(after.cursor)
         await self._answer.check_abandoned(context, run)
-        happening: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
+        items_of_run: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing or self._is_buffered):
-            happening = interleave(happening, context.runs.token_streams.parts(run, self._answer.text))
-        async with aclosing(happening) as items:
+            items_of_run = interleave(items_of_run, context.runs.token_streams.parts(run, self._answer.text))
+        async with aclosing(items_of_run) as items:
             async for item in items:
                 yield item
         # The text may have been abandoned while no client received its replacement.

@@ -29,7 +29,7 @@ from dagwright.store.private_files import FOLDER_MODE
 
 PREFIX = "dw"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_NOBODYS = "0" * 64
+_UNMATCHABLE_HASH = "0" * 64
 """Compared with the hash of a secret if the key ID is unknown; no secret has this hash."""
 _SECRET_BYTES = 32
 _ID_BYTES = 6
@@ -77,7 +77,7 @@ class KeyFile:
     """The keys in a file, which may change at any time.
 
     Without a file, no key is required. Once a file has existed, keys are required: removing the last key, or the file
-    while a gateway runs, locks everybody out.
+    while a gateway runs, rejects all requests.
 
     Args:
         path: path of the file.
@@ -89,7 +89,7 @@ class KeyFile:
         self._seen: tuple[int, int, int] | None = None
         self._was_there = False
 
-    def are_needed(self) -> bool:
+    def are_required(self) -> bool:
         """Return whether callers need a key; raises as `keys`."""
         self.keys()
         return self._was_there
@@ -123,7 +123,7 @@ class KeyFile:
         id, _, secret = rest.partition("-")
         key = self.keys().get(id)
         # Compare also for an unknown ID, so that timing does not reveal valid IDs.
-        is_right = hmac.compare_digest(_hash(secret), _NOBODYS if key is None else key.sha256)
+        is_right = hmac.compare_digest(_hash(secret), _UNMATCHABLE_HASH if key is None else key.sha256)
         return key.caller if key is not None and is_right and prefix == PREFIX else None
 
     def add(self, owner: str, scopes: Iterable[Permission], *, weight: float | None = None) -> tuple[Key, str]:
@@ -145,7 +145,7 @@ class KeyFile:
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         chosen = [scope for scope in Permission if scope in set(scopes)]
         key = Key(id, owner, chosen, _hash(secret), created_at, 1.0 if fairness is None else fairness.weight)
-        with self._alone():
+        with self._locked():
             self._write({**self.keys(), id: key})
         return key, f"{PREFIX}-{id}-{secret}"
 
@@ -156,7 +156,7 @@ class KeyFile:
             KeyRefused: there is no key with that ID.
             KeysUnreadable: the file is invalid, or cannot be written.
         """
-        with self._alone():
+        with self._locked():
             remaining = dict(self.keys())
             if (key := remaining.pop(id, None)) is None:
                 raise KeyRefused(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
@@ -171,7 +171,7 @@ class KeyFile:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error}") from None
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Lock the file for a read-modify-write: two writers would lose each other's keys."""
         try:
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

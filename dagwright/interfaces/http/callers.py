@@ -12,7 +12,7 @@ from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid, session_name
 
-_OF = ":"
+_OWNER_SEPARATOR = ":"
 """Separates the owner, whose name cannot contain it, from the name of the session."""
 _STEPS = (".", "..")
 """Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
@@ -76,7 +76,7 @@ ANYONE = Caller()
 
 def stored_session_name(caller: Caller, name: str) -> str:
     """Return the name under which a session of the caller is stored: two owners may use the same session ID."""
-    return name if caller.owner is None else f"{caller.owner}{_OF}{name}"
+    return name if caller.owner is None else f"{caller.owner}{_OWNER_SEPARATOR}{name}"
 
 
 def new_session_name(caller: Caller, name: str) -> str:
@@ -95,4 +95,8 @@ def new_session_name(caller: Caller, name: str) -> str:
 
 def public_session_id(caller: Caller, session: str | None) -> str | None:
     """Return the session ID that the caller uses for a stored session."""
-    return session if session is None or caller.owner is None else session.removeprefix(f"{caller.owner}{_OF}")
+    return (
+        session
+        if session is None or caller.owner is None
+        else session.removeprefix(f"{caller.owner}{_OWNER_SEPARATOR}")
+    )

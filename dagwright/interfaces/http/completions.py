@@ -107,7 +107,7 @@ async def complete(
         return await _direct(context, {**service_body(fields), "model": target.id})
     call = await run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
     if not body.stream:
-        return await _whole(context, call, request)
+        return await _respond_at_end(context, call, request)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     return await _streamed(context, call, with_usage=with_usage)
 
@@ -164,7 +164,7 @@ async def _direct(context: GatewayContext, body: Mapping[str, Any]) -> Response:
 # Answers of a run.
 
 
-async def _whole(context: GatewayContext, call: RunBackedRequest, request: Request) -> Response:
+async def _respond_at_end(context: GatewayContext, call: RunBackedRequest, request: Request) -> Response:
     """Respond when the run has ended or asks for feedback."""
     outcome = await wait_for_outcome(context, call, request)
     if outcome is None:

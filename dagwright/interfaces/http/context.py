@@ -174,7 +174,7 @@ async def open_context(
     runs = open_runs(connection, settings)
     keys = KeyFile(settings.api_keys)
     # Read once, so that a key file removed later is known to have existed.
-    keys.are_needed()
+    keys.are_required()
     async with ModelClients(toolset.models) as models:
         context = GatewayContext(
             settings,

@@ -116,14 +116,14 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
                 pairs.append(([], []))
             pairs[-1][1].append(text)
     newest = pairs[-MAX_TURNS_IN_PROMPT:]
-    answers = shortened(["\n".join(spoken) or None for _, spoken in newest])
+    answers = shortened(["\n".join(answer_texts) or None for _, answer_texts in newest])
     return [
         TurnSummary(
             number,
             cut_inside("\n".join(question), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
-            answer or ("(left out)" if spoken else "(no answer)"),
+            answer or ("(left out)" if answer_texts else "(no answer)"),
         )
-        for number, ((question, spoken), answer) in enumerate(zip(newest, answers, strict=True), start=1)
+        for number, ((question, answer_texts), answer) in enumerate(zip(newest, answers, strict=True), start=1)
     ]
 
 

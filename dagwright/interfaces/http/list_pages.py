@@ -32,9 +32,9 @@ def _page(
 PageDep = Annotated[Page, Depends(_page)]
 
 
-def next_page(following: ListCursor | None) -> dict[str, Any]:
+def next_page(next_cursor: ListCursor | None) -> dict[str, Any]:
     """Return the fields of a list that lead to its next page."""
-    return {"has_more": following is not None, "next": None if following is None else str(following)}
+    return {"has_more": next_cursor is not None, "next": None if next_cursor is None else str(next_cursor)}
 
 
 def _parsed(cursor: str | None) -> ListCursor | None:

@@ -56,7 +56,7 @@ from dagwright.interfaces.http.response_items import (
 )
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs
-from dagwright.interfaces.http.run_outcome import AnswerForm, about_run, outcome_of
+from dagwright.interfaces.http.run_outcome import AnswerForm, outcome_of, run_fields_of
 from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, refuse_rounds
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
@@ -138,7 +138,7 @@ async def respond(
     if body.background:
         await start_in_background(context, call)
         return JSONResponse(_in_progress(response, call.run, call.session_id), headers=call.headers)
-    return await _whole(context, call, response, request)
+    return await _respond_at_end(context, call, response, request)
 
 
 @router.get(
@@ -229,14 +229,14 @@ async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[st
     response["created_at"] = int(view.started_at or response["created_at"])
     requests = [] if view.is_closed else [request.document for request in await context.runs.feedback.requests_of(run)]
     if not (view.is_closed or requests):
-        return {**response, "dagwright": about_run(view, session=public_session_id(context.caller, session))}
+        return {**response, "dagwright": run_fields_of(view, session=public_session_id(context.caller, session))}
     moment = RunMoment(view, (), requests)
     try:
         outcome = await outcome_of(context, moment, session=session, form=AnswerForm(of.allows_calls))
     except ApiError as error:
         return {
             **failed_response(response, error),
-            "dagwright": about_run(view, session=public_session_id(context.caller, session)),
+            "dagwright": run_fields_of(view, session=public_session_id(context.caller, session)),
         }
     return completed_response(response, outcome, run=run)
 
@@ -319,7 +319,7 @@ async def _response_events(answering: "asyncio.Task[dict[str, Any]]") -> Events:
         yield event({**each, "sequence_number": number}, id=str(number), name=str(each["type"]))
 
 
-async def _whole(
+async def _respond_at_end(
     context: GatewayContext, call: RunBackedRequest, response: Mapping[str, Any], request: Request
 ) -> Response:
     # A run without an answer is an HTTP error here: clients read a failed response with status 200 as an empty answer.

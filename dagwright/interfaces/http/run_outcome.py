@@ -118,7 +118,7 @@ async def outcome_of(
     if moment.requests:
         used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
         run = view.workflow_id
-        run_fields = about_run(view, session=public_session_id(context.caller, session))
+        run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
         run_fields["waiting_for"] = waiting_for(moment.requests, run=run)
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
@@ -131,7 +131,7 @@ async def outcome_of(
     if session is not None:
         # The next turn depends on the results that this one saves in the session.
         await context.sessions.settled(session, view.workflow_id)
-    run_fields = about_run(view, session=public_session_id(context.caller, session), error=document["error"])
+    run_fields = run_fields_of(view, session=public_session_id(context.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
         raise run_error(document, run_fields)
     used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
@@ -156,7 +156,7 @@ def _structured(form: OutputForm, document: Mapping[str, Any], run_fields: Mappi
         ) from None
 
 
-def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the object `dagwright` of an answer.
 
     Args:

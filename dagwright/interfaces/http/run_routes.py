@@ -66,10 +66,10 @@ async def list_runs(
     context: ContextDep, run_filter: Annotated[RunFilter, Depends(_run_filter)], page: PageDep
 ) -> Response:
     """List the runs of the caller without sub-plans: open runs first, then closed ones."""
-    summaries, following = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
+    summaries, next_cursor = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
     lines = [_line(context, run) for run in summaries]
     return json_response(
-        {"object": "list", "data": lines, **next_page(following), "ui_url": context.visible_server.runs_url()}
+        {"object": "list", "data": lines, **next_page(next_cursor), "ui_url": context.visible_server.runs_url()}
     )
 
 
@@ -148,8 +148,8 @@ async def read_node(
     full: Annotated[bool, Query(description="Include values of any size.")] = False,
 ) -> Response:
     """Return arguments, result, attempts and lineage. A node of a sub-plan has a path, such as `archive/check`."""
-    look = await read_node_view(context.runs, await context.visible_run(run_id), node, full=full)
-    return json_response({**look.document, "notes": list(look.notes)})
+    view = await read_node_view(context.runs, await context.visible_run(run_id), node, full=full)
+    return json_response({**view.document, "notes": list(view.notes)})
 
 
 @router.get(

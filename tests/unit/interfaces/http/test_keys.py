@@ -68,14 +68,14 @@ def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path
 def test_keys_are_needed_from_the_first_one_on_and_changes_are_seen_at_once(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     keys, writing = KeyFile(path), KeyFile(path)
-    assert not keys.are_needed()
+    assert not keys.are_required()
     key, text = writing.add("ann", list(Permission))
     assert keys.caller_of(text) is not None
-    assert keys.are_needed()
+    assert keys.are_required()
     writing.remove(key.id)
-    assert (keys.caller_of(text), keys.are_needed()) == (None, True)
+    assert (keys.caller_of(text), keys.are_required()) == (None, True)
     path.unlink()
-    assert (keys.are_needed(), KeyFile(path).are_needed()) == (True, False)
+    assert (keys.are_required(), KeyFile(path).are_required()) == (True, False)
 
 
 def test_keys_that_are_added_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
