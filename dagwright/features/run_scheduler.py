@@ -10,8 +10,8 @@ from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, Policy
+from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
-from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.admission import BudgetAdmission

@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 
 from dagwright.core.model.policy import ALL_RUN, Policy
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.run_options import RunOptions
+from dagwright.core.scheduler.component import RunOptions, SchedulerComponent
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
 from tests.support.plan_building import TOOLS, compiled, plan_of

@@ -17,10 +17,10 @@ from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.lineage import RunLineage
 from dagwright.core.model.states import MapBatch, NodeStatus, Phase, Record, RunUsage, Task, TaskRef, call_id
 from dagwright.core.scheduler import map_items
+from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension, newest_of
 from dagwright.core.scheduler.map_items import RunItems
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Wait
-from dagwright.core.scheduler.run_options import RunOptions
 
 if TYPE_CHECKING:
     from dagwright.core.model.policy import Policy

@@ -32,11 +32,10 @@ from dagwright.core.model.states import (
     TaskRef,
 )
 from dagwright.core.scheduler import map_items
-from dagwright.core.scheduler.component import Hooks, SchedulerComponent
+from dagwright.core.scheduler.component import Hooks, RunOptions, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.core.scheduler.run_end import only_child_runs_run, output_of, status_of
-from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import make_task
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
-from dagwright.core.scheduler.run_options import UNRESOLVED
+from dagwright.core.scheduler.component import UNRESOLVED
 from dagwright.features.explain.reasons import Reason, ServerCall, open_task_ids, reason_of
 
 if TYPE_CHECKING:

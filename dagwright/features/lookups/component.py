@@ -4,8 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeStatus, Phase, Task, TaskRef
-from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
-from dagwright.core.scheduler.run_options import UNRESOLVED
+from dagwright.core.scheduler.component import UNRESOLVED, SchedulerComponent, TaskResult
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler

@@ -18,7 +18,7 @@ from dagwright.core.model.lookups import (
 )
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
 from dagwright.core.model.states import Record
-from dagwright.core.scheduler.run_options import NodeResolver
+from dagwright.core.scheduler.component import NodeResolver
 from dagwright.features.lookups.uses import use_of_lookup
 
 

@@ -24,9 +24,9 @@ from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Raised, Request
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.explain.reasons import reason_of
