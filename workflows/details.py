@@ -10,7 +10,7 @@ from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.map_items import items_done
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import one_line
 from dagwright.features.run_scheduler import RunScheduler
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.run_end import region_counts
-from dagwright.core.scheduler.run_state import offloaded_regions
+from dagwright.core.scheduler.run_state import offloaded_regions, region_counts
 from dagwright.planning.rounds.rounds_documents import drawn_needs, groups_of
 
 if TYPE_CHECKING:

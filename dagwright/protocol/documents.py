@@ -13,7 +13,7 @@ from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_items import counts_of_items, is_batched, listed_items
-from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
+from dagwright.core.scheduler.run_state import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.boundary.limits import LISTED_ERROR_BYTES, LISTED_REQUEST_BYTES, LISTED_REQUESTS_BYTES
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.requests import ANYONE
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import cut_bytes
 from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.protocol.failures import run_error_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
 from dagwright.core.expressions.value_refs import encoded_size, with_refs_formatted
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.compensation.compensation import compensated_by
 from dagwright.protocol.compact_documents import compact_value, reference_to
 from dagwright.protocol.documents import graph_document, node_document

@@ -23,7 +23,7 @@ from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_
 from dagwright.core.model.graph import cycles_of
 from dagwright.core.model.states import Attempt, NodeStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.regions.batches import read_batch
 from dagwright.features.regions.offloaded_batches import read_offloaded_batch
 from dagwright.features.run_scheduler import create_scheduler

@@ -35,8 +35,7 @@ from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks, RunOptions, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.core.scheduler.run_end import only_child_runs_run, output_of, status_of
-from dagwright.core.scheduler.run_state import make_task
+from dagwright.core.scheduler.run_state import make_task, only_child_runs_run, output_of, status_of
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus, Task
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.run_end import status_of
-from dagwright.core.scheduler.run_state import RunTotals, make_task
+from dagwright.core.scheduler.run_state import RunTotals, make_task, status_of
 from dagwright.features.compensation.compensation import (
     ERROR_COMPENSATED,
     compensation_extension,

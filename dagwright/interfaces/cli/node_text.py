@@ -13,7 +13,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.output import one_line
 

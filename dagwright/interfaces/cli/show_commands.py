@@ -13,7 +13,7 @@ from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import open_runs
 from dagwright.core.model.times import format_elapsed, seconds_of
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.executions import NodeNotFound
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dagwright.client.events import run_event_type
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView

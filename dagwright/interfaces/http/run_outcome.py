@@ -12,7 +12,7 @@ from dagwright.client.open_requests import Answer, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NO_USAGE, RunStatus, Usage
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.executions import RunClosed
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import RunView

@@ -14,7 +14,7 @@ from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import (
     COMPENSATING_REFUSAL,

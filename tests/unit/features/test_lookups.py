@@ -26,7 +26,7 @@ from dagwright.core.model.states import Attempt, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.explain.reasons import reason_of
