@@ -6,9 +6,9 @@ client, or on a single worker, it adds the workflows, activities, interceptors a
 
 User settings take precedence. A worker setting that still has the SDK's default gets the value that `dagwright worker`
 uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
-out if the worker has an activity of that name, and so are the handlers of unknown workflows and tools if it has dynamic
-ones. If it has a workflow or an activity that the engine itself needs, the plugin refuses the worker, and `task_queue`
-serves plans on a queue of their own in the same process.
+out if the worker has an activity of that name. The handlers of unknown workflows and tools are left out if the worker
+has a dynamic workflow or activity. If the worker has a workflow or an activity that the engine itself needs, the plugin
+raises `PluginConflict`. Set `task_queue` to serve plans on a separate queue of the same process instead.
 """
 
 import asyncio
@@ -52,11 +52,11 @@ from dagwright.worker.serving import (
 
 
 class PluginConflict(DagwrightError, ValueError):
-    """A worker has a workflow, an activity or a plugin that excludes this plugin; rename it, or give `task_queue`."""
+    """A worker has a workflow, an activity or a plugin that excludes this plugin; rename it, or set `task_queue`."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
+class _WorkerResources:
     """Resources and tasks of one worker while it polls."""
 
     client: Client
@@ -69,15 +69,16 @@ class DagwrightPlugin(SimplePlugin):
     """Run plans on the clients and workers of an application that uses Temporal already.
 
     Give it to `temporalio.client.Client.connect(..., plugins=[...])`: all workers of that client serve plans. Give it
-    to a single `temporalio.worker.Worker` instead if the others should not. Runs start on the task queue of such a
-    worker.
+    to a single `temporalio.worker.Worker` instead to serve plans only there. Start runs on the task queue of a worker
+    that has the plugin.
 
     Args:
-        tools: served on the task queue of the worker; as for `Worker`, and declared workflows.
+        tools: tools to serve on the worker's task queue: the types that `dagwright.Worker` accepts, or declared
+            workflows.
         agents: agent cards, or files of agents.
         settings: settings; by default those of the environment. All workers of a task queue need the same payload
             store.
-        task_queue: serves plans on this queue with workers of their own, which leave the worker of the user as it is.
+        task_queue: serve plans with separate workers on this queue; the user's worker is unchanged.
 
     Raises:
         ToolLoadError: a tool cannot be loaded, or two tools have one name.
@@ -97,17 +98,17 @@ class DagwrightPlugin(SimplePlugin):
     ) -> None:
         self._tools, self._agents = tuple(tools), tuple(agents)
         self._settings = settings
-        self._own_queue = task_queue
-        self._shared: _SharedQueue | None = None
-        """Serves the own queue, if there is one."""
-        self._served: dict[str, _Served] = {}
+        self._separate_queue = task_queue
+        self._separate_worker: _SeparateQueueWorker | None = None
+        """Worker of the separate queue, if `task_queue` is set."""
+        self._served: dict[str, _WorkerResources] = {}
         """Task queue of a worker that was configured and does not run yet -> its resources and tasks."""
-        has_own_queue = task_queue is not None
+        has_separate_queue = task_queue is not None
         super().__init__(
             "dagwright.DagwrightPlugin",
             data_converter=compose_converter,
             workflow_runner=lambda runner: with_shared_modules(cast("Any", runner)),
-            workflows=None if has_own_queue else lambda given: [*(given or ()), *_missing_workflows(given or ())],
+            workflows=None if has_separate_queue else lambda given: [*(given or ()), *_missing_workflows(given or ())],
             interceptors=create_interceptors(),
         )
 
@@ -115,19 +116,21 @@ class DagwrightPlugin(SimplePlugin):
         """Add workflows, activities and settings to the configuration of a worker, unless it has them already."""
         queue = config["task_queue"]
         given = config.get("workflows") or ()
-        is_own = any(isinstance(each, OwnWorker) for each in config.get("interceptors") or ())
-        if is_own or queue in self._served:
+        is_dagwright_worker = any(isinstance(each, OwnWorker) for each in config.get("interceptors") or ())
+        if is_dagwright_worker or queue in self._served:
             return config
         client = config["client"] = _with_converter(config["client"])
-        if self._own_queue is not None and self._own_queue != queue:
+        if self._separate_queue is not None and self._separate_queue != queue:
             config["workflow_runner"] = with_shared_modules(config["workflow_runner"])
-            if self._shared is None:
-                self._shared = _SharedQueue(client, self._load, self._own_queue, settings=self._known_settings())
+            if self._separate_worker is None:
+                self._separate_worker = _SeparateQueueWorker(
+                    client, self._load, self._separate_queue, settings=self._settings_or_default()
+                )
             return config
         if any(each in given for each in WORKFLOWS):
             raise PluginConflict(
-                "the worker has another DagwrightPlugin: give all tools to one of them, or serve those of the other on "
-                "a queue of their own: DagwrightPlugin(task_queue=...)"
+                "the worker has another DagwrightPlugin: give all tools to one of them, or give one plugin a "
+                "separate queue: DagwrightPlugin(task_queue=...)"
             )
         config = super().configure_worker(config)
         activities = config.get("activities") or ()
@@ -136,39 +139,41 @@ class DagwrightPlugin(SimplePlugin):
         added = create_activities(client, toolset, task_queue=queue, models=models)(queue)
         config["activities"] = [*activities, *_missing_activities(activities, added)]
         _apply_settings(config, drain_limit_s=toolset.environment.drain_limit_s)
-        self._served[queue] = _Served(client, toolset, models, queue)
+        self._served[queue] = _WorkerResources(client, toolset, models, queue)
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run a worker with its resources and tasks."""
         served = self._served.pop(worker.task_queue, None)
-        is_on_other_queue = self._shared is not None and worker.task_queue != self._own_queue
+        is_on_other_queue = self._separate_worker is not None and worker.task_queue != self._separate_queue
         if served is None and not is_on_other_queue:
             await next(worker)
             return
         async with AsyncExitStack() as stack:
             try:
                 if served is not None:
-                    await stack.enter_async_context(_hold_resources(served, self._known_settings()))
-                elif self._shared is not None:
-                    await stack.enter_async_context(self._shared.serving())
+                    await stack.enter_async_context(_hold_resources(served, self._settings_or_default()))
+                elif self._separate_worker is not None:
+                    await stack.enter_async_context(self._separate_worker.serving())
             except BaseException:
-                # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does not
-                # for one that the server refuses (`Worker._run` in the SDK).
+                # Without this, leaving `async with Worker(...)` would wait for a worker that never started. The SDK
+                # sets the event itself only if the server rejects the worker (`Worker._run`).
                 worker._shutdown_complete_event.set()
                 raise
             await next(worker)
 
-    def _known_settings(self) -> Settings:
+    def _settings_or_default(self) -> Settings:
         return self._settings or Settings()
 
     def _load(self, task_queue: str) -> Toolset:
         given = read_given(self._tools, self._agents, task_queue=task_queue)
-        return load_toolset(self._known_settings(), given=given)
+        return load_toolset(self._settings_or_default(), given=given)
 
 
-class _SharedQueue:
-    """Serves a queue while at least one worker of the application runs: one client serves a queue once.
+class _SeparateQueueWorker:
+    """Serves a queue while at least one worker of the application runs.
+
+    A client can have only one worker per queue, so the workers of the application share this one.
 
     Args:
         load: returns the tools for the queue.
@@ -182,11 +187,11 @@ class _SharedQueue:
         self._users = 0
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
-        self._is_serving: asyncio.Future[None] | None = None
+        self._started: asyncio.Future[None] | None = None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve the queue while the block lasts, with the other blocks.
+        """Serve the queue until the last active block exits.
 
         Raises:
             StoreMismatch: the other workers of the queue use another payload store.
@@ -194,12 +199,12 @@ class _SharedQueue:
         """
         self._users += 1
         try:
-            # A task of its own: the worker that comes first need not be the one that goes last.
-            if self._serving is None or self._is_serving is None:
+            # A separate task, because the first worker to start may not be the last to stop.
+            if self._serving is None or self._started is None:
                 self._stop.clear()
-                self._is_serving = asyncio.get_running_loop().create_future()
-                self._serving = asyncio.create_task(self._serve(self._is_serving))
-            await asyncio.shield(self._is_serving)
+                self._started = asyncio.get_running_loop().create_future()
+                self._serving = asyncio.create_task(self._serve(self._started))
+            await asyncio.shield(self._started)
             yield
         finally:
             self._users -= 1
@@ -208,20 +213,20 @@ class _SharedQueue:
                 self._stop.set()
                 await asyncio.wait([serving_task])
 
-    async def _serve(self, is_serving: asyncio.Future[None]) -> None:
+    async def _serve(self, started: asyncio.Future[None]) -> None:
         try:
             await prepare_to_serve(self._settings, self._toolset)
             async with serving(self._client, self._toolset, task_queue=self._task_queue):
-                is_serving.set_result(None)
+                started.set_result(None)
                 await self._stop.wait()
         except Exception as error:
-            if is_serving.done():
+            if started.done():
                 raise
-            is_serving.set_exception(error)
+            started.set_exception(error)
 
 
 @asynccontextmanager
-async def _hold_resources(served: _Served, settings: Settings) -> AsyncIterator[None]:
+async def _hold_resources(served: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
     """Hold the resources and tasks of a worker while the block lasts.
 
     Raises:
@@ -237,7 +242,7 @@ async def _hold_resources(served: _Served, settings: Settings) -> AsyncIterator[
 
 
 def _with_converter(client: Client) -> Client:
-    """Return the client itself if its converter is composed, as on a client with the plugin, else one with the same."""
+    """Return the client if its converter is already composed; otherwise a new client with the composed converter."""
     config = client.config(active_config=True)
     composed = compose_converter(config["data_converter"])
     if composed.payload_converter_class is config["data_converter"].payload_converter_class:
@@ -252,7 +257,7 @@ def _missing_workflows(given: Sequence[type]) -> list[type]:
     for each in WORKFLOWS:
         if (name := _workflow_name(each)) is not None and name in names:
             raise PluginConflict(_conflict("workflow", name))
-    # The last one ends executions of unknown types; a dynamic workflow of the user takes them instead.
+    # The last one ends executions of unknown types; the user's dynamic workflow handles them instead.
     return [each for each in WORKFLOWS if _workflow_name(each) not in names]
 
 
@@ -272,12 +277,12 @@ def _without_built_in(toolset: Toolset, given: Sequence[Activity]) -> Toolset:
 
 def _conflict(kind: str, name: str) -> str:
     return (
-        f"the worker has the {kind} {name!r}, which plans need too; rename it, or serve plans on a queue of their own: "
+        f"the worker has the {kind} {name!r}, which plans need too; rename it, or serve plans on a separate queue: "
         "DagwrightPlugin(task_queue=...)"
     )
 
 
-# The SDK has no public way to read a name; `None` is that of a dynamic one.
+# The SDK has no public way to read a name. A dynamic definition has the name `None`.
 
 
 def _workflow_name(candidate: type) -> str | None:
@@ -294,23 +299,26 @@ _SDK_DEFAULTS: Mapping[str, Any] = {
     name: parameter.default for name, parameter in inspect.signature(Worker.__init__).parameters.items()
 }
 _SETTINGS: Mapping[str, Any] = {
+    # With the SDK's default, runs continue later after their worker died.
     "sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT,
+    # With the SDK's default, cancellations and streamed text arrive late.
     "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    # With the SDK's default, wide plans start more slowly.
     "max_concurrent_activity_task_polls": ACTIVITY_POLLERS,
+    # With the SDK's default, workflow tasks time out together after a restart.
     "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
+    # With the SDK's defaults of the next two, many runs at once all end late.
     "max_concurrent_workflow_task_polls": WORKFLOW_POLLERS,
     "nonsticky_to_sticky_poll_ratio": NEW_RUNS_SHARE,
 }
-"""Worker settings that get these values where they have the SDK's default. Cost of other values: a later
-continuation after a worker died; cancellation and streamed text that arrive late; slower starts of wide plans; workflow
-tasks that time out together after a restart; many runs at once that all end late."""
+"""Worker settings that get these values if they have the SDK's default."""
 _ALTERNATIVE_SETTINGS = {
     "max_concurrent_activity_task_polls": "activity_task_poller_behavior",
     "max_concurrent_workflow_tasks": "tuner",
     "max_concurrent_workflow_task_polls": "workflow_task_poller_behavior",
     "nonsticky_to_sticky_poll_ratio": "workflow_task_poller_behavior",
 }
-"""Setting -> another setting of the SDK with the same purpose."""
+"""Setting -> another setting that controls the same behavior."""
 
 
 def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> None:
