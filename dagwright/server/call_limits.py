@@ -34,7 +34,7 @@ from dagwright.protocol.call_limit_messages import (
     limit_reply_from_json,
     limit_settings_from_json,
 )
-from dagwright.server.note_workflows import find_open
+from dagwright.server.note_workflows import end_open, find_open
 
 RESPONSE_TIMEOUT_S = 10.0
 """Longest wait for the response of a limit; longer than the workflow task of a dead worker needs to time out."""
@@ -200,19 +200,10 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         before = LimitSettings(subject) if running is None else await _settings_of(running)
     changed = before.changed(change)
     if changed.limit is None:
-        await _terminate(_handle(client, subject))
+        await end_open(client, _workflow_id(subject), reason="removed")
     else:
         await _start(client, changed, task_queue=task_queue, conflict=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
     return before
-
-
-async def _terminate(limit: WorkflowHandle[Any, Any]) -> None:
-    """Terminate the workflow of a removed limit; it may have ended meanwhile."""
-    try:
-        await limit.terminate(reason="removed", rpc_timeout=_RPC_TIMEOUT)
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
 
 
 async def _start(

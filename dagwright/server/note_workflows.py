@@ -66,8 +66,8 @@ async def start_note(
     return True
 
 
-async def end_note(client: Client, workflow_id: str, *, reason: str) -> None:
-    """End a note; no effect if it has ended already.
+async def end_open(client: Client, workflow_id: str, *, reason: str) -> None:
+    """Terminate a workflow, such as a note; no effect if it has ended already.
 
     Raises:
         RPCError: the server does not respond, or rejects the request.

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.server.note_workflows import end_note, find_open, note_id, start_note
+from dagwright.server.note_workflows import end_open, find_open, note_id, start_note
 from dagwright.store import PayloadStore, StoreMismatch
 
 
@@ -67,7 +67,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
     own = PublishedStore(await store.identify(), store.location)
     previous_store = await published_store(client, task_queue)
     if previous_store is not None:
-        await end_note(client, _note_id(task_queue), reason=f"replaced by {own.location}")
+        await end_open(client, _note_id(task_queue), reason=f"replaced by {own.location}")
     await _start_note(client, own, task_queue=task_queue)
     return previous_store
 

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import format_time
-from dagwright.server.note_workflows import end_note, find_open, note_id, start_note
+from dagwright.server.note_workflows import end_open, find_open, note_id, start_note
 
 FRESH_S = 2.0
 """Seconds for which a worker caches whether a tool is paused."""
@@ -131,7 +131,7 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
     """
     pause = await find_tool_pause(client, tool)
     if pause is not None:
-        await end_note(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
+        await end_open(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
         # A worker that still has the pause in its cache may pause a call.
         await asyncio.sleep(SETTLED_S)
     held = [each async for each in _held_calls(client, tool)]
