@@ -94,7 +94,7 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
 
 def _column(name: str, nodes: Sequence[CompiledNode]) -> list[Any]:
     if name == "arguments":
-        return [NODE_DEFAULTS[name] if node.bindings and is_all_bound(node) else node.arguments for node in nodes]
+        return [NODE_DEFAULTS[name] if is_all_bound(node) else node.arguments for node in nodes]
     return list(map(attrgetter(name), nodes))
 
 

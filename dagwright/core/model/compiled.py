@@ -72,7 +72,7 @@ def default_retry(effects: Effects, max_attempts: int | None) -> RetryRule:
     """Return the retry rule of a tool if the plan has none: a `write` has one attempt. Equal rules share one object.
 
     Args:
-        max_attempts: max attempts from the declaration of the tool.
+        max_attempts: those that the declaration of the tool allows.
     """
     attempts = max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
     return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
@@ -346,7 +346,7 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
     for name, value, default in compress(zip(_FIELDS, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)):
         if value != default or type(value) is not type(default):
             encoded[name] = field_to_json(name, value) if name in CONVERTED_FIELDS else value
-    if node.bindings and is_all_bound(node):
+    if is_all_bound(node):
         encoded.pop("arguments", None)
     return encoded
 
@@ -354,7 +354,7 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
 def is_all_bound(node: CompiledNode) -> bool:
     """Return whether each argument of a node is one binding, so that its JSON form needs no `arguments`."""
     arguments, bindings = node.arguments, node.bindings
-    return len(arguments) == len(bindings) and all(
+    return 0 < len(bindings) == len(arguments) and all(
         value is None and path == (name,) for (name, value), (path, _) in zip(arguments.items(), bindings, strict=True)
     )
 
