@@ -11,7 +11,6 @@ from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import Page, PageDep, next_page
-from dagwright.interfaces.http.run_commands import answer_run_request, open_requests, request_document
 from dagwright.interfaces.http.run_documents import json_response
 from dagwright.interfaces.http.run_models import (
     AnswerBody,
@@ -20,6 +19,7 @@ from dagwright.interfaces.http.run_models import (
     InboxList,
     response_docs,
 )
+from dagwright.interfaces.http.run_steering import answer_run_request, open_requests, request_document
 
 router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 

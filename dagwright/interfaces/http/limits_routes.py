@@ -13,9 +13,9 @@ from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, requires_scope
 from dagwright.interfaces.http.event_models import JsonObject
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.run_commands import send_command
 from dagwright.interfaces.http.run_documents import json_response
 from dagwright.interfaces.http.run_models import ByField, CommandBody, CommandResponse, response_docs
+from dagwright.interfaces.http.run_steering import send_command
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute)
 

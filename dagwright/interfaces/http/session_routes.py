@@ -20,7 +20,6 @@ from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
-from dagwright.interfaces.http.run_commands import answer_run_request, cancel_run, open_requests
 from dagwright.interfaces.http.run_documents import (
     After,
     EncodeEvents,
@@ -46,6 +45,7 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
     stream_docs,
 )
+from dagwright.interfaces.http.run_steering import answer_run_request, cancel_run, open_requests
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 orchestration_router = APIRouter(tags=["sessions"])

@@ -13,7 +13,6 @@ from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, PlansContextDep, requires_scope
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of, with_sub_plans
-from dagwright.interfaces.http.run_commands import actor_of, cancel_run, command_result, send_command
 from dagwright.interfaces.http.run_documents import created_run, json_response
 from dagwright.interfaces.http.run_models import (
     AddNodesBody,
@@ -29,6 +28,7 @@ from dagwright.interfaces.http.run_models import (
     created_docs,
     response_docs,
 )
+from dagwright.interfaces.http.run_steering import actor_of, cancel_run, command_result, send_command
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(Permission.OPERATE)])
 _COMMAND_DOCS = response_docs(CommandResponse, examples.PAUSED)

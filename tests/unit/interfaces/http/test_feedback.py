@@ -14,9 +14,9 @@ from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
-from dagwright.interfaces.http.run_commands import answer_run_request
 from dagwright.interfaces.http.run_models import AnswerBody
 from dagwright.interfaces.http.run_outcome import deliver_answers
+from dagwright.interfaces.http.run_steering import answer_run_request
 
 CLARIFICATION = {"request_id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
 APPROVAL = {"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Publish?"}

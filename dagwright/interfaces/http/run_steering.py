@@ -24,10 +24,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.list_pages import next_page
 from dagwright.interfaces.http.posted_plans import nodes_with_tools, refuse_nodes
-from dagwright.interfaces.http.run_models import (
-    AnswerBody,
-    CommandBody,
-)
+from dagwright.interfaces.http.run_models import AnswerBody, CommandBody
 
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
