@@ -1,4 +1,4 @@
-"""Refuse to build without the packages that symbolic links of the checkout lead to; `pyproject.toml` has the rest."""
+"""Fail the build if a symbolic link to a package is missing in the checkout; other settings are in `pyproject.toml`."""
 
 from pathlib import Path
 
