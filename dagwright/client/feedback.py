@@ -31,7 +31,7 @@ from dagwright.client.run_lists import quoted
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
-from dagwright.core.model.questions import size_problem
+from dagwright.core.model.answers import size_problem
 from dagwright.core.model.requests import Request, without_number
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.core.text import join_first

@@ -8,6 +8,7 @@ from typing import Any
 from dagwright.client.options import PlanOptions, model_config, run_options
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import MAX_NOTES
+from dagwright.core.compiler.plan_text import changes_of
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
@@ -15,7 +16,6 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
-from dagwright.features.feedback.plan_text import changes_of
 from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
     check_plan,

@@ -20,8 +20,8 @@ from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.value_refs import encoded_size
+from dagwright.core.model.answers import size_problem
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.questions import size_problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.features.plan_edits.edits import extension_of

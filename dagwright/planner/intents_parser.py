@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dagwright.core.compiler.plan_text import one_line
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.argument_checks import accepted_kinds
@@ -20,7 +21,6 @@ from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import repair_tool_names
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Repair
-from dagwright.features.feedback.plan_text import one_line
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problems_of, reject_oversized
 from dagwright.planner.verbs import intent_verbs

@@ -11,6 +11,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.compiler.compilation import compile_with_planner
+from dagwright.core.compiler.plan_text import changes_of, summary_and_described
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.value_refs import encoded_size
@@ -21,7 +22,6 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
-from dagwright.features.feedback.plan_text import changes_of, summary_and_described
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast, get_args
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CANCEL_GRACE_S
 from dagwright.core.model.actor import Actor
+from dagwright.core.model.answers import size_problem
 from dagwright.core.model.budget_limits import limit_text, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.model.questions import size_problem
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult

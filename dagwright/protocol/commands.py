@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import UNKNOWN_ACTOR
-from dagwright.core.model.requests import EARLY_ANSWERS, Feedback, Through
+from dagwright.core.model.requests import Feedback, Through
 from dagwright.features.commands.steering import CommandMessage, apply_command
+from dagwright.features.feedback.request_registry import EARLY_ANSWERS
 from dagwright.protocol.command_messages import (
     COMMAND_ID,
     LENIENT_COMMANDS,

@@ -9,9 +9,10 @@ from typing import Any
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTIFICATION_BYTES
-from dagwright.core.model.requests import Closing, Notification
+from dagwright.core.model.requests import Closing
 from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
+from dagwright.features.feedback.request_registry import Notification
 from dagwright.protocol.listings import shortened_request
 
 NOTE_CODE = "notify"

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dagwright.core.compiler.plan_text import changes_of
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_of_extender
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.features.deadline import Deadline
-from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.plan_extension.extender import PlanExtender
 from dagwright.features.run_scheduler import create_scheduler

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES
-from dagwright.core.model.questions import ANSWER_BYTES
+from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.interfaces.cli.keys_command import LOOK

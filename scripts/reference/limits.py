@@ -12,8 +12,9 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.core.scheduler.map_items",
     ),
     "Requests and commands": (
-        "dagwright.core.model.questions",
-        "dagwright.core.model.requests",
+        "dagwright.core.model.answers",
+        "dagwright.features.feedback.questions",
+        "dagwright.features.feedback.request_registry",
         "dagwright.features.feedback.request_opening",
         "dagwright.features.commands.steering",
         "dagwright.features.plan_edits.edits",

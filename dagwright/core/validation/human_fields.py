@@ -1,4 +1,4 @@
-"""Human requests of a plan: their compiled form, and their checks before the run.
+"""Checks of the human requests of a plan before the run.
 
 Parts of a request that depend on references are checked when the request is opened.
 """
@@ -7,19 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pydantic_core
-from pydantic import ValidationError
 
+from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.json_schemas import validator_of
-from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate, question_of
-from dagwright.core.model.questions import OPTIONS, QUESTION_BYTES, BadAnswer, BadQuestion, default_answer
+from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate
 from dagwright.core.model.requests import Request
-from dagwright.core.name_hints import suggestion
 
 FieldProblem = tuple[tuple[str | int, ...], str, str | None]
 """Path in the node, message and hint."""
-
-_REPORTED_PROBLEMS = 3
 
 _MEANINGLESS = {
     "timeout": "it limits an attempt of a tool; the 'deadline' of the question limits the time for an answer",
@@ -27,34 +23,6 @@ _MEANINGLESS = {
     "heartbeat": "there is no call that could send heartbeats",
 }
 """Fields that have no effect on a human node -> reason."""
-
-
-def _error_message(path: tuple[str | int, ...], kind: str, message: str) -> str:
-    label = ".".join(map(str, path))
-    if kind != "extra_forbidden":
-        return f"{label}: {message}".lstrip(": ")
-    known = [field.alias or name for name, field in Human.model_fields.items()]
-    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(path[-1]), known)]))
-
-
-def validate_question_fields(question: Any) -> dict[str, Any]:
-    """Return the compiled form of a request that a running tool opens.
-
-    Args:
-        question: a text, or an object with the fields of `human`.
-
-    Raises:
-        BadQuestion: `question` is not a valid request.
-    """
-    fields = {"type": "CLARIFICATION", "prompt": question} if isinstance(question, str) else question
-    try:
-        human = Human.model_validate(fields)
-    except ValidationError as error:
-        problems = [_error_message(details["loc"], details["type"], details["msg"]) for details in error.errors()]
-        raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
-    for path, message, _ in _problems_of_question(human, ()):
-        raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
-    return question_of(human)
 
 
 def problems_of_requests(
@@ -68,12 +36,12 @@ def problems_of_requests(
     if node.human is not None:
         # A dialect uses an empty request for a value that it could not parse.
         yield from _problems_of_human(node) if node.human != Human() else ()
-        for at, message, hint in _problems_of_question(node.human, human_bindings):
+        for at, message, hint in problems_of_question(node.human, human_bindings):
             yield ("human", *at), message, hint
     if isinstance(node.approval, Human):
         if node.approval.type != "APPROVAL":
             yield ("approval", "type"), "an approval is asked for by a question of type APPROVAL", None
-        for at, message, hint in _problems_of_question(node.approval, approval_bindings):
+        for at, message, hint in problems_of_question(node.approval, approval_bindings):
             yield ("approval", *at), message, hint
 
 
@@ -91,7 +59,8 @@ def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
         yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
 
 
-def _problems_of_question(human: Human, bindings: Sequence[Binding]) -> Iterator[FieldProblem]:
+def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:
+    """Yield the problems of a request that can be found before its bindings are filled."""
     filled = {path[0] for path, _ in bindings}
     yield from _problems_of_fields(human)
     if human.type == "SELECTION":

@@ -10,36 +10,24 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
+from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.questions import (
-    BadAnswer,
-    BadQuestion,
-    adds_nodes,
-    normal_form,
-    question_key,
-    request_of,
-    size_of,
-    size_problem,
-)
-from dagwright.core.model.requests import (
-    EARLY_ANSWERS,
-    EARLY_BYTES,
-    INPUTS,
-    RUN_ANSWERS_BYTES,
-    SHORT_BYTES,
-    Closing,
-    Feedback,
-    Request,
-    RequestRegistry,
-    without_number,
-)
+from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, without_number
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import FeedbackState
+from dagwright.features.feedback.questions import BadQuestion, request_of
+from dagwright.features.feedback.request_registry import (
+    EARLY_ANSWERS,
+    EARLY_BYTES,
+    RUN_ANSWERS_BYTES,
+    SHORT_BYTES,
+    RequestRegistry,
+)
 from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 

@@ -12,9 +12,9 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.model.answers import size_of
 from dagwright.core.model.policy import Policy, with_tools_allowed
-from dagwright.core.model.questions import size_of
-from dagwright.core.model.requests import Feedback, Raised, Request, RequestRegistry, registry_from_json
+from dagwright.core.model.requests import Feedback, Raised, Request
 from dagwright.core.model.states import Attempt, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.features.feedback.answer_handling import AnswerHandler
@@ -22,6 +22,7 @@ from dagwright.features.feedback.answer_reading import AnswerReader
 from dagwright.features.feedback.approval_gate import ApprovalGate, Question
 from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.feedback.request_opening import RequestOpener
+from dagwright.features.feedback.request_registry import RequestRegistry, registry_from_json
 from dagwright.features.feedback.run_requests import RunRequests
 from dagwright.features.plan_edits.extension_checks import NodeCheck
 

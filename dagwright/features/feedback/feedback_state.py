@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.model.requests import (
-    Feedback,
-    RequestRegistry,
-)
+from dagwright.core.model.requests import Feedback
+from dagwright.features.feedback.request_registry import RequestRegistry
 
 
 @dataclass(slots=True)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
-from dagwright.core.model.questions import ERROR_CHOICES, BadQuestion, request_of, size_problem
-from dagwright.core.model.requests import EARLY_BYTES, Closing, Feedback, Purpose, Raised, Request
+from dagwright.core.model.answers import ERROR_CHOICES, size_problem
+from dagwright.core.model.requests import Closing, Feedback, Purpose, Raised, Request
 from dagwright.core.model.states import NodeStatus, TaskRef
-from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.features.feedback.feedback_state import FeedbackState
+from dagwright.features.feedback.questions import BadQuestion, request_of, validate_question_fields
+from dagwright.features.feedback.request_registry import EARLY_BYTES
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState

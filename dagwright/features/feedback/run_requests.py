@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.model.questions import BadQuestion, request_of
+from dagwright.core.compiler.plan_text import plan_summary
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import rejection
 from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
-from dagwright.features.feedback.plan_text import plan_summary
+from dagwright.features.feedback.questions import BadQuestion, request_of
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler

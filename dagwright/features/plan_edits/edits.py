@@ -18,13 +18,12 @@ from dagwright.core.compiler.compilation import compile_plan, compile_with_plann
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.compute_budget import ComputeBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
-from dagwright.core.model.requests import CHECK_BUDGET
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET
@@ -36,6 +35,8 @@ from dagwright.features.plan_edits.extension_checks import refusal_of_extension,
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
+CHECK_BUDGET = MAX_WORK // 2
+"""Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
 MAX_NODES = 200
 """Maximum number of nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"

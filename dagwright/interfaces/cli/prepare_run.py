@@ -8,13 +8,13 @@ from pydantic import JsonValue
 
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
 from dagwright.core.boundary.limits import MAX_NOTES
+from dagwright.core.compiler.plan_text import changes_of, plan_summary
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
-from dagwright.features.feedback.plan_text import changes_of, plan_summary
 from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs

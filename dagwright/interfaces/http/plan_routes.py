@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from dagwright.client.starts import RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
+from dagwright.core.model.answers import size_problem
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.model.questions import size_problem
 from dagwright.core.name_hints import suggestion
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.interfaces.http import examples

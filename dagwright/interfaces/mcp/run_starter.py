@@ -13,12 +13,12 @@ from dagwright.client.errors import RunIdInUse, RunIdInvalid, TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
+from dagwright.core.compiler.plan_text import changes_of
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.policy import Policy, model_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
-from dagwright.features.feedback.plan_text import changes_of
 from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json

@@ -18,12 +18,12 @@ from dagwright.client.open_requests import Answer, OpenRequest
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.starts import Started
 from dagwright.client.steering import CommandAuthor, Steering
+from dagwright.core.compiler.plan_text import changes_of
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
-from dagwright.features.feedback.plan_text import changes_of
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import tool_definitions
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.model.questions import BadQuestion
-from dagwright.core.validation.human_fields import validate_question_fields
+from dagwright.features.feedback.questions import BadQuestion, validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec
 
 _HEAD = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:")

@@ -10,10 +10,9 @@ from typing import Any
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode, default_retry
-from dagwright.core.model.questions import BadQuestion
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.human_fields import validate_question_fields
+from dagwright.features.feedback.questions import BadQuestion, validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
 from dagwright.planning.model_calls.response_summary import ToolCall
 

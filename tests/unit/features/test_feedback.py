@@ -9,7 +9,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback, Raised
+from dagwright.core.model.requests import Feedback, Raised
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
@@ -17,6 +17,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.explain.reasons import reason_of
+from dagwright.features.feedback.request_registry import HINTS_PER_ACTIVATION
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (

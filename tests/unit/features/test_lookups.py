@@ -8,6 +8,7 @@ import pytest
 
 from dagwright.client.feedback import following_request
 from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.compiler.plan_text import plan_summary
 from dagwright.core.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
@@ -31,7 +32,6 @@ from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import blocking_chain
-from dagwright.features.feedback.plan_text import plan_summary
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.plan_edits.node_additions import add_nodes

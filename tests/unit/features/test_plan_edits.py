@@ -8,10 +8,9 @@ import pytest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
 from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue
-from dagwright.core.model import requests
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import agent_of
-from dagwright.core.model.requests import CHECK_BUDGET, Feedback
+from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import extended, extension_from_json
@@ -19,8 +18,9 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
 from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
+from dagwright.features.feedback import request_registry
 from dagwright.features.plan_edits import edits as plan_edits
-from dagwright.features.plan_edits.edits import checked_extension, extension_of, work_of_nodes
+from dagwright.features.plan_edits.edits import CHECK_BUDGET, checked_extension, extension_of, work_of_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
@@ -119,7 +119,7 @@ _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of the time for checks in one activation, so that few nodes use it up."""
-    monkeypatch.setattr(requests, "CHECK_BUDGET", CHECK_BUDGET // 10)
+    monkeypatch.setattr(request_registry, "CHECK_BUDGET", CHECK_BUDGET // 10)
 
 
 @pytest.fixture

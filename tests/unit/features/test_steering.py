@@ -10,12 +10,13 @@ from dagwright.client.node_view import arguments_for_display
 from dagwright.core.boundary import wire
 from dagwright.core.errors import NodeError
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.requests import EARLY_ANSWERS, Through
+from dagwright.core.model.requests import Through
 from dagwright.core.model.states import RunStatus
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes
 from dagwright.features.deadline import Deadline
+from dagwright.features.feedback.request_registry import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import commands
 from dagwright.protocol.commands import (

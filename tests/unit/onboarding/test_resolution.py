@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from dagwright.core.model.questions import BadAnswer, normal_form, request_of
-from dagwright.core.validation.human_fields import validate_question_fields
+from dagwright.core.model.answers import BadAnswer, normal_form
+from dagwright.features.feedback.questions import request_of, validate_question_fields
 from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.plan_text import plan_summary, summary_and_described
 from dagwright.core.errors import NodeError
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.agent_tools import agent_declaration
@@ -14,7 +15,6 @@ from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.feedback.plan_text import plan_summary, summary_and_described
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json

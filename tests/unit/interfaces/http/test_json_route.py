@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.core.model.questions import ANSWER_BYTES
+from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.interfaces.http import json_route
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission

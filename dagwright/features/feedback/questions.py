@@ -1,0 +1,146 @@
+"""Questions to people: their checks and their requests, once their bindings have been filled in."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pydantic_core
+from pydantic import ValidationError
+
+from dagwright.core.errors import NodeError
+from dagwright.core.expressions.reference_resolution import as_text
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
+from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
+from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
+from dagwright.core.model.json_schemas import validator_of
+from dagwright.core.model.plan import Human, question_of
+from dagwright.core.model.requests import Purpose, Request
+from dagwright.core.name_hints import suggestion
+from dagwright.core.text import cut_characters
+from dagwright.core.validation.human_fields import problems_of_question
+
+PROMPT_CHARACTERS = 8_000
+"""Longest prompt; the rest is cut."""
+_REPORTED_PROBLEMS = 3
+
+
+class BadQuestion(Exception):
+    """A question is invalid because of the values of its references."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.error = NodeError("invalid_question", message)
+
+
+def _error_message(path: tuple[str | int, ...], kind: str, message: str) -> str:
+    label = ".".join(map(str, path))
+    if kind != "extra_forbidden":
+        return f"{label}: {message}".lstrip(": ")
+    known = [field.alias or name for name, field in Human.model_fields.items()]
+    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(path[-1]), known)]))
+
+
+def validate_question_fields(question: Any) -> dict[str, Any]:
+    """Return the compiled form of a request that a running tool opens.
+
+    Args:
+        question: a text, or an object with the fields of `human`.
+
+    Raises:
+        BadQuestion: `question` is not a valid request.
+    """
+    fields = {"type": "CLARIFICATION", "prompt": question} if isinstance(question, str) else question
+    try:
+        human = Human.model_validate(fields)
+    except ValidationError as error:
+        problems = [_error_message(details["loc"], details["type"], details["msg"]) for details in error.errors()]
+        raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
+    for path, message, _ in problems_of_question(human):
+        raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
+    return question_of(human)
+
+
+def request_of(
+    question: Mapping[str, Any], request_id: str, *, task: str, purpose: Purpose, tool: str = "", at: float
+) -> Request:
+    """Return the request for a question.
+
+    Args:
+        question: as in `CompiledNode.arguments` of a human node, with every binding filled.
+        request_id: id of the request.
+        task: id of the node or item that asks.
+        at: seconds since the epoch.
+
+    Raises:
+        BadQuestion: the question is invalid.
+    """
+    deadline_s, reminder_s = question.get("deadline_s"), question.get("reminder_s")
+    request = Request(
+        id=request_id,
+        task=task,
+        purpose=purpose,
+        type=question.get("type", "APPROVAL"),
+        prompt=_prompt_of(question.get("prompt"), tool or task),
+        opened_at=at,
+        schema=question.get("schema"),
+        options=question.get("options"),
+        multiple=question.get("multiple", False),
+        allow_text=question.get("allow_text", False),
+        assignee=question.get("assignee"),
+        channel=question.get("channel", "any"),
+        deadline_s=deadline_s,
+        deadline_at=None if deadline_s is None else at + deadline_s,
+        reminder_s=reminder_s,
+        next_reminder_at=None if reminder_s is None else at + reminder_s,
+        on_timeout=question.get("on_timeout", "fail"),
+        tool=tool,
+    )
+    _check(request)
+    return request
+
+
+def _prompt_of(prompt: Any, name: str) -> str:
+    if prompt is None or prompt == "":
+        return f"Approve {name!r}?" if name else ""
+    shown = prompt if is_whole(prompt) else with_refs_formatted(prompt, _ref_text)
+    text = as_text(shown)
+    return cut_characters(text, PROMPT_CHARACTERS)
+
+
+def _ref_text(part: ValueRef) -> Any:
+    """Return the text that a person sees in place of a stored value."""
+    if isinstance(part, WorkerText):
+        return "".join(inner if isinstance(inner, str) else _preview_of(inner) for inner in part.parts)
+    return _preview_of(part)
+
+
+def _preview_of(part: Any) -> str:
+    if isinstance(part, StoredValue) and part.shape is not None:
+        return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
+    return str(ref_for_display(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
+
+
+def _check(request: Request) -> None:
+    parts = [request.schema, request.options, request.on_timeout]
+    if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
+        raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")
+    if request.assignee is not None and not isinstance(request.assignee, str):
+        raise BadQuestion(f"assignee: expected the name of a user, not {request.assignee!r:.80}")
+    # The value of a reference may have any type.
+    final_step: Any = request.on_timeout
+    while isinstance(final_step, Mapping) and "escalate" in final_step:
+        if not isinstance(final_step["escalate"], str):
+            raise BadQuestion(f"on_timeout: expected the assignee to escalate to, not {final_step['escalate']!r:.80}")
+        final_step = final_step.get("then", "fail")
+    if request.type == "SELECTION" and not (isinstance(request.options, list) and 0 < len(request.options) <= OPTIONS):
+        raise BadQuestion(f"options: expected a list of 1 to {OPTIONS:,} options, not {request.options!r:.80}")
+    if request.schema is not None:
+        try:
+            validator_of(request.schema)
+        except ValueError as error:
+            raise BadQuestion(f"schema: {error}") from None
+    if isinstance(final_step, Mapping) and "default" in final_step:
+        try:
+            default_answer(replace(request, on_timeout=final_step))
+        except BadAnswer as error:
+            raise BadQuestion(f"on_timeout: the default does not fit the question: {error}") from None
