@@ -239,7 +239,6 @@ def _message_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOpt
         "inputs": dict(options.get("inputs") or {}),
         "context": {name.removeprefix("@"): value for name, value in (options.get("context") or {}).items()},
         "options": encoded_options,
-        "reads_starts": True,
     }
 
 

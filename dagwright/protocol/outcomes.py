@@ -87,12 +87,13 @@ def is_cancellation(error: BaseException) -> bool:
 
 
 def read_failure(
-    error: BaseException, node: CompiledNode, effects: Effects, *, reads_starts: bool = False
+    error: BaseException, node: CompiledNode, effects: Effects, *, records_starts: bool = True
 ) -> tuple[NodeError, Attempt]:
     """Return the error of a failed task, and its last attempt.
 
     Args:
-        reads_starts: whether a timeout without a recorded start proves that the tool was not called.
+        records_starts: whether the worker records starts, so that a timeout without a recorded start proves that the
+            tool was not called. Workers of foreign tools do not.
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
@@ -107,22 +108,12 @@ def read_failure(
         ), attempt
     if isinstance(cause, TimeoutError):
         used = usage_of_heartbeat(cause.last_heartbeat_details)
-        reads_starts = reads_starts or _has_repeated_lost_attempts(error, cause)
-        failure = _read_timeout(cause, node, effects, reads_starts=reads_starts)
+        failure = _read_timeout(cause, node, effects, records_starts=records_starts)
         return failure, Attempt(_attempts_of(error, node), usage=used)
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
     return NodeError("tool_failed", cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
-
-
-def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> bool:
-    """Return whether the server repeated the attempts of workers that died, which it does only if starts are recorded.
-
-    It is the evidence in runs whose input does not have `reads_starts`.
-    """
-    is_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
-    return timeout.type == TimeoutType.HEARTBEAT and is_last
 
 
 def _attempts_of(error: BaseException, node: CompiledNode) -> int:
@@ -166,11 +157,11 @@ def outcome_unknown_message(tool: str, *, event: str = _WORKER_DIED) -> str:
     return f"outcome unknown: {event}, so {tool} may or may not have made its change"
 
 
-def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, reads_starts: bool) -> NodeError:
+def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, records_starts: bool) -> NodeError:
     is_lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
     if effects is Effects.WRITE and is_lost:
         event = _WORKER_DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
-        if reads_starts and started_attempt(error.last_heartbeat_details) is None:
+        if records_starts and started_attempt(error.last_heartbeat_details) is None:
             message = f"{node.tool} was not called: {event} before the call started, so nothing was changed"
             return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
         return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, event=event))
@@ -288,9 +279,9 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
         scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=False, error=failure)
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
-    is_recorded = scheduler.state.options.reads_starts and tool is not None and not tool.is_foreign
+    records_starts = tool is not None and not tool.is_foreign
     effects = tool_of(node, scheduler.plan.tools).effects
-    failure, attempt = read_failure(error, node, effects, reads_starts=is_recorded)
+    failure, attempt = read_failure(error, node, effects, records_starts=records_starts)
     question = _question_of(error)
     if question is not None:
         problem = scheduler.features.feedback.ask(task_id, question, at=at, attempt=attempt)

@@ -68,8 +68,6 @@ class RunInput:
         session: session to which the run of a turn reports its end.
         is_interactive: whether people are asked about an ambiguous lookup; if not, an ambiguous lookup ends the run.
         bound: lookups that a session has resolved before, with the entity of each; they are not searched for.
-        reads_starts: whether a `write` that timed out without a recorded start counts as not called, whatever the
-            timeout. Inputs of earlier versions do not have the field, and their histories must replay.
     """
 
     plan: Any = None
@@ -99,7 +97,6 @@ class RunInput:
     session: ParentSession | None = None
     is_interactive: bool = True
     bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
-    reads_starts: bool = True
 
 
 def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -134,8 +131,8 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["map_batch"] = map_batch_input_to_json(run_input.map_batch)
     if run_input.shared_budget is not None:
         encoded["shared_budget"] = dict(run_input.shared_budget)
-    flags = {"only_compensates": run_input.only_compensates, "reads_starts": run_input.reads_starts}
-    encoded |= {name: True for name, is_set in flags.items() if is_set}
+    if run_input.only_compensates:
+        encoded["only_compensates"] = True
     if run_input.notes:
         encoded["notes"] = [dict(note) for note in run_input.notes]
     return encoded
@@ -227,7 +224,6 @@ def run_input_from_json(message: Any) -> RunInput:
             session=_parent_session(message.get("session")),
             is_interactive=options.get("interactive", True),
             bound=bound_from_json(message.get("bound", ())),
-            reads_starts=message.get("reads_starts") is True,
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None

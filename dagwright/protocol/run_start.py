@@ -106,7 +106,6 @@ def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
         compensate=run_input.compensate,
         is_child=run_input.parent is not None,
         only_compensates=run_input.only_compensates,
-        reads_starts=run_input.reads_starts,
         with_agents=with_agents,
         resolver=EntityResolver(resolver_of(plan.tools), run_input.bound),
     )

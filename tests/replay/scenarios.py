@@ -302,7 +302,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _unstarted(runs: Runs, bench: Bench, *, reads_starts: bool) -> Handle:
+async def _unstarted(runs: Runs, bench: Bench) -> Handle:
     """A `write` takes too long before its start is recorded."""
 
     async def record_never(*_: Any) -> None:
@@ -313,7 +313,7 @@ async def _unstarted(runs: Runs, bench: Bench, *, reads_starts: bool) -> Handle:
         {"id": "why", "tool": "echo", "arguments": {"code": "{{w.error.code}}"}, "join": "all_done"},
     ]
     with patch.object(CallStarts, "record", record_never):
-        handle = await runs.start({"nodes": nodes}, reads_starts=reads_starts)
+        handle = await runs.start({"nodes": nodes})
         await document_of(handle)
     return handle
 
@@ -452,8 +452,7 @@ SCENARIOS: dict[str, Scenario] = {
     "undone": _undone,
     "looked_up": _looked_up,
     "workflow_nodes": _workflow_nodes,
-    "unstarted": partial(_unstarted, reads_starts=True),
-    "unstarted_unread": partial(_unstarted, reads_starts=False),
+    "unstarted": _unstarted,
 }
 """Name of the history -> the run that makes it."""
 

@@ -275,7 +275,6 @@ class RunOptions:
         compensate: completed calls are compensated unless the root run completes.
         is_child: the run has a parent run, which decides about compensation.
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
-        reads_starts: a `write` that timed out without a recorded start counts as not called.
         key_of: function that computes idempotency keys.
         with_agents: function that compiles agent nodes among nodes that are added later.
         resolver: behaviour of the resolver nodes of the application.
@@ -285,7 +284,6 @@ class RunOptions:
     compensate: bool = False
     is_child: bool = False
     only_compensates: bool = False
-    reads_starts: bool = False
     key_of: KeyOf = _no_key
     with_agents: WithAgents = _without_agents
     resolver: NodeResolver = field(default_factory=NodeResolver)

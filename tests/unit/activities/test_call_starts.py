@@ -206,23 +206,23 @@ def _lost(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityE
 _CALLED = [None, None, {"started": 3}]
 
 
-@pytest.mark.parametrize("reads_starts", [True, False])
+@pytest.mark.parametrize("records_starts", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "details", "state", "code", "earlier"),
+    ("kind", "details", "state", "is_uncalled"),
     [
-        (TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED, "not_started", "not_started"),
-        (TimeoutType.HEARTBEAT, _CALLED, RetryState.MAXIMUM_ATTEMPTS_REACHED, "outcome_unknown", "outcome_unknown"),
-        (TimeoutType.HEARTBEAT, [], RetryState.CANCEL_REQUESTED, "not_started", "outcome_unknown"),
-        (TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE, "not_started", "outcome_unknown"),
-        (TimeoutType.START_TO_CLOSE, _CALLED, RetryState.NON_RETRYABLE_FAILURE, "outcome_unknown", "outcome_unknown"),
+        (TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED, True),
+        (TimeoutType.HEARTBEAT, _CALLED, RetryState.MAXIMUM_ATTEMPTS_REACHED, False),
+        (TimeoutType.HEARTBEAT, [], RetryState.CANCEL_REQUESTED, True),
+        (TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE, True),
+        (TimeoutType.START_TO_CLOSE, _CALLED, RetryState.NON_RETRYABLE_FAILURE, False),
     ],
 )
 def test_lost_write_is_unknown_only_if_it_may_have_started(
-    kind: TimeoutType, details: list[Any], state: RetryState, code: str, earlier: str, *, reads_starts: bool
+    kind: TimeoutType, details: list[Any], state: RetryState, *, is_uncalled: bool, records_starts: bool
 ) -> None:
     called = CompiledNode("w", tool="mail")
-    failure, _ = read_failure(_lost(kind, details, state), called, Effects.WRITE, reads_starts=reads_starts)
-    expected = code if reads_starts else earlier
+    failure, _ = read_failure(_lost(kind, details, state), called, Effects.WRITE, records_starts=records_starts)
+    expected = "not_started" if is_uncalled and records_starts else "outcome_unknown"
     assert (failure.code, failure.retryable) == (expected, expected == "not_started")
 
 
@@ -230,10 +230,9 @@ def test_lost_write_is_unknown_only_if_it_may_have_started(
 def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
     mail = ToolDeclaration("mail", Effects.WRITE, task_queue="theirs" if is_foreign else None, is_foreign=is_foreign)
     scheduler = create_scheduler(compiled(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
-    scheduler.set_options(replace(scheduler.state.options, reads_starts=True))
     scheduler.start(0.0)
     assert [task.id for task in started(scheduler)] == ["w"]
-    error = _lost(TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE)
+    error = _lost(TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED)
     failure = apply_failure(scheduler, "w", error, at=1.0)
     assert failure is not None
     assert failure.code == ("outcome_unknown" if is_foreign else "not_started")

@@ -159,12 +159,20 @@ def test_attempt_of_a_result_comes_back(attempt: Attempt) -> None:
 @pytest.mark.parametrize(
     "encoded",
     [
-        *(b"", b"1", b'"1"', b"[]", b"\xff", b'{"0": 1}', b'[null, "", "many"]', b'[null, "", 0]', b'[null, "", true]'),
-        *(b"[-1]", b"[1e300]", b"[99999999999999999999]", b'["now"]', b"[null, 7]"),
+        *(b"", b"1", b"AAAAAAA", b"AAAAAA==v1", b"________", b"\xff" * 100, b'[1706933106789, "v1"]'),
     ],
 )
 def test_invalid_attempt_of_a_foreign_worker_counts_as_the_first(encoded: bytes) -> None:
     assert read_attempt({METADATA_ATTEMPT: encoded}) == Attempt()
+
+
+@pytest.mark.parametrize("count", [b"", b"0", b"-1", b"many", b"9" * 5000, "²".encode(), "٣".encode(), b"\xff"])
+def test_invalid_number_of_an_attempt_counts_as_the_first(count: bytes) -> None:
+    assert read_attempt({METADATA_ATTEMPT: b"AAAAAAAAv1#" + count}).count == 1
+
+
+@pytest.mark.parametrize("encoded", [b"", b"1", b"\xff", b'{"0": 1}'])
+def test_invalid_details_of_a_failure_count_as_the_first_attempt(encoded: bytes) -> None:
     details = {"attempt": encoded, "started_at": encoded.decode(errors="replace"), "tool_version": 7}
     assert attempt_of_details(details) == Attempt()
 
