@@ -1,6 +1,4 @@
-"""A worker process for the hand-written workflows, with the options of Dagwright's own worker for slots and polls.
-
-Its build ID is the SDK's default of 32 characters, as in a project that sets none.
+"""A worker process for the hand-written workflows, with the options of Dagwright's own worker: slots, polls, build ID.
 
 `python -m benchmarks.baseline_worker ADDRESS` serves until it is stopped.
 """
@@ -25,7 +23,7 @@ from benchmarks.baseline import (
 )
 from benchmarks.processes import BASELINE_QUEUE
 from dagwright.settings import ACTIVITY_POLLERS, NEW_RUNS_SHARE, WORKFLOW_POLLERS, WORKFLOW_SLOTS
-from dagwright.worker.serving import STICKY_TIMEOUT
+from dagwright.worker.serving import BUILD_ID, STICKY_TIMEOUT
 
 
 async def serve(address: str) -> None:
@@ -51,6 +49,7 @@ async def serve(address: str) -> None:
         max_concurrent_workflow_tasks=WORKFLOW_SLOTS,
         max_concurrent_workflow_task_polls=WORKFLOW_POLLERS,
         nonsticky_to_sticky_poll_ratio=NEW_RUNS_SHARE,
+        build_id=BUILD_ID,
     ):
         await stopped.wait()
 

@@ -20,7 +20,8 @@ from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
 
-BASELINE_QUEUE = "by-hand"
+BASELINE_QUEUE = "hand-written:workflows"
+"""As long as the queue name that Dagwright derives from `TOOLS_FILE`: histories contain it with each activity."""
 ONE_QUEUE = "one-queue"
 """Queue of the Dagwright worker that serves workflows and tools on one queue."""
 
@@ -68,9 +69,9 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         workers = {
             "own-queue": ["worker.py", "--tools", TOOLS_FILE],
             "one-queue": ["-m", "benchmarks.one_queue_worker", server.address],
-            "by-hand": ["-m", "benchmarks.baseline_worker", server.address],
-            "by-hand-plain": ["-m", "benchmarks.baseline_worker", plain],
-            "by-hand-forgetful": ["-m", "benchmarks.baseline_worker", forgetful],
+            "hand-written": ["-m", "benchmarks.baseline_worker", server.address],
+            "hand-written-plain": ["-m", "benchmarks.baseline_worker", plain],
+            "hand-written-forgetful": ["-m", "benchmarks.baseline_worker", forgetful],
         }
         for name, command in workers.items():
             log = folder / f"{name}.log"
