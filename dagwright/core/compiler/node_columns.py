@@ -3,6 +3,7 @@
 A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
 its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time that
 encoding each node as an object takes. Arguments that consist of bindings alone are omitted (`compiled.is_all_bound`).
+Bindings to results of these nodes have the number of the node instead of its ID.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,11 @@ from operator import attrgetter
 from typing import Any
 
 from dagwright.core.model.compiled import (
+    BINDINGS_KEY,
     CONVERTED_FIELDS,
     NODE_DEFAULTS,
     NODE_KINDS,
+    Binding,
     CompiledNode,
     CompiledPlan,
     field_from_json,
@@ -37,7 +40,8 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Seque
 
     A field with the same value in all nodes is in `same`. A field whose value changes rarely from one node to the next
     is in `from`, with the number of the first node that has the value; nodes before the first number have the default.
-    Fields in which every node has the default are omitted.
+    Fields in which every node has the default are omitted. If all bindings are of one argument, `each` has them as
+    `{argument: [template or null, …]}`.
 
     Args:
         replaced: field -> values that replace those of the nodes.
@@ -57,6 +61,8 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Seque
             same[name] = _to_json(name, first)
         elif len(starts := _span_starts(name, column)) < len(column) / 2:
             spans[name] = {str(at): _to_json(name, column[at]) for at in starts}
+        elif name == BINDINGS_KEY:
+            each[name] = _bindings_to_column(column, each["id"])
         else:
             each[name] = [_to_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
     return {"same": same, **({"from": spans} if spans else {}), "each": each}
@@ -78,6 +84,8 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
             columns[name] = _column_of_spans(values, count, default=NODE_DEFAULTS[name])
         for name in filter(each.__contains__, NODE_DEFAULTS):
             column = each[name]
+            if name == BINDINGS_KEY:
+                column = _bindings_from_column(column, each["id"])
             if type(column) is not list or len(column) != count:
                 raise ValueError(f"not part of a compiled plan: {name!r} must have one value per node")
             columns[name] = [_from_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
@@ -90,6 +98,57 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
         return nodes
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not part of a compiled plan: {error!r}") from None
+
+
+def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str]) -> list[Any] | dict[str, Any]:
+    numbers = {node_id: number for number, node_id in enumerate(ids)}
+    column = [
+        {key: _node_number(template, numbers) for key, template in encoded.items()}
+        if isinstance(encoded, dict)
+        else [[path, _node_number(template, numbers)] for path, template in encoded]
+        for encoded in (field_to_json(BINDINGS_KEY, each) for each in bindings)
+    ]
+    argument = _only_argument(column)
+    return column if argument is None else {argument: [each.get(argument) for each in column]}
+
+
+def _only_argument(column: Sequence[Any]) -> str | None:
+    """Return the argument of all bindings, or `None` if they are of several."""
+    if not all(isinstance(each, dict) for each in column):
+        return None
+    arguments = {argument for each in column for argument in each}
+    return arguments.pop() if len(arguments) == 1 else None
+
+
+def _node_number(template: Any, numbers: Mapping[str, int]) -> Any:
+    return numbers.get(template, template) if isinstance(template, str) else template
+
+
+def _bindings_from_column(column: Any, ids: Sequence[str]) -> list[Any]:
+    """Return the JSON form of the bindings of each node.
+
+    Raises:
+        ValueError: there is no node with a number, or there is not exactly one argument.
+    """
+    if isinstance(column, Mapping):
+        if len(column) != 1:
+            raise ValueError(f"not part of a compiled plan: the bindings are of {len(column)} arguments, not of one")
+        [(argument, templates)] = column.items()
+        column = [{} if template is None else {argument: template} for template in templates]
+    return [
+        {key: _node_id(template, ids) for key, template in each.items()}
+        if isinstance(each, Mapping)
+        else [[path, _node_id(template, ids)] for path, template in each]
+        for each in column
+    ]
+
+
+def _node_id(template: Any, ids: Sequence[str]) -> Any:
+    if type(template) is not int:
+        return template
+    if not 0 <= template < len(ids):
+        raise ValueError(f"not part of a compiled plan: a binding refers to the node {template} of {len(ids)}")
+    return ids[template]
 
 
 def _column(name: str, nodes: Sequence[CompiledNode]) -> list[Any]:

@@ -213,7 +213,7 @@ def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
     assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
 
 
-def test_whole_results_in_arguments_are_encoded_as_the_ids_of_their_nodes() -> None:
+def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_nodes() -> None:
     plan = compiled(
         plan_of(
             node("a"),
@@ -226,9 +226,22 @@ def test_whole_results_in_arguments_are_encoded_as_the_ids_of_their_nodes() -> N
 
     columns, objects = plan_to_columns(plan)["nodes"]["each"], plan_to_json(plan)["nodes"]
 
-    assert columns["bindings"] == [{}, by_key, {"x": "a"}, [[["x", 0], "a"]]]
+    assert columns["bindings"] == [{}, {**by_key, "x": 0}, {"x": 0}, [[["x", 0], 0]]]
     assert columns["arguments"] == [{}, {}, {"x": None, "y": 1}, {"x": [None]}]
     assert objects[1] == {"id": "b", "tool": "any", "bindings": by_key, "dependencies": [0]}
+
+
+def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
+    nodes = [CompiledNode(id="a"), *(_bound(each, "a") for each in "bc"), _bound("d", "on another page")]
+
+    encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
+
+    assert encoded["each"] == {"id": [*"abcd"], "bindings": {"x": [None, 0, 0, "on another page"]}}
+    assert [repr(each) for each in nodes_from_columns(encoded)] == [repr(each) for each in nodes]
+
+
+def _bound(node_id: str, other: str) -> CompiledNode:
+    return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(other, "result"),)),))
 
 
 def test_value_of_consecutive_nodes_is_encoded_once_with_the_first_number() -> None:
@@ -278,6 +291,12 @@ def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -
         *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
         *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
         *({"same": {}, "from": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
+        *({"same": {}, "each": {"id": ["a"], "bindings": [{"x": at}]}} for at in (1, -1, True, None)),
+        *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in ({"x": [1]}, {}, {"x": [0], "y": [0]}, 7)),
+        *(
+            {"same": {}, "each": {"id": ["a"], "bindings": each}}
+            for each in ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0]]])
+        ),
         {"same": {}, "from": {"title": {"1": "t", "0": "u"}}, "each": {"id": ["a", "b"]}},
         {"same": {}, "from": [], "each": {"id": ["a"]}},
         {"same": {}, "from": {"title": []}, "each": {"id": ["a"]}},
