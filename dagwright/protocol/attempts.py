@@ -1,10 +1,9 @@
 """The attempt of a call: in the metadata of the payload of its result, or in the details of its failure."""
 
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeGuard
-
-import pydantic_core
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
@@ -15,10 +14,14 @@ from dagwright.protocol.lineage import lineage_from_details, lineage_from_metada
 _MAX_COUNT = 2**31
 _MAX_MS = 4_102_444_800_000
 """Latest start of an attempt: the year 2100."""
+_START_BYTES = 6
+_START_CHARACTERS = 8
+_COUNT_SEPARATOR = "#"
+_COUNT_DIGITS = 10
 
 
 def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
-    """Return the value of `wire.METADATA_ATTEMPT`.
+    """Return the value of `wire.METADATA_ATTEMPT`, short because the history has one for each call.
 
     Args:
         count: 1 for the first attempt.
@@ -26,9 +29,9 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
         tool_version: empty for a call that has none.
     """
     started_at_ms = round(started_at_s * 1_000_000) // 1_000
-    if count != 1:
-        return pydantic_core.to_json([started_at_ms, tool_version, count])
-    return pydantic_core.to_json([started_at_ms, tool_version] if tool_version else [started_at_ms])
+    is_plain = count == 1 and _COUNT_SEPARATOR not in tool_version
+    text = tool_version if is_plain else f"{tool_version}{_COUNT_SEPARATOR}{count}"
+    return urlsafe_b64encode(started_at_ms.to_bytes(_START_BYTES)) + text.encode()
 
 
 def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
@@ -37,12 +40,15 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
     The metadata of a foreign worker may be missing or invalid: each invalid part counts as missing.
     """
     usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
-    cached, encoded = _json(metadata, wire.METADATA_CACHED), _json(metadata, wire.METADATA_ATTEMPT)
-    parts = encoded if isinstance(encoded, list) else []
-    started_at_ms, version, count, *_ = [*parts, None, None, None]
-    started_at = started_at_ms / 1000 if _is_number(started_at_ms, max_value=_MAX_MS) else None
+    cached, encoded = _json(metadata, wire.METADATA_CACHED), metadata.get(wire.METADATA_ATTEMPT, b"")
     cached = cached if isinstance(cached, dict) else None
-    return Attempt(_count(count), started_at, _text(version), cached, usage, lineage=lineage)
+    started_at_ms = _start_ms(encoded[:_START_CHARACTERS])
+    if started_at_ms is None:
+        return Attempt(cached=cached, usage=usage, lineage=lineage)
+    version, separator, digits = encoded[_START_CHARACTERS:].decode(errors="replace").rpartition(_COUNT_SEPARATOR)
+    if not (separator and digits.isascii() and digits.isdecimal() and len(digits) <= _COUNT_DIGITS):
+        version, digits = version + separator + digits, "1"
+    return Attempt(_count(int(digits)), started_at_ms / 1000, version, cached, usage, lineage=lineage)
 
 
 def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
@@ -53,6 +59,15 @@ def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
     count, started_at = _count(details.get("attempt")), _seconds_or_none(details.get("started_at"))
     version, usage = _text(details.get("tool_version")), reported_usage(details)
     return Attempt(count, started_at, version, usage=usage, lineage=lineage_from_details(details))
+
+
+def _start_ms(encoded: bytes) -> int | None:
+    try:
+        decoded = b64decode(encoded, altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    started_at_ms = int.from_bytes(decoded)
+    return started_at_ms if len(decoded) == _START_BYTES and started_at_ms <= _MAX_MS else None
 
 
 def _count(value: object) -> int:

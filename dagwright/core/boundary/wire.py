@@ -224,8 +224,9 @@ HEADER_TEMPLATE = "dagwright-template"
 """Activity header, JSON text payload: `MEMO_TEMPLATE` of the run that makes the call, if it has one."""
 
 METADATA_ATTEMPT = "dagwright"
-"""Metadata of a result payload, a JSON list about the attempt that made the result: its start in milliseconds since
-1970; the version of the tool, if it has one; the number of the attempt, if it is not the first."""
+"""Metadata of a result payload: start of the attempt that made the result, in milliseconds since 1970, as six bytes in
+eight characters of URL-safe base64; then the version of the tool, if it has one; then `#` and the attempt's number, if
+it is not the first."""
 METADATA_STORED = "dagwright-stored"
 """Metadata of a result payload, `1`: the payload is a reference to a value in the payload store. Tools cannot set it,
 so no result is ever mistaken for a reference."""

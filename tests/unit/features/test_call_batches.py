@@ -14,6 +14,7 @@ from dagwright.features.batch_followers import MAX_CALLS, MAX_PARALLEL, can_lead
 from dagwright.features.commands.node_commands import CancelNode, SetResult
 from dagwright.features.commands.steering import Pause
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.protocol.attempts import encode_attempt
 from dagwright.protocol.call_batches import (
     ENDED_IN_BATCH,
     CallBatchResult,
@@ -53,7 +54,7 @@ def batch_of(scheduler: RunScheduler, *, separate: tuple[str, ...] = ()) -> tupl
 
 
 def result_of(*names: str, **left: str | None) -> CallBatchResult:
-    metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: b'[0,"",2]'}
+    metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: encode_attempt(2, 0.0, "")}
     ended = [CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names]
     return CallBatchResult(ended, left)
 

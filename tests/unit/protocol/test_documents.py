@@ -150,7 +150,9 @@ def test_closing_document_is_short_and_readers_complete_it() -> None:
     assert closing_document(refused) == {"status": "failed", "error": {"code": "invalid", "message": "no"}}
 
 
-@pytest.mark.parametrize("attempt", [Attempt(), Attempt(2), Attempt(1, 5.0, "v1"), Attempt(2, 1_706_933_106.789, "v1")])
+@pytest.mark.parametrize(
+    "attempt", [Attempt(), Attempt(2), Attempt(1, 5.0, "v#7"), Attempt(2, 1_706_933_106.789, "v1")]
+)
 def test_attempt_of_a_result_comes_back(attempt: Attempt) -> None:
     encoded = encode_attempt(attempt.count, attempt.started_at or 0.0, attempt.tool_version)
     assert read_attempt({METADATA_ATTEMPT: encoded}) == replace(attempt, started_at=attempt.started_at or 0.0)
@@ -246,9 +248,7 @@ def test_documented_fields_and_options_of_a_start_are_all_that_a_client_sends() 
     plan = {"plan": 1, "nodes": []}
     options: dict[str, Any] = {"notifies": True, "policy": Policy(), "needs_approval": True, "is_interactive": False}
     options |= {"budget": {"tokens": 1}, "compensate": True, "model": {"model": "m"}, "max_in_flight": 7}
-    start = RunInput(
-        plan=plan, dialect="plan", inputs={"a": 1}, context={"b": "x"}, deadline_s=1.5, reads_starts=False, **options
-    )
+    start = RunInput(plan=plan, dialect="plan", inputs={"a": 1}, context={"b": "x"}, deadline_s=1.5, **options)
     encoded = run_input_to_json(start)
     assert {*encoded, "goal"} == {*START_FIELDS}
     assert encoded["options"].keys() == START_OPTIONS.keys()
