@@ -17,6 +17,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.features.feedback.request_registry",
         "dagwright.features.feedback.request_opening",
         "dagwright.features.commands.steering",
+        "dagwright.core.expressions.compute_budget",
         "dagwright.features.plan_edits.edits",
         "dagwright.protocol.command_messages",
         "dagwright.protocol.run_labels",

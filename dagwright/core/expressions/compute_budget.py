@@ -7,6 +7,8 @@ sizes of values, and on the time that the driver passes, so they are the same at
 
 MAX_WORK = 1_500_000
 """Work in one activation, in units of about half a microsecond."""
+CHECK_BUDGET = MAX_WORK // 2
+"""Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
 
 TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
 """Message for a command that is refused because of other commands at the same time."""

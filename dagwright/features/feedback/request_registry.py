@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from dagwright.core.expressions.compute_budget import ComputeBudget
+from dagwright.core.expressions.compute_budget import CHECK_BUDGET, ComputeBudget
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.requests import Closing, Feedback, Request
-from dagwright.features.plan_edits.edits import CHECK_BUDGET
 
 NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 

@@ -18,7 +18,7 @@ from dagwright.core.compiler.compilation import compile_plan, compile_with_plann
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
+from dagwright.core.expressions.compute_budget import CHECK_BUDGET, ComputeBudget
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.core.model.document import Document
@@ -35,8 +35,6 @@ from dagwright.features.plan_edits.extension_checks import refusal_of_extension,
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-CHECK_BUDGET = MAX_WORK // 2
-"""Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
 MAX_NODES = 200
 """Maximum number of nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"

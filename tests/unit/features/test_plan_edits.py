@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
+from dagwright.core.expressions.compute_budget import CHECK_BUDGET, MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
 from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import agent_of
@@ -20,7 +20,7 @@ from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.feedback import request_registry
 from dagwright.features.plan_edits import edits as plan_edits
-from dagwright.features.plan_edits.edits import CHECK_BUDGET, checked_extension, extension_of, work_of_nodes
+from dagwright.features.plan_edits.edits import checked_extension, extension_of, work_of_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
