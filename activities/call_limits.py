@@ -215,6 +215,12 @@ class CallLimits:
         for subject, settings in running.items():
             declared = self._declared.get(subject)
             if declared is not None and settings.declared != declared:
+                if settings.declared is not None:
+                    earlier = str(settings.declared)
+                    _LOG.warning(
+                        "changing the limit that another worker declared; declare the same limit in all workers",
+                        **{"subject": str(subject), "earlier": earlier, "limit": str(declared)},
+                    )
                 await declare_limit(self._client, subject, declared, task_queue=self._task_queue)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
@@ -23,7 +24,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server import call_limits as server_limits
-from dagwright.server.call_limits import exchange, list_limits, read_use, remove_limit, set_limit
+from dagwright.server.call_limits import declare_limit, exchange, list_limits, read_use, remove_limit, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
@@ -197,8 +198,18 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
     service.seconds = 0.1
     settings = Settings(state_dir=tmp_path, limits=f"template:t_{service.name} concurrency=1")
     async with serving_runs(client, service.registry(limit="concurrency=2"), settings=settings) as runs:
-        await document_of(await runs.start(service.plan(6)))
+        other = parse_limit("concurrency=9")
+        await declare_limit(client, service.subject, other, task_queue=runs.task_queue)
+
+        async def is_listed() -> bool:
+            return (await list_limits(client))[service.subject].declared == other
+
+        await eventually(is_listed)
+        with capture_logs() as logs:
+            await document_of(await runs.start(service.plan(6)))
         assert service.most_running == 2
+        [change] = [(each["earlier"], each["limit"]) for each in logs if each["event"].startswith("changing the limit")]
+        assert change == ("concurrency=9", "concurrency=2")
         await _limit(runs, service, "concurrency=4")
         await document_of(await runs.start(service.plan(8)))
         assert service.most_running == 4
