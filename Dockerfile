@@ -28,7 +28,7 @@ ENV PATH=/app/.venv/bin:$PATH \
     DAGWRIGHT_HEALTH_ADDRESS=0.0.0.0:8485
 USER dagwright
 VOLUME /var/lib/dagwright /var/lib/dagwright-payloads
-# Liveness: an orchestrator that restarts unhealthy containers must not do so because Temporal is away.
+# Liveness only: an orchestrator must not restart the container because Temporal is unavailable.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
     CMD ["python", "-I", "-S", "/app/probe.py", "8485", "/livez"]
 ENTRYPOINT ["python", "worker.py"]

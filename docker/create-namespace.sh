@@ -1,24 +1,24 @@
 #!/bin/sh
-# Waits for the Temporal server and makes its namespace. TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE say which.
+# Waits for the Temporal server at TEMPORAL_ADDRESS, and creates TEMPORAL_NAMESPACE with the search attributes.
 set -eu
 
 tries=0
 until temporal operator cluster health >/dev/null 2>&1; do
     tries=$((tries + 1))
     if [ "$tries" -ge 120 ]; then
-        echo "the Temporal server at $TEMPORAL_ADDRESS did not answer within two minutes" >&2
+        echo "the Temporal server at $TEMPORAL_ADDRESS did not respond within two minutes" >&2
         exit 1
     fi
     sleep 1
 done
 
-# Closed runs are kept for 90 days; a namespace as it comes forgets them after three.
+# Closed runs are kept for 90 days; the default of Temporal is three days.
 temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1 ||
     temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention 90d
 
-# A new namespace needs a few seconds until the server knows it everywhere.
+# A new namespace is available in all parts of the server only after a few seconds.
 tries=0
-until known=$(temporal operator search-attribute list --namespace "$TEMPORAL_NAMESPACE" 2>/dev/null); do
+until existing=$(temporal operator search-attribute list --namespace "$TEMPORAL_NAMESPACE" 2>/dev/null); do
     tries=$((tries + 1))
     [ "$tries" -lt 60 ] || exit 1
     sleep 1
@@ -28,7 +28,7 @@ for attribute in DagwrightState=Keyword DagwrightAwaiting=KeywordList DagwrightS
     DagwrightTitle=Keyword DagwrightTemplate=Keyword DagwrightTags=KeywordList \
     DagwrightOwner=Keyword DagwrightRoot=Keyword DagwrightProgress=Keyword; do
     name=${attribute%=*}
-    case $known in
+    case $existing in
     *"$name"*) ;;
     *)
         temporal operator search-attribute create --namespace "$TEMPORAL_NAMESPACE" \

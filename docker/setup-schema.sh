@@ -1,6 +1,6 @@
 #!/bin/sh
-# Creates the two databases of the Temporal server, or brings them up to date. SQL_PLUGIN, SQL_HOST, SQL_PORT, SQL_USER
-# and SQL_PASSWORD say where; temporal-sql-tool reads them by itself.
+# Creates or updates the two databases of the Temporal server. temporal-sql-tool reads the address and the credentials
+# from SQL_PLUGIN, SQL_HOST, SQL_PORT, SQL_USER and SQL_PASSWORD.
 set -eu
 
 schema=${SCHEMA_DIR:-/etc/temporal/schema}/postgresql/v12

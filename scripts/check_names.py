@@ -1,4 +1,4 @@
-"""Report identifiers with words that the project no longer uses, each with what to write instead.
+"""Report identifiers that contain words of a list, each with the words to use instead.
 
 It reads the names of modules, functions, classes, parameters, variables and attributes of Python files.
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scripts.check_prose import ROOT, files_in
 
-_READ = (
+_CHECKED_PATHS = (
     "dagwright",
     "workflows",
     "activities",
@@ -50,14 +50,14 @@ _WORDS: dict[str, str] = {
     "not_taken": "rejected, rejection",
     "mostly|lookout": "name the share, the check",
 }
-"""Words of snake case in an identifier, and what to write instead."""
+"""Words of an identifier in snake case -> the words to use instead."""
 _PATTERNS = [(re.compile(rf"(?:^|_)(?:{words})(?=_|$)"), advice) for words, advice in _WORDS.items()]
 
 
 def main() -> int:
     """Print the findings of the given paths and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("paths", nargs="*", default=_READ)
+    parser.add_argument("paths", nargs="*", default=_CHECKED_PATHS)
     has_findings = False
     files = files_in(parser.parse_args().paths, excluded=_EXCLUDED)
     for path in (file for file in files if file.suffix == ".py"):

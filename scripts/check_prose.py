@@ -1,4 +1,4 @@
-"""Report words and sentence patterns that the project no longer uses, each with what to write instead.
+"""Report words and sentence patterns of a list, each with the words to use instead.
 
 It reads docstrings, comments and messages of Python files, comments and strings of JavaScript files, comments of the
 Makefile, and the text of Markdown files outside of code blocks. Of tests, it reads comments and docstrings only, since
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-_READ = (
+_CHECKED_PATHS = (
     "dagwright",
     "workflows",
     "activities",
@@ -65,7 +65,7 @@ _WORDS: dict[str, str] = {
     r"all that\b": "everything, name the thing",
     r"which of them\b|that of the other\b": "repeat the noun",
 }
-_STARTS: dict[str, str] = {
+_FIRST_WORDS: dict[str, str] = {
     r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says) (?!of |during )": "imperative mood: Return ...",
     r"(Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": "imperative mood: Check ...",
     r"(Returns|Yields|Takes|Tells|Makes|Gives|Says|Looks|Sends|Starts|Ends|Waits|Keeps) ": (
@@ -78,16 +78,16 @@ _STARTS: dict[str, str] = {
     r"Tells whether\b": "Return whether, Check whether",
 }
 _PATTERNS = [(re.compile(rf"\b(?:{pattern})", re.IGNORECASE), advice) for pattern, advice in _WORDS.items()]
-_JAVASCRIPT = re.compile(
+_JAVASCRIPT_TEXT = re.compile(
     r"""(?P<prose>/\*.*?\*/|(?<![:'"`])//[^\n]*)|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`""", re.DOTALL
 )
-_FIRST = [(re.compile(pattern), advice) for pattern, advice in _STARTS.items()]
+_FIRST_PATTERNS = [(re.compile(pattern), advice) for pattern, advice in _FIRST_WORDS.items()]
 
 
 def main() -> int:
     """Print the findings of the given paths and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("paths", nargs="*", default=_READ, help="files and folders to read")
+    parser.add_argument("paths", nargs="*", default=_CHECKED_PATHS, help="files and folders to read")
     parser.add_argument("--count", action="store_true", help="print the number of findings of each folder only")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -109,11 +109,11 @@ def _files(paths: list[str]) -> Iterator[Path]:
 
 
 def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Path]:
-    """Yield files, and the files below folders, in order.
+    """Yield the given files, and all files in the given folders, in order.
 
     Args:
-        paths: relative to the root.
-        excluded: beginnings of such paths.
+        paths: files and folders, relative to the root.
+        excluded: prefixes of paths that are left out.
     """
     for each in paths:
         path = (ROOT / each).resolve()
@@ -124,17 +124,17 @@ def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Pat
 
 def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
     text = path.read_text(encoding="utf-8")
-    read = _READERS.get(path.suffix) or _READERS[path.name]
-    if read is _prose_of_python and path.is_relative_to(ROOT / "tests"):
-        read = _prose_of_tests
-    for line, prose, is_first in read(text):
+    reader = _READERS.get(path.suffix) or _READERS[path.name]
+    if reader is _prose_of_python and path.is_relative_to(ROOT / "tests"):
+        reader = _prose_of_tests
+    for line, prose, is_first in reader(text):
         visible = re.sub(r"`[^`]*`|\{[^}]*\}|\]\([^)]*\)", "``", prose)
         for pattern, advice in _PATTERNS:
             for match in pattern.finditer(visible):
                 # Words in capitals are not prose, such as SQL.
                 if not match.group().isupper():
                     yield line, match.group().strip(), advice
-        for pattern, advice in _FIRST if is_first else []:
+        for pattern, advice in _FIRST_PATTERNS if is_first else []:
             if first := pattern.match(visible):
                 yield line, first.group().strip(), advice
 
@@ -169,7 +169,7 @@ def _lines_of(constant: ast.Constant) -> Iterator[tuple[int, str, bool]]:
 
 def _prose_of_javascript(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the comments and the strings with a space in them, line by line."""
-    for match in _JAVASCRIPT.finditer(text):
+    for match in _JAVASCRIPT_TEXT.finditer(text):
         first = text.count("\n", 0, match.start()) + 1
         for number, line in enumerate(match[0].splitlines() if match["prose"] or " " in match[0] else ()):
             yield first + number, line.strip("/*'\" "), number == 0 and match["prose"] is not None

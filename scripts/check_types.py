@@ -11,7 +11,7 @@ from pathlib import Path
 from mypy import api
 
 ROOT = Path(__file__).parents[1]
-MISTAKES = sorted((ROOT / "tests" / "typing").glob("*_errors.py"))
+FILES_WITH_ERRORS = sorted((ROOT / "tests" / "typing").glob("*_errors.py"))
 
 _EXPECTED = re.compile(r"# E: (.+)$")
 _ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<text>.*)$")
@@ -19,17 +19,17 @@ _ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<text>.*)$")
 
 def main() -> int:
     """Print all problems and return the exit code: 0 without any."""
-    files = [path.relative_to(ROOT).as_posix() for path in MISTAKES]
+    files = [path.relative_to(ROOT).as_posix() for path in FILES_WITH_ERRORS]
     output, crash, _ = api.run(["--strict", "--no-pretty", *sys.argv[1:], *files])
     lines = output.splitlines()
-    wrong = [line for line in lines if line.partition(":")[0] not in files and not line.startswith("Found ")]
-    wrong += [problem for file in files for problem in wrong_mistakes(file, lines)]
-    print(crash, *wrong, sep="\n") if crash or wrong else print("Success: no issues found")
-    return 1 if crash or wrong else 0
+    problems = [line for line in lines if line.partition(":")[0] not in files and not line.startswith("Found ")]
+    problems += [problem for file in files for problem in unexpected_results(file, lines)]
+    print(crash, *problems, sep="\n") if crash or problems else print("Success: no issues found")
+    return 1 if crash or problems else 0
 
 
-def wrong_mistakes(file: str, lines: list[str]) -> list[str]:
-    """Return the differences between the errors that a file expects and those that mypy reports in its output."""
+def unexpected_results(file: str, lines: list[str]) -> list[str]:
+    """Return the differences between the errors that a file expects and the errors in the output of mypy."""
     expected = {
         number: match[1]
         for number, line in enumerate((ROOT / file).read_text("utf-8").splitlines(), 1)
@@ -38,13 +38,13 @@ def wrong_mistakes(file: str, lines: list[str]) -> list[str]:
     reported = [
         (int(error["line"]), error["text"]) for error in map(_ERROR.match, lines) if error and error["file"] == file
     ]
-    wrong = [
+    unexpected = [
         f"{file}:{number}: error that the file does not expect: {text}"
         for number, text in reported
         if expected.get(number, "\n") not in text
     ]
     missing = sorted(expected.keys() - {number for number, _ in reported})
-    return wrong + [f"{file}:{number}: expected, not reported: {expected[number]}" for number in missing]
+    return unexpected + [f"{file}:{number}: expected, not reported: {expected[number]}" for number in missing]
 
 
 if __name__ == "__main__":

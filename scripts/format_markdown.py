@@ -2,7 +2,7 @@
 
     python scripts/format_markdown.py [--check] [PATH ...]
 
-Without paths it formats the files below `FORMATTED`.
+Without paths it formats the files in `FORMATTED`.
 """
 
 import argparse
@@ -60,8 +60,8 @@ def main() -> int:
 
 def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
     for name in names:
-        changed = ROOT / name
-        for path in sorted(changed.rglob("*.md")) if changed.is_dir() else [changed]:
+        target = ROOT / name
+        for path in sorted(target.rglob("*.md")) if target.is_dir() else [target]:
             text = path.read_text(encoding="utf-8")
             formatted = format_markdown(text)
             if formatted != text:
@@ -70,7 +70,7 @@ def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
 
 def format_markdown(text: str) -> str:
     """Return a Markdown text in the format of the documentation."""
-    # The plugin warns that mdformat joins lines, which is wanted: lines are joined before sentences are separated.
+    # Hide the warning that mdformat joins lines: they must be joined before sentences are separated.
     logging.getLogger("mdformat_slw").setLevel(logging.ERROR)
     return mdformat.text(text, options=_OPTIONS, extensions=_EXTENSIONS)
 

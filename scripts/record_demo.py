@@ -1,4 +1,4 @@
-"""Record `make demo` as docs/run.svg: its lines appear as they did in a real run, with long pauses cut.
+"""Record `make demo` as docs/run.svg: its lines appear at the times of a real run, but long pauses are shortened.
 
 The colours follow the scheme that the reader prefers, light or dark.
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 FIRST_LINE = "$ dagwright run"
 LAST_LINE = "Each lamp"
 PAUSES_S = {True: (1.0, 1.5), False: (0.0, 2.0)}
-"""The shortest and longest pause before a command, and before another line."""
+"""Whether a line is a command -> the shortest and longest pause before it."""
 COLUMN_PX = 8.4
 ROW_PX = 20
 MARGIN_PX = 20
@@ -100,17 +100,17 @@ def draw(lines: Iterable[Line]) -> str:
     listed = [*lines]
     width = round(max(len(line.text) for line in listed) * COLUMN_PX + 2 * MARGIN_PX)
     height = BAR_PX + len(listed) * ROW_PX + MARGIN_PX
-    drawn = [_drawn(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(listed) if line.text]
+    drawn = [_draw_line(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(listed) if line.text]
     sizes = {"width": width, "height": height, "inner_width": width - 1, "inner_height": height - 1}
     return _PICTURE.format(**sizes, lines="\n".join(drawn))
 
 
-def _drawn(line: Line, *, y: int) -> str:
+def _draw_line(line: Line, *, y: int) -> str:
     style = f"animation-delay: {line.shown_s:.1f}s"
-    return f'<text class="line" x="{MARGIN_PX}" y="{y}" style="{style}">{_coloured(line.text)}</text>'
+    return f'<text class="line" x="{MARGIN_PX}" y="{y}" style="{style}">{_add_colour(line.text)}</text>'
 
 
-def _coloured(text: str) -> str:
+def _add_colour(text: str) -> str:
     for name, pattern in _COLOURS:
         if (match := pattern.search(text)) is not None:
             before, words, after = text[: match.start()], match[0], text[match.end() :]

@@ -31,24 +31,26 @@ MAX_RETRIED = 3
 """Limit of retries in a stage of one process: with more failures, a change broke something."""
 SLOWEST_FILES = 10
 GRACE_S = 60
-"""For pytest to print its summary and to end its servers after an interrupt."""
-NOTHING_COLLECTED = 5
-GAVE_UP = -1
+"""Time for pytest to print its summary and to end its servers after an interrupt."""
+NO_TESTS_COLLECTED = 5
+"""Exit code of pytest."""
+TIMED_OUT = -1
+"""Exit code of a stage that was interrupted, because the time was over."""
 _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
     "asyncio.run(get_binary(Settings().cache_home, required_version=None))"
 )
 _MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 6 << 30
-"""Six processes keep up to half a gigabyte each."""
-_REPORT_S = 60
-"""How often a stage prints how far it is."""
+_MIN_FREE_BYTES = 6 << 30
+"""Six processes keep up to half a gigabyte each; the rest is a reserve."""
+_PROGRESS_INTERVAL_S = 60
+"""Time between two lines about the progress of a stage."""
 
 _CORES = os.cpu_count() or 2
-_MARKERS_OF_FILE = re.compile(r"^pytestmark = .*$", re.MULTILINE)
+_FILE_MARKERS = re.compile(r"^pytestmark = .*$", re.MULTILINE)
 _MARKER = re.compile(r"\bmark\.(\w+)")
 
-_FILES_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
+_MARKERS_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
     "fast": ((), {"server", "waits", "slow", "alone", *FOREIGN}),
     "server": (({"server", "waits"},), {"slow", "alone", *FOREIGN}),
     "alone": (({"alone"},), {"slow", *FOREIGN}),
@@ -56,25 +58,25 @@ _FILES_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
     "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN)),
     "foreign": (({*FOREIGN},), set()),
 }
-"""Stage -> sets of markers of which the file has one each, and markers that no file has for all its tests."""
+"""Stage -> sets of markers, of each of which a file must have one; and markers that exclude a file in `pytestmark`."""
 
 
 @dataclass
 class Stage:
-    """A part of the tests: which markers, how many processes, and how it went."""
+    """A part of the tests: its markers, its number of processes, and its results."""
 
     name: str
     expression: str
     processes: int
     may_retry: bool = False
-    """Its tests measure time, so they may meet another program of the machine."""
+    """Its tests measure time, so other programs of the machine may disturb them."""
     duration_s: float = 0.0
     exit_code: int | None = None
     failed: list[str] = field(default_factory=list)
     retried: list[str] = field(default_factory=list)
     """Tests that failed first and passed when retried; only a stage that measures time retries."""
-    files: dict[str, float] = field(default_factory=dict)
-    """File -> seconds of its tests."""
+    file_durations_s: dict[str, float] = field(default_factory=dict)
+    """File -> total duration of its tests."""
 
 
 def all_stages() -> dict[str, Stage]:
@@ -106,12 +108,12 @@ def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
 def _may_belong(stage: str, file: Path) -> bool:
     text = file.read_text(encoding="utf-8")
     # A marker of the whole file keeps all its tests out of the other stages.
-    of_file = _markers_in(" ".join(_MARKERS_OF_FILE.findall(text)))
+    file_markers = _markers_in(" ".join(_FILE_MARKERS.findall(text)))
     # Parameters of fixtures have markers too.
     fixtures = file.with_name("conftest.py")
     markers = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
-    needed, excluded = _FILES_OF_STAGE[stage]
-    return not of_file & excluded and all(markers & each for each in needed)
+    required, excluded = _MARKERS_OF_STAGE[stage]
+    return not file_markers & excluded and all(markers & each for each in required)
 
 
 def _markers_in(text: str) -> set[str]:
@@ -133,40 +135,42 @@ def run(stage: Stage, paths: list[str], ends_at: float) -> None:
     print(f"\n=== stage {stage.name}: {len(files)} files, {stage.processes} processes", flush=True)
     started = time.monotonic()
     stage.exit_code = _pytest(stage, files, ends_at) if files else 0
-    if stage.exit_code == NOTHING_COLLECTED:
+    if stage.exit_code == NO_TESTS_COLLECTED:
         stage.exit_code = 0
-    # A failure next to other tests would repeat; a timing test may have been disturbed by other load.
+    # In other stages a failure would repeat; a test that measures time may have been disturbed by other load.
     if stage.may_retry and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
         _retry(stage, ends_at)
     stage.duration_s = time.monotonic() - started
 
 
 def _retry(stage: Stage, ends_at: float) -> None:
-    """Run the failed tests of a stage once more, and store those that pass now."""
-    first, stage.failed = stage.failed, []
+    """Run the failed tests of a stage once more, and store the tests that pass now."""
+    failed_first, stage.failed = stage.failed, []
     print(f"\n=== stage {stage.name}: failed tests once more", flush=True)
-    stage.exit_code = _pytest(stage, first, ends_at)
+    stage.exit_code = _pytest(stage, failed_first, ends_at)
     if stage.exit_code in (0, 1):
-        stage.retried = [name for name in first if name not in stage.failed]
+        stage.retried = [name for name in failed_first if name not in stage.failed]
 
 
 def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
     """Run files or tests in the processes of a stage, which share them; see `tests/support/shared_files.py`."""
-    named = REPORTS / f"{stage.name}.txt"
-    named.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
-    shutil.rmtree(taken := named.with_suffix(".taken"), ignore_errors=True)
-    taken.mkdir()
-    parts = [_Part.start(stage, named, number) for number in range(min(stage.processes, len(tests)))]
-    is_over = _wait(parts, ends_at, progress=lambda: f"{stage.name}: {len([*taken.iterdir()])} of {len(tests)} files")
-    for part in parts:
-        part.print_if_failed()
-        if part.report.exists():
-            _read(part.report, stage)
-    return GAVE_UP if is_over else max((part.code for part in parts), key=abs)
+    list_file = REPORTS / f"{stage.name}.txt"
+    list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
+    shutil.rmtree(claims := list_file.with_suffix(".claimed"), ignore_errors=True)
+    claims.mkdir()
+    processes = [_Pytest.start(stage, list_file, number) for number in range(min(stage.processes, len(tests)))]
+    has_timed_out = _wait(
+        processes, ends_at, progress=lambda: f"{stage.name}: {len([*claims.iterdir()])} of {len(tests)} files"
+    )
+    for each in processes:
+        each.print_if_failed()
+        if each.report.exists():
+            _add_report(stage, each.report)
+    return TIMED_OUT if has_timed_out else max((each.exit_code for each in processes), key=abs)
 
 
 @dataclass
-class _Part:
+class _Pytest:
     """One of the pytest processes of a stage; its output is in a file, except for a line per failure."""
 
     process: subprocess.Popen[bytes]
@@ -174,7 +178,7 @@ class _Part:
     log: Path
 
     @classmethod
-    def start(cls, stage: Stage, named: Path, number: int) -> Self:
+    def start(cls, stage: Stage, list_file: Path, number: int) -> Self:
         report, log = (REPORTS / f"{stage.name}-{number}.{kind}" for kind in ("xml", "log"))
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--junitxml", str(report)]
@@ -182,65 +186,65 @@ class _Part:
         with log.open("wb") as output:
             return cls(
                 subprocess.Popen(
-                    [*command, "--tests-from", str(named), "tests"], cwd=ROOT, stdout=output, start_new_session=True
+                    [*command, "--tests-from", str(list_file), "tests"], cwd=ROOT, stdout=output, start_new_session=True
                 ),
                 report,
                 log,
             )
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit code; 0 if the process found no test of the stage."""
-        return 0 if self.process.returncode == NOTHING_COLLECTED else self.process.returncode
+        return 0 if self.process.returncode == NO_TESTS_COLLECTED else self.process.returncode
 
     def print_if_failed(self) -> None:
-        if self.code:
+        if self.exit_code:
             print(self.log.read_text(encoding="utf-8", errors="replace"), end="")
             print(f"=== process {self.process.pid} ended with exit code {self.code}", flush=True)
 
 
 def _group_of(test: str) -> str:
-    """Return the group of files that one process runs: those that share a server which takes a minute to start."""
+    """Return the group of a test file, which one process runs, because its files share a server that starts slowly."""
     file = ROOT / test.partition("::")[0]
     return "search" if file.is_file() and "search" in _markers_in(file.read_text(encoding="utf-8")) else ""
 
 
-def _wait(parts: list[_Part], ends_at: float, *, progress: Callable[[], str]) -> bool:
+def _wait(processes: list[_Pytest], ends_at: float, *, progress: Callable[[], str]) -> bool:
     """Wait for processes; interrupt them when the time is over, so that they print their summaries.
 
     Returns:
         Whether they were interrupted.
     """
-    printed = time.time()
+    printed_at = time.time()
     try:
-        while any(part.process.poll() is None for part in parts):
+        while any(each.process.poll() is None for each in processes):
             if time.time() > ends_at:
                 print("\n=== the time for tests is over: interrupting", flush=True)
                 break
-            if time.time() > printed + _REPORT_S:
-                printed = time.time()
+            if time.time() > printed_at + _PROGRESS_INTERVAL_S:
+                printed_at = time.time()
                 print(progress(), flush=True)
             time.sleep(0.1)
         else:
             return False
     except KeyboardInterrupt:
         print("\n=== interrupted", flush=True)
-    for part in parts:
-        part.process.send_signal(signal.SIGINT)
-    for part in parts:
+    for each in processes:
+        each.process.send_signal(signal.SIGINT)
+    for each in processes:
         try:
-            part.process.wait(timeout=GRACE_S)
+            each.process.wait(timeout=GRACE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(part.process.pid, signal.SIGKILL)
-            part.process.wait()
+            os.killpg(each.process.pid, signal.SIGKILL)
+            each.process.wait()
     return True
 
 
-def _read(report: Path, stage: Stage) -> None:
+def _add_report(stage: Stage, report: Path) -> None:
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         file, name = case.get("file", ""), case.get("name", "")
         if file:
-            stage.files[file] = stage.files.get(file, 0.0) + float(case.get("time", 0))
+            stage.file_durations_s[file] = stage.file_durations_s.get(file, 0.0) + float(case.get("time", 0))
         if case.find("failure") is not None or case.find("error") is not None:
             stage.failed.append(f"{file}::{name}")
 
@@ -259,8 +263,8 @@ def install_programs() -> bool:
 
 @contextmanager
 def fast_temporary_files() -> Iterator[None]:
-    """Put the folders of tests in memory if there is room: on a disk tests wait for each write to be flushed."""
-    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
+    """Put the folders of tests in memory if it is large enough: on a disk, tests wait until each write is flushed."""
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MIN_FREE_BYTES
     with TemporaryDirectory(
         prefix="dagwright-tests-", dir=_MEMORY if has_room else None, ignore_cleanup_errors=True
     ) as folder:
@@ -270,10 +274,10 @@ def fast_temporary_files() -> Iterator[None]:
 
 @contextmanager
 def fork_server() -> Iterator[None]:
-    """Run the fork server of all processes: each one of its own would import Dagwright again."""
+    """Run one fork server for all processes, so that Dagwright is imported once and not by each process."""
     with TemporaryDirectory(prefix="dagwright-fork-server-") as folder:
         command = [sys.executable, "-m", "tests.support.programs", folder]
-        # At the end of the block its standard input is closed, which ends it.
+        # The server ends when its standard input is closed, at the end of the block.
         with subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         ) as server:
@@ -289,10 +293,12 @@ def summarize(stages: list[Stage]) -> None:
     for stage in stages:
         result = "not run" if stage.exit_code is None else "passed" if stage.exit_code == 0 else "failed"
         print(f"{stage.name:<10} {stage.duration_s:6.0f} s  {result}")
-    files = sorted(((seconds, file) for stage in stages for file, seconds in stage.files.items()), reverse=True)
-    print(f"=== slowest files, of {sum(seconds for seconds, _ in files):.0f} test-seconds")
-    for seconds, file in files[:SLOWEST_FILES]:
-        print(f"{seconds:6.0f} s  {file}")
+    files = sorted(
+        ((time_s, file) for stage in stages for file, time_s in stage.file_durations_s.items()), reverse=True
+    )
+    print(f"=== slowest files, of {sum(time_s for time_s, _ in files):.0f} test-seconds")
+    for time_s, file in files[:SLOWEST_FILES]:
+        print(f"{time_s:6.0f} s  {file}")
     if not any(stage.name == "foreign" for stage in stages):
         print(f"=== left out: slow tests, tests that need {', '.join(FOREIGN)} (see make test-all)")
     retried = [name for stage in stages for name in stage.retried]
@@ -327,14 +333,14 @@ def main() -> int:
         # Property tests make an eighth of their examples otherwise (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [known[name] for name in names]
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if names != ["fast"]:
             install_server()
-            held.enter_context(fork_server())
-        held.enter_context(fast_temporary_files())
+            stack.enter_context(fork_server())
+        stack.enter_context(fast_temporary_files())
         for stage in stages:
             run(stage, options.paths, ends_at)
-            if stage.exit_code == GAVE_UP:
+            if stage.exit_code == TIMED_OUT:
                 break
     summarize(stages)
     return 0 if all(stage.exit_code == 0 for stage in stages) else 1

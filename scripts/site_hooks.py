@@ -52,9 +52,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if re.match(r"[a-z]+:", target):
             return match[0]
         path = os.path.normpath(source.parent / target)
-        for place in (path.removeprefix("docs/"), f"{path.removeprefix('docs/')}/index.md"):
-            if files.get_file_from_path(place) is not None:
-                return match[1] + os.path.relpath(place, PurePosixPath(page.file.src_uri).parent)
+        for site_path in (path.removeprefix("docs/"), f"{path.removeprefix('docs/')}/index.md"):
+            if files.get_file_from_path(site_path) is not None:
+                return match[1] + os.path.relpath(site_path, PurePosixPath(page.file.src_uri).parent)
         # Strict mode reports a link to a file that does not exist.
         return f"{match[1]}{repository}/{path}" if (ROOT / path).exists() else match[0]
 

@@ -58,7 +58,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "start options": workflows.start_options,
     "tools": tools.tool_sections,
 }
-"""Name in the mark -> function that returns the part as Markdown."""
+"""Name in the comment `generated: NAME` -> function that returns the part as Markdown."""
 _MARKED = re.compile(r"<!-- generated: (?P<name>[^>]+) -->\n.*?<!-- end of generated -->", re.DOTALL)
 
 
@@ -84,7 +84,7 @@ def with_generated_parts(page: str) -> str:
     """Return a page with its generated parts written again.
 
     Raises:
-        KeyError: a mark has an unknown name.
+        KeyError: a comment `generated: NAME` has an unknown name.
     """
     if _MARKED.search(page) is None:
         return page

@@ -33,11 +33,14 @@ def scopes_table() -> str:
 
 def key_limits_table() -> str:
     """Return a row for each limit of a key: meaning, default and setting."""
-    described = fields("dagwright/settings.py", "Settings")
-    rows = [(sentence(described[each]), f"{getattr(_DEFAULTS, each):,}", code(_variable(each))) for each in _SETTINGS]
-    invalid = constants(f"{_HTTP}/key_limits.py")["INVALID_KEYS_A_MINUTE"]
-    waiting = constants(f"{_HTTP}/plan_checks.py")["MAX_WAITING"]
-    rows += [(sentence(invalid), f"{INVALID_KEYS_A_MINUTE}", ""), (sentence(waiting), f"{MAX_WAITING}", "")]
+    descriptions = fields("dagwright/settings.py", "Settings")
+    rows = [
+        (sentence(descriptions[each]), f"{getattr(_DEFAULTS, each):,}", code(_variable(each))) for each in _SETTINGS
+    ]
+    invalid_keys = constants(f"{_HTTP}/key_limits.py")["INVALID_KEYS_A_MINUTE"]
+    waiting_requests = constants(f"{_HTTP}/plan_checks.py")["MAX_WAITING"]
+    rows += [(sentence(invalid_keys), f"{INVALID_KEYS_A_MINUTE}", "")]
+    rows += [(sentence(waiting_requests), f"{MAX_WAITING}", "")]
     return table(("Limit", "Value", "Setting"), rows)
 
 
@@ -75,8 +78,8 @@ def _operations() -> Iterator[tuple[str, BodyLimit]]:
 
 def _size(limit: BodyLimit) -> tuple[str, str]:
     settings = [each for each in _SIZE_SETTINGS if getattr(_DEFAULTS, each) == limit.max_bytes]
-    named = "".join(f" ({code(_variable(each))})" for each in settings)
-    return f"{with_unit('_BYTES', limit.max_bytes)}{named}", f"{limit.max_values:,}"
+    variables = "".join(f" ({code(_variable(each))})" for each in settings)
+    return f"{with_unit('_BYTES', limit.max_bytes)}{variables}", f"{limit.max_values:,}"
 
 
 def _variable(setting: str) -> str:

@@ -27,28 +27,28 @@ def problems_table() -> str:
 
 def http_codes_table() -> str:
     """Return a row for each code of the HTTP API."""
-    heads = ("Code", "Status", "Type", "Meaning", "Retry", "Remedy")
+    headings = ("Code", "Status", "Type", "Meaning", "Retry", "Remedy")
     rows = [
         (code(each), str(each.status), code(each.type), each.meaning, _yes_or_no(each.is_retryable), each.remedy)
         for each in sorted(ErrorCode)
     ]
-    return table(heads, rows)
+    return table(headings, rows)
 
 
 def refusals_table() -> str:
     """Return a row for each status of a refused command."""
-    heads = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
+    headings = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
     rows = [
         (code(each), str(int(each.exit_code)), each.meaning, _yes_or_no(each.is_retryable), each.remedy)
         for each in sorted(Refusal)
     ]
-    return table(heads, rows)
+    return table(headings, rows)
 
 
 def exit_codes_table() -> str:
     """Return a row for each exit code of the command line."""
-    described = fields("dagwright/interfaces/cli/exit_codes.py", "ExitCode")
-    return table(("Code", "Meaning"), [(str(int(each)), sentence(described[each.name])) for each in ExitCode])
+    descriptions = fields("dagwright/interfaces/cli/exit_codes.py", "ExitCode")
+    return table(("Code", "Meaning"), [(str(int(each)), sentence(descriptions[each.name])) for each in ExitCode])
 
 
 def _yes_or_no(is_retryable: bool) -> str:
@@ -60,7 +60,7 @@ _REPORTS = ("Problem", "ReferenceProblem", "ValueProblem", "_report", "report", 
 
 
 def used_problem_codes() -> set[str]:
-    """Return the codes that the code of Dagwright gives to problems of plans."""
+    """Return the codes of all problems of plans that Dagwright's source code reports."""
     return {code for name in _REPORTS for code in _first_arguments(name)}
 
 
@@ -70,8 +70,8 @@ def rejection_codes() -> set[str]:
 
 
 def _first_arguments(name: str) -> set[str]:
-    found: set[str] = set()
+    codes: set[str] = set()
     for call in calls_of(name):
-        given = [each.value for each in call.keywords if each.arg == "code"] + call.args[:1]
-        found.update(text for value in given for text in texts_of(value))
-    return found
+        arguments = [each.value for each in call.keywords if each.arg == "code"] + call.args[:1]
+        codes.update(text for value in arguments for text in texts_of(value))
+    return codes

@@ -1,7 +1,7 @@
 """The tables of the failures of nodes and runs, and of failed model calls.
 
-Whether a failure is retryable follows from the code: from `retry_decision`, which decides about the errors of tool
-calls, from the types of failed activities, and from the `NodeError`s that the engine makes itself.
+The tables derive from the source code whether a failure is retryable: from `retry_decision` for errors of tool calls,
+from the `ApplicationError`s of activities, and from the `NodeError`s that the engine creates.
 """
 
 import ast
@@ -46,7 +46,7 @@ _INTERNAL = frozenset(
         "tool_paused",
     }
 )
-"""Types of failures that are no errors of nodes or runs, such as those of attempts that the run repeats."""
+"""Codes that are never the error of a node or run, such as codes of attempts that the run repeats."""
 
 _MODEL_RETRIES = {
     Action.RETRY: "yes",
@@ -55,7 +55,7 @@ _MODEL_RETRIES = {
     Action.GIVE_UP: "no",
 }
 
-_RAISED: tuple[BaseException, ...] = (
+_TOOL_ERRORS: tuple[BaseException, ...] = (
     AskPerson("?"),
     GiveUp("?"),
     InvalidArguments("?"),
@@ -79,10 +79,10 @@ _RAISED: tuple[BaseException, ...] = (
 
 def failures_table() -> str:
     """Return a row for each code: meaning, whether the failure is retryable, and the remedy."""
-    known = _retryable_values()
-    answers = {frozenset({True}): "yes", frozenset({True, False}): "depends on the cause"}
+    values = _retryable_values()
+    texts = {frozenset({True}): "yes", frozenset({True, False}): "depends on the cause"}
     rows = [
-        (code(each), each.meaning, answers.get(frozenset(known.get(each, set())), "no"), each.remedy)
+        (code(each), each.meaning, texts.get(frozenset(values.get(each, set())), "no"), each.remedy)
         for each in sorted(FailureCode, key=lambda each: each.lower())
     ]
     return table(("Code", "Meaning", "Retryable", "Remedy"), rows)
@@ -101,33 +101,34 @@ def used_failure_codes() -> set[str]:
 
 
 def _retryable_values() -> Mapping[str, Set[bool]]:
-    known: dict[str, set[bool]] = defaultdict(set)
-    for name, value in [*_decided(), *_of_engine(), *_of_activities()]:
-        known[name].add(value)
-    return known
+    """Return code -> the values that `retryable` can have for it."""
+    values: dict[str, set[bool]] = defaultdict(set)
+    for name, is_retryable in [*_codes_of_tool_calls(), *_codes_of_engine(), *_codes_of_activities()]:
+        values[name].add(is_retryable)
+    return values
 
 
-def _decided() -> Iterator[tuple[str, bool]]:
-    for error in _RAISED:
+def _codes_of_tool_calls() -> Iterator[tuple[str, bool]]:
+    for error in _TOOL_ERRORS:
         for effects in (Effects.READ, Effects.WRITE):
             decision = call_errors.retry_decision(error, effects)
             yield decision.code, not decision.is_final
 
 
-def _of_engine() -> Iterator[tuple[str, bool]]:
+def _codes_of_engine() -> Iterator[tuple[str, bool]]:
     for call in calls_of("NodeError"):
-        given = [each.value for each in call.keywords if each.arg == "retryable"] or call.args[2:3]
-        values = given[0] if given else ast.Constant(False)
-        constant = values.value if isinstance(values, ast.Constant) else None
+        arguments = [each.value for each in call.keywords if each.arg == "retryable"] or call.args[2:3]
+        retryable = arguments[0] if arguments else ast.Constant(False)
+        constant = retryable.value if isinstance(retryable, ast.Constant) else None
         for name in texts_of(call.args[0]) if call.args else ():
             yield from ((name, value) for value in ((True, False) if constant is None else (bool(constant),)))
 
 
-def _of_activities() -> Iterator[tuple[str, bool]]:
+def _codes_of_activities() -> Iterator[tuple[str, bool]]:
     for call in calls_of("ApplicationError"):
-        given = {each.arg: each.value for each in call.keywords}
-        is_final = isinstance(given.get("non_retryable"), ast.Constant)
-        for name in texts_of(given["type"]) if "type" in given else ():
+        arguments = {each.arg: each.value for each in call.keywords}
+        is_final = isinstance(arguments.get("non_retryable"), ast.Constant)
+        for name in texts_of(arguments["type"]) if "type" in arguments else ():
             yield name, not is_final
     for call in calls_of("error_json"):
         yield from ((name, False) for name in texts_of(call.args[0]))

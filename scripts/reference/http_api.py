@@ -46,16 +46,16 @@ def operations() -> str:
 
 
 def _operation(name: str, operation: Mapping[str, Any]) -> str:
-    heads = ("Parameter", "In", "Type", "Required", "Meaning")
+    headings = ("Parameter", "In", "Type", "Required", "Meaning")
     parameters = operation.get("parameters", ())
     body = operation.get("requestBody")
     return section(
         operation["summary"],
         f"`{name}`",
         operation.get("description", ""),
-        table(heads, map(_parameter, parameters)) if parameters else "",
+        table(headings, map(_parameter, parameters)) if parameters else "",
         f"Body: {_content(body['content'])}." if body else "",
-        table(("Status", "Body", "Meaning"), _answers(operation["responses"])),
+        table(("Status", "Body", "Meaning"), _response_rows(operation["responses"])),
         f"Errors: {errors}." if (errors := _errors(operation["responses"])) else "",
         level=3,
     )
@@ -75,11 +75,11 @@ def _parameter(parameter: Mapping[str, Any]) -> tuple[str, ...]:
         parameter["in"],
         type_name(schema, link=_LINK),
         "yes" if parameter.get("required") else "no",
-        _described({**schema, "description": parameter.get("description", "")}),
+        _description({**schema, "description": parameter.get("description", "")}),
     )
 
 
-def _answers(responses: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def _response_rows(responses: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for status, response in sorted(responses.items()):
         if not _is_common(status, response):
             yield code(status), _content(response.get("content", {})), sentence(response["description"])
@@ -110,7 +110,7 @@ def _event_stream(content: Mapping[str, Any]) -> str:
 
 def schemas() -> str:
     """Return a section for each type of the API, except those of events."""
-    return "".join(_schema(name) for name in sorted(_known()) if name not in _EVENTS and name != "JsonValue")
+    return "".join(_schema(name) for name in sorted(_types()) if name not in _EVENTS and name != "JsonValue")
 
 
 def events() -> str:
@@ -123,29 +123,29 @@ def documents(names: Sequence[str]) -> str:
     return "".join(_schema(name) for name in names)
 
 
-def _known() -> Mapping[str, Any]:
-    known: Mapping[str, Any] = openapi_document()["components"]["schemas"]
-    return known
+def _types() -> Mapping[str, Any]:
+    types: Mapping[str, Any] = openapi_document()["components"]["schemas"]
+    return types
 
 
 def _schema(name: str) -> str:
-    schema = _known()[name]
-    about = sentence(schema.get("description", ""))
+    schema = _types()[name]
+    description = sentence(schema.get("description", ""))
     if "properties" not in schema:
-        return section(name, about, f"One of {type_name(schema, link=_LINK)}.", level=3)
+        return section(name, description, f"One of {type_name(schema, link=_LINK)}.", level=3)
     required = schema.get("required", ())
     rows = [
-        (code(field), type_name(each, link=_LINK), "yes" if field in required else "no", _described(each))
+        (code(field), type_name(each, link=_LINK), "yes" if field in required else "no", _description(each))
         for field, each in schema["properties"].items()
     ]
-    return section(name, about, table(("Field", "Type", "Required", "Meaning"), rows), level=3)
+    return section(name, description, table(("Field", "Type", "Required", "Meaning"), rows), level=3)
 
 
-def _described(schema: Mapping[str, Any]) -> str:
+def _description(schema: Mapping[str, Any]) -> str:
     default = schema.get("default")
-    words = sentence(schema.get("description", ""))
-    return words if default is None or "const" in schema else f"{words} Default: {code(_shown(default))}."
+    text = sentence(schema.get("description", ""))
+    return text if default is None or "const" in schema else f"{text} Default: {code(_json_literal(default))}."
 
 
-def _shown(value: Any) -> str:
+def _json_literal(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -41,7 +41,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
     "Agents": ("dagwright.planning.agent_loop.spec",),
     "Rounds": ("dagwright.planning.rounds.rounds_spec", "dagwright.planner.rounds_schema"),
 }
-"""Heading -> modules whose described numbers are limits."""
+"""Heading -> modules whose public numeric constants are limits."""
 _KIB, _MIB = 1024, 1024 * 1024
 
 
@@ -65,14 +65,14 @@ def _table(modules: Sequence[str]) -> str:
 
 def _rows(module: str) -> Iterator[tuple[str, str, str]]:
     path = f"{module.replace('.', '/')}.py"
-    described, values = constants(path), vars(importlib.import_module(module))
+    descriptions, values = constants(path), vars(importlib.import_module(module))
     for name in defined_names(path):
         value = values[name]
         if name.startswith("_") or not isinstance(value, int | float) or isinstance(value, bool):
             continue
-        if name not in described:
+        if name not in descriptions:
             raise ValueError(f"{path}: the limit {name} needs a description after its definition")
-        yield code(name), with_unit(name, value), sentence(described[name])
+        yield code(name), with_unit(name, value), sentence(descriptions[name])
 
 
 def with_unit(name: str, value: float) -> str:

@@ -1,4 +1,4 @@
-"""Tables and other Markdown, and descriptions in the source code."""
+"""Markdown for generated parts, and descriptions of constants and fields in the source code."""
 
 import ast
 import itertools
@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; texts of cells are Markdown in one line."""
-    lines = [heads, ["---"] * len(heads), *rows]
+    lines = [headings, ["---"] * len(headings), *rows]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
 
 
@@ -25,17 +25,17 @@ def code(text: object) -> str:
 
 def sentence(text: str) -> str:
     """Return a description with a capital letter and a full stop, in one line."""
-    words = " ".join(text.split()).rstrip(".")
-    return f"{words[:1].upper()}{words[1:]}." if words else ""
+    line = " ".join(text.split()).rstrip(".")
+    return f"{line[:1].upper()}{line[1:]}." if line else ""
 
 
 def constants(module: str) -> dict[str, str]:
-    """Return the described constants of a module: name -> text of the string after it.
+    """Return the descriptions of a module's constants: name -> the string after its definition.
 
     Args:
         module: path of the file in the repository.
     """
-    return _described(ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
+    return _descriptions(ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
 
 
 def defined_names(module: str) -> list[str]:
@@ -45,14 +45,14 @@ def defined_names(module: str) -> list[str]:
 
 
 def fields(module: str, class_name: str) -> dict[str, str]:
-    """Return the described fields of a class: name -> text of the string after it."""
+    """Return the descriptions of a class's fields: name -> the string after its definition."""
     for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef) and node.name == class_name:
-            return _described(node.body)
+            return _descriptions(node.body)
     raise ValueError(f"{module} has no class {class_name}")
 
 
-def _described(body: Sequence[ast.stmt]) -> dict[str, str]:
+def _descriptions(body: Sequence[ast.stmt]) -> dict[str, str]:
     descriptions: dict[str, str] = {}
     for each, after in itertools.pairwise(body):
         text = after.value if isinstance(after, ast.Expr) else None

@@ -37,10 +37,10 @@ def plan_fields() -> str:
     Raises:
         ValueError: a field has no description or no example.
     """
-    heads = ("Field", "Type", "Default", "Description", "Example")
+    headings = ("Field", "Type", "Default", "Description", "Example")
     return "".join(
         section(
-            each.__name__.removesuffix("Document"), first_paragraph(each.__doc__), table(heads, _rows(each, module))
+            each.__name__.removesuffix("Document"), first_paragraph(each.__doc__), table(headings, _rows(each, module))
         )
         for each, module in _SECTIONS.items()
     )
@@ -69,12 +69,12 @@ def _rows(kind: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
 
 
 def _fields(kind: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    described = fields(module, kind.__name__)
+    descriptions = fields(module, kind.__name__)
     for attribute, field in kind.model_fields.items():
         name = field.alias or attribute
-        if attribute not in described:
+        if attribute not in descriptions:
             raise ValueError(f"{module}: {kind.__name__}.{attribute} needs a description after its definition")
-        yield name, _schema_of(kind)["properties"][name], described[attribute]
+        yield name, _schema_of(kind)["properties"][name], descriptions[attribute]
 
 
 def _schema_of(kind: type[BaseModel]) -> Mapping[str, Any]:

@@ -23,13 +23,13 @@ def settings_table() -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, str, str]]:
-    described = fields(_MODULE, "Settings")
+    descriptions = fields(_MODULE, "Settings")
     for name, field in Settings.model_fields.items():
-        if name not in described:
+        if name not in descriptions:
             raise ValueError(f"{_MODULE}: the setting {name!r} needs a description after its definition")
         variable = field.validation_alias or f"DAGWRIGHT_{name.upper()}"
-        secret = " A secret, which is never shown." if "SecretStr" in str(field.annotation) else ""
-        yield code(variable), code(name), _default(field), sentence(described[name]) + secret
+        note = " A secret, which is never shown." if "SecretStr" in str(field.annotation) else ""
+        yield code(variable), code(name), _default(field), sentence(descriptions[name]) + note
 
 
 def _default(field: Any) -> str:

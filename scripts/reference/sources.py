@@ -11,7 +11,7 @@ _FOLDERS = ("dagwright", "activities", "workflows")
 
 
 def calls_of(name: str) -> Iterator[ast.Call]:
-    """Yield the calls of a function, a class or a method by its plain name."""
+    """Yield the calls of a function, class or method of this name, without its module or object."""
     for node in _nodes():
         if not isinstance(node, ast.Call):
             continue
@@ -21,7 +21,7 @@ def calls_of(name: str) -> Iterator[ast.Call]:
 
 
 def members_of(enum: str) -> set[str]:
-    """Return the names of the members of an enum that the code uses."""
+    """Return the names of the members of an enum that Dagwright's source code uses."""
     return {name for node in _nodes() for name in [_member_of(node, enum)] if name is not None and name.isupper()}
 
 
@@ -33,7 +33,7 @@ def _member_of(node: ast.AST, enum: str) -> str | None:
 
 
 def texts_of(expression: ast.expr) -> Set[str]:
-    """Return the texts that an expression can have: of a literal, a constant of any module, or a choice of these."""
+    """Return the possible values of an expression that is a string, a constant of any module, or a choice of these."""
     match expression:
         case ast.Constant(value=str(text)):
             return {text}
@@ -60,12 +60,12 @@ def _modules() -> list[ast.Module]:
 
 @cache
 def _constants() -> Mapping[str, Set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    texts: dict[str, set[str]] = defaultdict(set)
     for node in (node for module in _modules() for node in module.body):
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text)))
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text)))
             ) if name.isupper():
-                found[name].add(text)
-    return found
+                texts[name].add(text)
+    return texts

@@ -11,15 +11,15 @@ _MODULE = "dagwright/core/model/states.py"
 
 def node_states() -> str:
     """Return a row for each state of a node: name, whether it is final, meaning."""
-    described = fields(_MODULE, "NodeStatus")
-    rows = [(code(each), "yes" if each.is_final else "no", sentence(described[each.name])) for each in NodeStatus]
+    descriptions = fields(_MODULE, "NodeStatus")
+    rows = [(code(each), "yes" if each.is_final else "no", sentence(descriptions[each.name])) for each in NodeStatus]
     return table(("State of a node", "Final", "Meaning"), rows)
 
 
 def run_states() -> str:
     """Return a row for each state of a run: name, meaning, and the statuses that its execution may have in Temporal."""
-    described = fields(_MODULE, "RunStatus")
-    rows = [(code(each), sentence(described[each.name]), ", ".join(_execution_statuses(each))) for each in RunStatus]
+    descriptions = fields(_MODULE, "RunStatus")
+    rows = [(code(each), sentence(descriptions[each.name]), ", ".join(_execution_statuses(each))) for each in RunStatus]
     return table(("State of a run", "Meaning", "Status in Temporal"), rows)
 
 

@@ -1,4 +1,4 @@
-"""The stages of `make test`: every test is in exactly one, and each stage takes every file that may have its tests."""
+"""The stages of `make test`: each test is in exactly one stage, and a stage runs all files that may have its tests."""
 
 from contextlib import nullcontext
 from itertools import chain, combinations
@@ -20,11 +20,11 @@ _MARKERS = ("server", "waits", "slow", "alone", *FOREIGN)
 def test_every_test_is_in_one_stage() -> None:
     stages = all_stages().values()
     for marks in chain.from_iterable(combinations(_MARKERS, size) for size in range(4)):
-        found = [stage.name for stage in stages if _takes(stage, marks)]
-        assert len(found) == 1, (marks, found)
+        matching = [stage.name for stage in stages if _selects(stage, marks)]
+        assert len(matching) == 1, (marks, matching)
 
 
-def _takes(stage: Stage, marks: tuple[str, ...]) -> bool:
+def _selects(stage: Stage, marks: tuple[str, ...]) -> bool:
     def is_marked(name: str, /, **_: str | int | bool | None) -> bool:
         return name in marks
 
@@ -76,11 +76,11 @@ def test_stages_of_one_process_retry(name: str, runs: int, folder: Path, monkeyp
 
 def test_processes_share_the_files_of_a_stage(tmp_path: Path) -> None:
     (tmp_path / "fast.txt").write_text("", encoding="utf-8")
-    first, second = (SharedFiles(tmp_path / "fast.txt").take("abc") for _ in range(2))
+    first, second = (SharedFiles(tmp_path / "fast.txt").claim("abc") for _ in range(2))
     assert [next(first), next(second), next(first), next(second, ""), next(first, "")] == ["a", "b", "c", "", ""]
 
 
-def test_process_runs_what_is_left_of_each_file_and_keeps_the_fixtures_of_the_session(tmp_path: Path) -> None:
+def test_process_runs_the_remaining_files_and_keeps_the_fixtures_of_the_session(tmp_path: Path) -> None:
     (tmp_path / "stage.txt").write_text("test_a.py\ntest_b.py\tgroup\ntest_c.py\tgroup", encoding="utf-8")
     files = {name: tmp_path / f"test_{name}.py" for name in "abc"}
     tests = {"a": ["a1", "a2"], "b": [], "c": ["c1"]}
@@ -129,18 +129,18 @@ def test_exit_code_of_processes(
 
 
 @pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])
-def test_unknown_path_or_stage_is_refused(argument: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_path_or_stage_is_rejected(argument: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["run_tests.py", argument])
-    with pytest.raises(SystemExit) as refused:
+    with pytest.raises(SystemExit) as error:
         run_tests.main()
-    assert refused.value.code == 2
+    assert error.value.code == 2
 
 
 def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: pytest.CaptureFixture[str]) -> None:
     fast, server = Stage("fast", "", 2), Stage("server", "", 4)
     fast.exit_code, fast.duration_s = 1, 12.0
     fast.failed.append("tests/test_a.py::test_b")
-    fast.files.update({"tests/test_a.py": 3})
+    fast.file_durations_s.update({"tests/test_a.py": 3})
     server.retried.append("tests/test_b.py::test_c")
     summarize([fast, server])
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -157,11 +157,11 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
     ]
 
 
-@pytest.mark.parametrize(("stages", "made"), [("fast,server,alone", 10), ("fast,slow", 80)])
-def test_slow_runs_make_all_examples(stages: str, made: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("stages", "count"), [("fast,server,alone", 10), ("fast,slow", 80)])
+def test_slow_runs_make_all_examples(stages: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 
-    def count(stage: Stage, *_: object) -> None:
+    def store_count(stage: Stage, *_: object) -> None:
         counts.append(examples(80))
         stage.exit_code = 0
 
@@ -169,8 +169,8 @@ def test_slow_runs_make_all_examples(stages: str, made: int, tmp_path: Path, mon
     monkeypatch.setattr("sys.argv", ["run_tests.py", f"--stages={stages}"])
     monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
     monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "")
-    monkeypatch.setattr(run_tests, "run", count)
+    monkeypatch.setattr(run_tests, "run", store_count)
     monkeypatch.setattr(run_tests, "install_server", lambda: None)
     monkeypatch.setattr(run_tests, "fork_server", nullcontext)
     assert run_tests.main() == 0
-    assert counts == [made] * len(stages.split(","))
+    assert counts == [count] * len(stages.split(","))
