@@ -119,7 +119,9 @@ PROXY = {"LITELLM_PROXY_BASE_URL": "http://b"}
         (OPENAI | PROXY, ("a", "http://b")),
     ],
 )
-def test_key_goes_with_its_address(variables: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_belongs_to_the_address_of_its_service(
+    variables: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     settings = load_settings()
@@ -169,14 +171,14 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("name", "value", "wrong"), [(name, *row) for name, rows in REFUSED.items() for row in rows.items()]
 )
-def test_invalid_value_is_refused(name: str, value: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_value_is_rejected(name: str, value: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
     with pytest.raises(SettingsError) as refusal:
         load_settings()
     assert str(refusal.value) == f"DAGWRIGHT_{name} can not be used: {wrong}"
 
 
-def test_hook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhook_without_a_secret_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_NOTIFY_URL", "https://hooks.example.com")
     words = r"^DAGWRIGHT_NOTIFY_SECRET can not be used: DAGWRIGHT_NOTIFY_URL needs it to sign notifications$"
     with pytest.raises(SettingsError, match=words):

@@ -177,7 +177,7 @@ async def test_without_a_record_no_dependent_starts(scene: Scene) -> None:
     assert [name for name, _, _ in scene.calls] == ["a"]
 
 
-async def test_a_failed_call_leaves_the_batch_and_its_own_activity_fails_as_it_did(scene: Scene) -> None:
+async def test_a_failed_call_leaves_the_batch_and_fails_again_in_its_own_activity(scene: Scene) -> None:
     result = await scene.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
     assert results(result) == {"c": 1}
     assert [*result.detached] == ["a"]
@@ -204,7 +204,7 @@ async def test_slow_call_leaves_the_batch_for_its_own_activity(scene: Scene, mon
 
 
 @pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
-async def test_limits_of_run_and_worker_hold(
+async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, parallel: int, slots: int
 ) -> None:
     scene.slots.limit = slots

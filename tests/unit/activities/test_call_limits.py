@@ -66,7 +66,7 @@ async def test_model_call_of_a_tool_that_is_next_for_a_lease_requests_it_when_an
     await asyncio.wait_for(waiting, 2)
 
 
-async def test_calls_wait_if_the_limit_refuses_their_message_and_later_messages_are_sent(
+async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     messages: list[LimitMessage] = []

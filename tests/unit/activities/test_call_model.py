@@ -71,7 +71,7 @@ async def test_a_small_answer_is_in_the_result_with_its_attempt() -> None:
     assert server.calls[0].metadata == {"run_id": "test", "node_id": "n1"}
 
 
-async def test_given_labels_are_kept() -> None:
+async def test_labels_of_the_request_are_sent() -> None:
     asked = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
     async with ModelServer("Hi") as server:
         await Bench(server).payload(request_to_json(asked))
@@ -111,7 +111,7 @@ async def test_calls_of_unknown_tools_are_reported_once(words: str | None, roles
     assert not any(message.get("tool_calls") for message in written)
 
 
-async def test_tool_calls_that_no_run_could_hold_are_to_be_fixed() -> None:
+async def test_tool_calls_that_are_too_large_for_a_run_are_returned_to_the_model() -> None:
     call = ModelCall((user("Write."),), tools=(OfferedTool("write", "Writes.", {"type": "object"}),))
     async with ModelServer(tool_call("write", content="x" * TOOL_CALLS_BYTES)) as server:
         failure = await Bench(server).failure(request_to_json(ModelRequest(call)))
@@ -157,7 +157,7 @@ async def test_a_secret_is_never_sent_to_a_model() -> None:
     assert failure.message == "Invalid arguments: a secret must not be sent to a model"
 
 
-async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_waited_for() -> None:
+async def test_a_missing_conversation_fails_the_call_and_a_store_outage_is_waited_for() -> None:
     store, down = MemoryStore(), MemoryStore()
     down.is_down = True
     odd, gone = await store.put(b'{"odd": 1}'), f"sha256-{'0' * 64}"
@@ -172,7 +172,7 @@ async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_w
         assert (failure.type, failure.non_retryable) == (ends, True), asked
 
 
-async def test_answer_waits_for_the_store_and_the_model_is_not_asked_again() -> None:
+async def test_answer_waits_for_the_store_without_another_model_call() -> None:
     store = MemoryStore()
     store.is_down = True
     async with ModelServer("Hi") as server:
@@ -212,7 +212,7 @@ async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> 
     return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in result]
 
 
-async def test_text_is_sent_from_its_first_piece_on_and_not_with_each() -> None:
+async def test_text_is_sent_from_its_first_piece_on_but_not_with_each_piece() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
         answer, result = await _streamed(
@@ -236,7 +236,7 @@ async def test_text_at_a_field_is_streamed_as_text() -> None:
     assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
 
 
-async def test_service_that_does_not_stream_answers_all_the_same() -> None:
+async def test_response_of_a_service_that_does_not_stream_is_accepted() -> None:
     calls = [{"type": "function", "function": {"name": "look", "arguments": "{}"}}] * 2
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}

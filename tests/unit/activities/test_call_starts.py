@@ -129,7 +129,7 @@ class Server:
         await asyncio.sleep(0.001)
 
 
-async def test_few_calls_that_start_together_are_recorded_and_not_yet_called() -> None:
+async def test_at_most_two_calls_that_start_together_are_recorded_but_not_yet_called() -> None:
     server, called, most = Server(), 0, 0
     starts = CallStarts(cast(Client, server))
 
@@ -287,7 +287,7 @@ async def test_text_is_sent_each_time_with_the_other_details() -> None:
 
 
 @pytest.mark.parametrize(("writing", "pause_s"), [(0, MIN_PAUSE_S), (10, MIN_PAUSE_S), (50, 0.5), (400, 4.0)])
-def test_answers_of_a_process_share_so_many_heartbeats(writing: int, pause_s: float) -> None:
+def test_answers_of_a_process_share_a_limited_number_of_heartbeats(writing: int, pause_s: float) -> None:
     pace = HeartbeatPace()
     pace.open_responses = writing
     assert pace.pause_s == pytest.approx(pause_s)

@@ -56,7 +56,7 @@ async def _held(calls: int = 1) -> list[ToolPause | None]:
     return await ActivityEnvironment().run(hold)
 
 
-async def test_server_is_asked_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_is_queried_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, None)
     assert await _held(calls=5) == [None] * 5
     assert (server.answers, server.done) == ([], [])
@@ -80,19 +80,19 @@ async def test_call_paused_too_late_for_the_release_continues(monkeypatch: pytes
     assert [each.partition(":")[0] for each in server.done] == ["pause test", "go on test"]
 
 
-async def test_server_without_reports_pauses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_reports_of_the_server_no_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, _LOST)
     assert await _held() == [None]
 
 
-async def test_call_is_not_made_where_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED)
     server.refuses = True
     assert await _held() == [_PAUSED]
 
 
 @pytest.mark.parametrize("effects", Effects)
-def test_attempt_that_found_its_tool_paused_may_be_made_again_whatever_the_effects(effects: Effects) -> None:
+def test_attempt_of_a_paused_tool_is_repeated_for_all_effects(effects: Effects) -> None:
     error = ToolPaused(f"send: {_PAUSED.message}")
     posture = retry_decision(error, effects)
     assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_paused", False, True)

@@ -96,7 +96,7 @@ def odd_nodes(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("tool", ["pure_failure", "pure_failure_async"])
-async def test_whatever_a_pure_tool_raises_fails_its_node_alone(tool: str) -> None:
+async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
     # The event loop does not let a GeneratorExit of an async tool through to an activity.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
@@ -112,7 +112,7 @@ async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> N
     assert {name: (error.code, error.message) for name, error in found.items()} == expected
 
 
-def test_failure_that_may_pass_is_tried_again_at_once() -> None:
+def test_transient_failure_is_retried_at_once() -> None:
     nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
     found = ended(None, nodes=nodes, registry=BENCH)
     assert (found["n2"], found["n4"].message) == (2, "RuntimeError: attempt 3")
@@ -149,7 +149,7 @@ _REGISTRY = ToolRegistry.of(interval)
 _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 
-async def test_thread_of_a_tool_leaves_the_loop_its_turn_soon() -> None:
+async def test_thread_of_a_tool_does_not_block_the_event_loop() -> None:
     usual_s, store = sys.getswitchinterval(), MemoryStore()
     [call] = activities_of_tools(
         callable_tools(_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
@@ -158,7 +158,7 @@ async def test_thread_of_a_tool_leaves_the_loop_its_turn_soon() -> None:
     assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
 
 
-async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
+async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
     usual_s, store = sys.getswitchinterval(), MemoryStore()
     second = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
     checked = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second]}, _REGISTRY.declarations())
@@ -195,7 +195,7 @@ async def test_region_is_cached_for_one_batch() -> None:
     assert take(cache, "a") is None
 
 
-async def test_million_nodes_fit_and_what_was_unused_for_longest_goes() -> None:
+async def test_million_nodes_fit_and_the_least_recently_used_region_is_evicted() -> None:
     cache, regions = RegionCache(), {run: region_of(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
     for run, region in regions.items():
         keep(cache, run, region)

@@ -65,7 +65,7 @@ def bench() -> Bench:
     return Bench()
 
 
-async def test_result_is_used_again_in_every_process_until_it_is_too_old(bench: Bench) -> None:
+async def test_result_is_reused_in_every_process_until_it_is_too_old(bench: Bench) -> None:
     first, second = bench.process(), bench.process()
     assert await bench.ask(first, "a") == ("a", None)
     bench.now += 59.9
@@ -94,7 +94,7 @@ async def test_other_calls_have_other_results(bench: Bench) -> None:
     assert await bench.ask(cache, "b", key="1" * 64) == ("b", None)
 
 
-async def test_failure_is_never_used_again(bench: Bench) -> None:
+async def test_failure_is_never_reused(bench: Bench) -> None:
     cache, wrong = bench.process(), ValueError("no")
 
     async def fail() -> Outcome:
@@ -148,7 +148,7 @@ async def test_callers_that_waited_for_a_failed_call_make_their_own(bench: Bench
     assert first.cancelled() == is_cancelled
 
 
-async def test_large_result_is_found_as_long_as_its_payload_is_there(bench: Bench) -> None:
+async def test_large_result_is_found_while_its_payload_exists(bench: Bench) -> None:
     content = b'"' + b"x" * INLINE_VALUE_BYTES + b'"'
     ref = await bench.store.put(content)
     made = CachedResult(content, BEGAN, 1.0, "run-1", "a")
@@ -159,7 +159,7 @@ async def test_large_result_is_found_as_long_as_its_payload_is_there(bench: Benc
     assert await bench.ask(bench.process(), "b") == ("b", None)
 
 
-async def test_damaged_entry_is_made_again(bench: Bench) -> None:
+async def test_damaged_entry_is_computed_again(bench: Bench) -> None:
     await bench.store.put_cache_entry(KEY, b"damaged", expires_at=datetime.now(UTC))
     assert await bench.ask(bench.process(), "a") == ("a", None)
     assert await bench.ask(bench.process(), "b") == ("a", "a")
@@ -178,7 +178,7 @@ async def test_store_outage_is_reported_once_and_the_store_is_not_called_meanwhi
     assert bench.store.asked == [KEY]
 
 
-async def test_store_that_never_answers_does_not_hold_a_call_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_store_does_not_delay_a_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "_LOOKUP_TIMEOUT_S", 0.01)
 
     async def get_cache_entry(key: str) -> bytes | None:
@@ -191,7 +191,7 @@ async def test_store_that_never_answers_does_not_hold_a_call_up(bench: Bench, mo
     assert [log["reason"] for log in logs] == ["the payload store did not answer within 0.01 s"]
 
 
-async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
+async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     cache, pure = bench.process(), {"is_pure": True, "max_age_s": None}
     assert await bench.ask(cache, "a", **pure) == ("a", None)
     assert await bench.ask(cache, "b", **pure) == ("b", None)
@@ -207,7 +207,9 @@ async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
     assert bench.store.cached[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
 
 
-async def test_memory_is_bounded_and_the_longest_unused_go_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(result_cache, "MEMORY_BYTES", 2_500)
     cache, keys = bench.process(), [f"{number:064x}" for number in range(4)]
     for number in (0, 1, 2):
@@ -250,7 +252,7 @@ def stored(ref: str, name: str = "a.result", paths: Any = ()) -> StoredValue:
     return StoredValue(ref=ref, name=name, paths=paths)
 
 
-def test_calls_whose_objects_have_another_order_have_keys_of_their_own() -> None:
+def test_calls_whose_objects_have_another_order_have_other_keys() -> None:
     assert key() != key(arguments={"b": [True, None], "a": 1})
     assert len(key() or "") == 64
 
@@ -272,7 +274,7 @@ def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:
     assert key(**call) not in (None, key())
 
 
-def test_stored_values_count_by_their_reference_and_not_by_what_they_are_called() -> None:
+def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
     def of(value: Any) -> str | None:
         return key(bindings=bindings_of({"a": value}))
 
@@ -287,7 +289,7 @@ def test_call_with_a_secret_has_no_key(part: Any) -> None:
     assert key(bindings=bindings_of({"a": part if isinstance(part, WorkerText) else WorkerText([part])})) is None
 
 
-def test_arguments_nested_beyond_measure_have_no_key() -> None:
+def test_too_deeply_nested_arguments_have_no_key() -> None:
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
@@ -435,7 +437,7 @@ async def test_large_result_of_an_equal_call_is_stored_again_for_the_run_that_us
 
 @pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("header", [{}, TTL])
-async def test_call_that_changes_the_world_is_always_made(header: dict[str, Any]) -> None:
+async def test_call_with_effects_is_always_made(header: dict[str, Any]) -> None:
     bench = FunctionBench(counted_write)
     assert [await bench.result({}, **header) for _ in range(2)] == [1, 2]
 
@@ -448,12 +450,12 @@ async def test_slow_pure_call_is_made_once_unless_the_plan_overrides_it() -> Non
 
 
 @pytest.mark.usefixtures("counting")
-async def test_quick_pure_call_is_made_each_time_however_long_it_waits_for_its_turn() -> None:
+async def test_quick_pure_call_is_made_each_time_even_if_it_waits_long() -> None:
     bench = FunctionBench(counted_and_quick)
     assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
 
 
-def test_quick_tool_is_looked_for_twice_in_the_life_of_a_process() -> None:
+def test_results_of_a_quick_tool_are_looked_up_twice_per_process() -> None:
     worth = CacheAdmission()
     looks = 0
     for _ in range(1_000):
@@ -463,7 +465,7 @@ def test_quick_tool_is_looked_for_twice_in_the_life_of_a_process() -> None:
     assert looks == 2
 
 
-def test_slow_tool_is_always_looked_for() -> None:
+def test_results_of_a_slow_tool_are_always_looked_up() -> None:
     worth = CacheAdmission()
     for _ in range(1_000):
         assert worth.should_look_up("slow")
@@ -474,7 +476,7 @@ def test_slow_tool_is_always_looked_for() -> None:
         worth.record_lookup("slow", found_s=0.006)
 
 
-def test_odd_slow_call_of_a_quick_tool_is_worth_two_looks() -> None:
+def test_one_slow_call_of_a_quick_tool_causes_two_lookups() -> None:
     worth = CacheAdmission()
     for _ in range(2):
         worth.record_lookup("quick", found_s=None)
@@ -486,7 +488,7 @@ def test_odd_slow_call_of_a_quick_tool_is_worth_two_looks() -> None:
     assert looks == 2
 
 
-def test_store_is_asked_for_what_takes_longer_than_it_does() -> None:
+def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:
     worth = CacheAdmission()
     assert worth.should_query_store("t")
     worth.record_store_latency(0.05)
@@ -523,7 +525,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> _Times:
     return times
 
 
-def test_clock_counts_work_and_not_waiting(times: _Times) -> None:
+def test_clock_counts_work_but_not_waiting(times: _Times) -> None:
     clock = CpuClock()
     started_at = times.time()
     times.work(0.02)
@@ -535,7 +537,7 @@ def test_clock_counts_work_and_not_waiting(times: _Times) -> None:
     assert clock.cpu_seconds(started_at, times.time()) == pytest.approx(0.0)
 
 
-def test_clock_counts_what_was_worked_before_a_call_for_nothing(times: _Times) -> None:
+def test_clock_ignores_work_before_the_call(times: _Times) -> None:
     clock = CpuClock()
     times.work(0.02)
     started_at = times.time()

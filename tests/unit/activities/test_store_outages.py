@@ -57,7 +57,7 @@ async def test_items_are_fetched_with_heartbeats() -> None:
         assert await environment.run(_activity(store, 0), _stretch(ref)) == {"value": [20, 30]}
 
 
-async def test_store_that_does_not_answer_is_waited_for() -> None:
+async def test_activity_waits_for_an_unresponsive_store() -> None:
     store = MemoryStore()
     ref = await store.put(b"[10, 20, 30, 40]")
     piece = await store.put(b'{"value": [1]}')

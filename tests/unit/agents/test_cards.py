@@ -89,11 +89,11 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
         (CLASS | {"effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
     ],
 )
-def test_invalid_card_is_refused_with_advice(tmp_path: Path, card: dict[str, Any], message: str) -> None:
+def test_invalid_card_is_rejected_with_advice(tmp_path: Path, card: dict[str, Any], message: str) -> None:
     assert problems_of(tmp_path, w=card).startswith(f"agents.json: /agents/w{message}")
 
 
-def test_name_that_no_activity_can_have_is_refused(tmp_path: Path) -> None:
+def test_name_that_no_activity_can_have_is_rejected(tmp_path: Path) -> None:
     for name in ("", "a\nb", " a", "a/b", "x" * 101):
         assert "a name has letters, digits" in problems_of(tmp_path, **{name: WRITER})
 
@@ -107,7 +107,7 @@ def test_name_that_no_activity_can_have_is_refused(tmp_path: Path) -> None:
         ("{", "the agents: "),
     ],
 )
-def test_file_that_holds_no_agents_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_file_that_holds_no_agents_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "agents.json").write_text(text, encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"^agents\.json|^the agents") as caught:
         load_agents([str(tmp_path / "agents.json")])
@@ -135,7 +135,7 @@ def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:
         load_agents([one, same, other])
 
 
-def test_registry_names_the_nearest_agent_and_the_tools_that_are_not_there() -> None:
+def test_registry_names_the_nearest_agent_and_the_missing_tools() -> None:
     registry = AgentRegistry.of(AgentCard(name="writer", **{**WRITER, "tools": ["read_file", "web_serch"]}))
     with pytest.raises(KeyError, match="there is no agent 'writter'; did you mean 'writer'"):
         registry["writter"]

@@ -31,7 +31,7 @@ def is_signed(asked: Asked) -> bool:
     return asked.headers["webhook-signature"] == f"v1,{expected}"
 
 
-async def test_service_gets_a_signed_request_and_its_result_is_that_of_the_node() -> None:
+async def test_service_gets_a_signed_request_and_returns_the_result_of_the_node() -> None:
     with agent_service(Reply(body={"result": {"found": [1, 2]}})) as service:
         bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
         payload = await bench.payload(OBJECTIVE)
@@ -67,7 +67,7 @@ async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -
         ("write", Reply(0), True, None),
     ],
 )
-async def test_status_decides_about_the_retry(effects: str, reply: Reply, is_final: bool, delay_s: int | None) -> None:
+async def test_status_determines_the_retry(effects: str, reply: Reply, is_final: bool, delay_s: int | None) -> None:
     failure, asked = await failure_of(reply, effects=effects)
     delay = None if delay_s is None else timedelta(seconds=delay_s)
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
@@ -106,7 +106,7 @@ async def test_service_asks_a_person_unless_the_card_forbids_it() -> None:
     assert never.message == "the agent 'helper' wants to ask a person, and its card says feedback_policy: never"
 
 
-async def test_private_address_is_refused_and_an_unreachable_one_retried() -> None:
+async def test_private_address_is_rejected_and_an_unreachable_one_retried() -> None:
     failure, asked = await failure_of(Reply(body={"result": 1}), allow_private=False)
     assert (failure.type, failure.non_retryable, asked) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
@@ -124,7 +124,7 @@ async def test_write_whose_worker_died_is_not_sent_again() -> None:
     assert failure.message.endswith("was called by an attempt that died before the response; outcome unknown")
 
 
-async def test_card_that_the_plan_was_checked_with_is_called() -> None:
+async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
     with agent_service(Reply(body={"result": "old"})) as old, agent_service(Reply(body={"result": "new"})) as new:
         before = card_of("service", service_url=old.url)
         as_class = card_of("class", class_name="ReasoningAgent")

@@ -44,13 +44,13 @@ async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
 
 
 @pytest.mark.parametrize("place", range(len(CASES.requests)))
-def test_right_plan_of_each_request_can_be_run_as_it_is(place: int) -> None:
+def test_expected_plan_of_each_request_is_valid(place: int) -> None:
     read = parse_plan(right(place), "", CASES.tools)
     assert read.notes == []
     assert len(read.planned.nodes) == len(right(place)["nodes"])
 
 
-def test_right_plans_use_every_tool() -> None:
+def test_expected_plans_use_every_tool() -> None:
     used = {tool for case in CASES.requests for tool in case.facts.tools}
     assert used == {*CASES.tools, "human"}
 
@@ -93,7 +93,7 @@ async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -
     assert lines[-1].startswith("- How much is 17 * 23 + 4?: ")
 
 
-async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Path) -> None:
+async def test_command_prints_the_table_and_saves_the_responses(tmp_path: Path) -> None:
     saved = tmp_path / "found.json"
     async with ModelServer(*right_steps()) as server:
         options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved)]

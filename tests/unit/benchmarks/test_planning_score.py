@@ -28,7 +28,7 @@ def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
     assert predicted == expected
 
 
-def test_scores_of_recorded_plans_are_those_counted_manually() -> None:
+def test_scores_of_recorded_plans_match_manual_counts() -> None:
     scores = score(PAIRS)
     # Tools: 2 of 2, then read_file and send_mail of 3 with an unexpected one, then none of 1.
     assert scores.nodes == Score(found=4, predicted=5, expected=6)
@@ -51,7 +51,7 @@ def test_unknown_tools_count_only_without_a_list_of_tools() -> None:
     assert score(PAIRS, known=known).nodes == Score(found=4, predicted=4, expected=6)
 
 
-def test_two_calls_of_a_tool_are_one_and_plans_of_any_dialect_are_compared() -> None:
+def test_repeated_calls_of_a_tool_count_once_and_plans_of_any_dialect_are_compared() -> None:
     ours = {
         "plan": 1,
         "nodes": [
@@ -84,7 +84,7 @@ def test_expected_plan_has_to_be_valid() -> None:
         max_size=5,
     )
 )
-def test_f1_is_what_the_flags_of_a_union_give(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
+def test_f1_equals_the_f1_of_flags_over_the_union(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
     """TaskBench makes two flags for each member of the union of both sets, and takes the binary F1 of all flags."""
     flags = [(name in expected, name in got) for expected, got in sets for name in expected | got]
     true_positives = sum(expected and got for expected, got in flags)

@@ -24,7 +24,7 @@ def test_every_round_of_the_script_can_be_started() -> None:
     assert [(each["valid"], len(each.get("sub_goals", ()))) for each in found] == [(True, 7)] * ROUNDS
 
 
-def test_gaps_are_those_around_the_planner_and_inside_of_the_chains() -> None:
+def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
     events: list[HistoryEvent] = []
     ids = count(1)
 

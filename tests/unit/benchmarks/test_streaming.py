@@ -29,7 +29,7 @@ from dagwright.tools import load_tools
 
 @pytest.mark.parametrize("make", SHAPES)
 @pytest.mark.parametrize("size", [3, 6, 9])
-def test_plan_is_read_as_it_is_written_and_has_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
+def test_streamed_plan_is_read_and_has_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
     shape = make(size)
     text = plan_text(shape)
     parsed = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())

@@ -78,7 +78,7 @@ class Walk:
         return HistorySnapshot(copy.deepcopy(self.scheduler), Cursor(1, event), self.scheduler.is_finished)
 
 
-def test_end_of_a_node_comes_before_the_start_of_those_that_waited_for_it() -> None:
+def test_end_of_a_node_precedes_the_start_of_its_dependents() -> None:
     walk, live = Walk(), mapper()
     assert durable_of(live, walk.view) == ["run.started", "node.started a", "node.started b"]
     walk.step(0, fails=False)
@@ -215,7 +215,7 @@ def test_cursor_is_written_and_parsed(cursor: EventCursor) -> None:
         *("1-2.1-3.0", "1-2.1-3.x", "1-2~1.zz.a", "1-2~1", "1-2~x"),
     ],
 )
-def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
+def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
     with pytest.raises(CursorInvalid, match="is not a cursor"):
         EventCursor.parse(text)
 

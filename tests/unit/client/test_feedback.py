@@ -176,7 +176,7 @@ async def test_answer_is_sent_by_update() -> None:
 
 
 @pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
-async def test_refused_answer_is_not_sent_by_signal(update: Any) -> None:
+async def test_rejected_answer_is_not_sent_by_signal(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.refusal = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
@@ -185,7 +185,7 @@ async def test_refused_answer_is_not_sent_by_signal(update: Any) -> None:
 
 
 @pytest.mark.parametrize("update", [None, TOO_MANY])
-async def test_answer_is_sent_by_signal_if_no_worker_answers(update: Any) -> None:
+async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     result = await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
@@ -196,7 +196,7 @@ async def test_answer_is_sent_by_signal_if_no_worker_answers(update: Any) -> Non
     assert len({*namespace.command_ids}) == 1
 
 
-def test_second_of_two_simultaneous_signals_is_reported_as_refused() -> None:
+def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     messages = [Answer({"approved": True}, by=name).to_json("ask") for name in ("ann", "ben")]
     sent = [(OPENED_AT, wire.SIGNAL_FEEDBACK, lambda message=message: message) for message in messages]
 
@@ -253,7 +253,7 @@ async def test_path_finds_a_child_run(request_id: str, request_ref: RequestRef) 
     assert await _requests_of(namespace).request_ref_of("run", request_id) == request_ref
 
 
-async def test_path_through_a_sub_plan_that_has_not_started_is_refused() -> None:
+async def test_path_through_a_sub_plan_that_has_not_started_is_rejected() -> None:
     people = _requests_of(_Namespace({"run": []}))
     with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
         await people.request_ref_of("run", "later/ask")
@@ -369,7 +369,7 @@ def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
     assert [by_run(each) for each in (items, items[:1])] == expected
 
 
-async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
+async def test_answer_goes_to_each_run_and_may_be_rejected_in_some() -> None:
     people = FakeRequests()
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
     assert (await sent_answer(people, target, nodes=[1])).is_accepted

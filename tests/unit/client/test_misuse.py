@@ -52,13 +52,13 @@ def test_documented_errors_are_public(name: str) -> None:
     assert raised <= {*dagwright.errors.__all__, *_BUILTIN}
 
 
-def test_worker_of_an_unconnected_client_is_refused() -> None:
+def test_worker_of_an_unconnected_client_is_rejected() -> None:
     for client in (dagwright.Client.connect(), "localhost:7233"):
         with pytest.raises(TypeError, match=r"^Worker\(\): client must be a connected Client, not .*; await Client"):
             Worker(cast("Any", client))
 
 
-def test_client_that_is_not_awaited_is_refused_at_its_first_use() -> None:
+def test_client_that_is_not_awaited_is_rejected_at_its_first_use() -> None:
     client = cast("Any", dagwright.Client.connect())
     with pytest.raises(AttributeError, match=r"^'start': the client is not connected: write `client = await Client"):
         client.start({})

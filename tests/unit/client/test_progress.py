@@ -101,7 +101,7 @@ async def test_output_without_a_terminal_gets_the_last_table() -> None:
     assert output.getvalue().split() == expected
 
 
-def test_table_that_does_not_fit_shows_what_runs() -> None:
+def test_table_that_does_not_fit_shows_the_running_nodes() -> None:
     output = io.StringIO()
     view = TerminalView(Console(file=output, width=80, height=7))
     with view.open():

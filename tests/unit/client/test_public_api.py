@@ -62,7 +62,7 @@ def test_each_name_is_documented(name: str) -> None:
     assert found.__module__.startswith("dagwright.")
 
 
-def test_an_unknown_name_is_refused() -> None:
+def test_an_unknown_name_is_rejected() -> None:
     with pytest.raises(AttributeError, match=r"^module 'dagwright' has no attribute 'Klient'$"):
         dagwright.Klient  # type: ignore[attr-defined]  # noqa: B018
 
@@ -75,7 +75,7 @@ def test_importing_dagwright_loads_nothing_else() -> None:
     assert roots == {"dagwright"}
 
 
-def test_importing_the_client_loads_no_library_that_it_may_not_need() -> None:
+def test_importing_the_client_loads_no_optional_library() -> None:
     """Workers, HTTP tools, queries and models are imported when a program uses them."""
     libraries = ["temporalio.worker", "temporalio.testing", "jsonpath", "httpx", "openai", "mcp", "fastapi", "cel"]
     code = f"import sys; from dagwright import Client; print([each for each in {libraries} if each in sys.modules])"

@@ -113,7 +113,7 @@ async def test_failed_run_raises_with_a_problem_for_each_failed_node() -> None:
         replace(result, status=RunStatus.CANCELLED, error=None).raise_on_failure()
 
 
-def test_answers_are_written_as_runs_read_them() -> None:
+def test_answers_have_the_format_that_runs_read() -> None:
     assert answer_content({"approved": True, "reason": "fine", "by": "ann"}) == {"approved": True, "reason": "fine"}
     assert answer_content({"selected": "large"}) == {"selected": ["large"]}
     assert answer_content({"nodes": [{"id": "a"}]}) == {"text": ""}
@@ -174,7 +174,7 @@ def _client(history: FakeHistory) -> Client:
 
 
 @pytest.mark.parametrize(("before", "document", "pages"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)])
-async def test_document_is_sought_near_the_end_of_the_history(before: int, document: Any, pages: int) -> None:
+async def test_document_is_read_from_the_end_of_the_history(before: int, document: Any, pages: int) -> None:
     history = FakeHistory([HistoryEvent()] * before + [_marker(DOCUMENT)] + [HistoryEvent()] * 100)
     full = document and full_closing_document(document)
     assert (await read_recorded_document(_client(history), "run-1", "1"), history.pages) == (full, pages)

@@ -168,7 +168,7 @@ def test_cursor_is_a_condition_in_the_order_of_the_server(text: str, condition: 
 @pytest.mark.parametrize(
     "text", ["", "1", f"1.2.{_ID}x", f"open.{_ID}", f"-1.2.{_ID}", f"open.{10**19}.{_ID}", f"open.١.{_ID}", "1.2.x"]
 )
-def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
+def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a cursor of a list"):
         ListCursor.parse(text)
 
@@ -276,7 +276,7 @@ def test_attribute_refines_the_state(status: WorkflowExecutionStatus, written: s
     assert run_summary(execution(status=status, attributes=attributes), {}).status is shown
 
 
-def test_line_has_what_the_run_has_written() -> None:
+def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
     memo = {
         wire.MEMO_TITLE: "Report",
         wire.MEMO_NODES: 2,
@@ -311,7 +311,9 @@ def test_line_has_what_the_run_has_written() -> None:
         (_S.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
     ],
 )
-def test_failed_run_without_a_written_error_has_one(status: Any, memo: Mapping[str, Any], code: str) -> None:
+def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
+    status: Any, memo: Mapping[str, Any], code: str
+) -> None:
     error = run_summary(execution(status=status), memo).error
     assert isinstance(error, Problem)
     assert error.code == code
@@ -418,7 +420,7 @@ async def test_inbox_is_filtered(expected_filter: InboxFilter, ids: list[str]) -
     assert [each.id for each in page.requests] == ids
 
 
-async def test_inbox_counts_what_it_does_not_list() -> None:
+async def test_inbox_counts_omitted_requests() -> None:
     there = [_asking(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [each.id for each in page.requests] == ["check"]

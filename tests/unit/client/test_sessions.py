@@ -90,7 +90,7 @@ class _FakeSessions(Sessions):
         await self.take_turn("s", prepare, run=run)
 
 
-async def test_refused_turn_is_not_served() -> None:
+async def test_rejected_turn_is_not_served() -> None:
     busy_session = SessionRecord("s")
     busy_session.start_turn(TurnStart("other", {}, "First."), at=0.0)
     for sessions, is_refused, done in (

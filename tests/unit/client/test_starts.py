@@ -79,7 +79,7 @@ def test_plan_of_a_model_is_repaired_and_approved(toolset: Toolset) -> None:
         read_plan_to_repair(PLAN)
 
 
-def test_missing_inputs_are_refused_or_requested(toolset: Toolset) -> None:
+def test_missing_inputs_are_rejected_or_requested(toolset: Toolset) -> None:
     plan = read_plan({**PLAN, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"})
     with pytest.raises(PlanInvalid, match="net"):
         prepare_start(PlanStart(plan), toolset.declarations())
@@ -89,7 +89,7 @@ def test_missing_inputs_are_refused_or_requested(toolset: Toolset) -> None:
         prepare_start(PlanStart(plan, {"net": 1, "gross": 2}), toolset.declarations())
 
 
-def test_invalid_plan_is_refused() -> None:
+def test_invalid_plan_is_rejected() -> None:
     with pytest.raises(PlanInvalid, match="a plan is a Plan, an object, a text or a file, not int"):
         read_plan(3)  # type: ignore[arg-type]
     with pytest.raises(PlanInvalid, match=r"there is no file missing\.yaml"):
@@ -128,7 +128,7 @@ def test_invalid_options_are_named(options: StartOptions, message: str) -> None:
         run_options(options)
 
 
-def test_invalid_tags_are_refused() -> None:
+def test_invalid_tags_are_rejected() -> None:
     with pytest.raises(OptionInvalid, match=r"^tags: .* must be a string"):
         run_options({"tags": {"team": 1}})  # type: ignore[dict-item]
 
@@ -147,7 +147,7 @@ def test_durations_are_read(duration: Any, seconds: float) -> None:
         ({"model": ""}, "model: "),
     ],
 )
-def test_options_of_other_profiles_are_refused(options: AskOptions, message: str, toolset: Toolset) -> None:
+def test_options_of_other_profiles_are_rejected(options: AskOptions, message: str, toolset: Toolset) -> None:
     with pytest.raises(OptionInvalid, match=f"^{message}"):
         prepare_ask(AskStart("Refill the lamps", options), toolset)
 
@@ -160,7 +160,7 @@ def test_request_is_planned_with_the_tools_of_the_client(toolset: Toolset) -> No
 
 
 @pytest.mark.parametrize(("is_new_server", "warnings"), [(True, 1), (False, 0)])
-async def test_run_without_a_worker_on_a_server_of_the_client_is_warned_of(
+async def test_warning_is_logged_for_a_run_without_a_worker(
     is_new_server: bool,
     warnings: int,
     toolset: Toolset,

@@ -69,7 +69,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
         (None, CommandAuthor("x" * 201), "'by' must be a string of at most 200 characters"),
     ],
 )
-async def test_message_that_no_run_accepts_is_not_sent(
+async def test_message_that_every_run_would_reject_is_not_sent(
     command: Command | None, actor: CommandAuthor, words: str
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)

@@ -69,7 +69,7 @@ def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     ]
 
 
-def test_plan_that_uses_an_agent_without_its_tools_is_refused() -> None:
+def test_plan_that_uses_an_agent_without_its_tools_is_rejected() -> None:
     raw = plan_of(node("a", agent="web_researcher", objective="Find it"))
     tools = {name: tool for name, tool in AGENTS.items() if name != "web_search"}
     message = "the agent 'web_researcher' needs an unknown tool 'web_search'"
@@ -78,7 +78,7 @@ def test_plan_that_uses_an_agent_without_its_tools_is_refused() -> None:
     assert check(raw, tools=tools, allow_unknown_tools=True).nodes[0].agent == "web_researcher"
 
 
-def test_agent_named_as_a_tool_is_refused_with_what_to_write() -> None:
+def test_agent_named_as_a_tool_is_rejected_with_a_correction() -> None:
     raw = plan_of(node("a", tool="web_researcher"), node("b", tool="agent.web_researcher"))
     hint = "write agent: web_researcher"
     assert list(problems_of(raw, tools=AGENTS)) == [

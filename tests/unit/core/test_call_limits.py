@@ -40,12 +40,12 @@ def test_limits_are_read_and_written_in_one_form() -> None:
         ("concurrency=2000", "a number from 1 to 1,000, not 2000"),
     ],
 )
-def test_invalid_limit_is_refused_with_the_valid_form(text: str, words: str) -> None:
+def test_invalid_limit_is_rejected_with_the_valid_form(text: str, words: str) -> None:
     with pytest.raises(CallLimitInvalid, match=words):
         parse_limit(text)
 
 
 @pytest.mark.parametrize("text", ["fetch", "queue:fetch", "tool:", "tool: ", "model:small ", "owner:" + "x" * 201])
-def test_invalid_subject_is_refused(text: str) -> None:
+def test_invalid_subject_is_rejected(text: str) -> None:
     with pytest.raises(CallLimitInvalid):
         parse_subject(text)

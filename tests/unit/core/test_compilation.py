@@ -49,7 +49,7 @@ EVERYTHING = plan_of(
 )
 
 
-def test_compiled_plan_survives_its_way_through_json_and_fields_of_a_newer_program() -> None:
+def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
     made = compile_plan(check(EVERYTHING, workers=[0]))
     # Schemas and descriptions stay behind: only the check needs them.
     assert made.tools.keys() == {"any"}
@@ -116,7 +116,7 @@ def test_write_is_tried_once_unless_the_plan_or_the_tool_overrides_it(
 _PLANLESS = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
 
 
-def test_planner_fields_are_refused_elsewhere_with_their_place() -> None:
+def test_planner_fields_are_rejected_in_other_plans_with_their_location() -> None:
     inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
         node("a", on_error="ask", approval="required"),
@@ -168,7 +168,7 @@ def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None
         {"format": 1, "nodes": [], "tools": {"t": {"effects": "odd"}}},
     ],
 )
-def test_json_that_is_not_a_compiled_plan_is_refused(encoded: Any) -> None:
+def test_json_that_is_not_a_compiled_plan_is_rejected(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"compiled plan|reference|effects|Effects"):
         plan_from_json(encoded)
 
@@ -180,7 +180,7 @@ def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_esc
     assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
 
 
-def test_schemas_travel_with_a_plan_where_people_may_be_asked_and_as_far_as_they_are_short() -> None:
+def test_plan_includes_short_schemas_where_people_may_be_asked() -> None:
     def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
         return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
 
@@ -205,7 +205,7 @@ _NODES = compiled(
 
 
 @pytest.mark.parametrize("nodes", [_NODES, _NODES[:1], _NODES[1:3], ()], ids=["all", "one", "two", "none"])
-def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
+def test_nodes_survive_serialization(nodes: tuple[CompiledNode, ...]) -> None:
     encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
 
     decoded = nodes_from_columns(encoded)
@@ -271,11 +271,11 @@ def test_nodes_and_sub_plans_are_counted_in_both_forms(form: Callable[[CompiledP
 
 
 @pytest.mark.parametrize("nodes", [None, 7, "ab", {}, {"same": 1, "from": [], "each": {"id": 7, "sub_plan": 7}}])
-def test_invalid_nodes_count_as_none(nodes: Any) -> None:
+def test_invalid_nodes_are_not_counted(nodes: Any) -> None:
     assert encoded_sub_plans(nodes) == (0, [])
 
 
-def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -> None:
+def test_common_problem_of_nodes_is_reported_once_unless_it_is_absent() -> None:
     nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "reported"]}) == {
@@ -306,6 +306,6 @@ def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -
         {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},
     ],
 )
-def test_invalid_page_of_nodes_is_refused(encoded: Any) -> None:
+def test_invalid_page_of_nodes_is_rejected(encoded: Any) -> None:
     with pytest.raises(ValueError, match="not part of a compiled plan"):
         nodes_from_columns(encoded)

@@ -96,7 +96,7 @@ def test_condition_holds(text: str, expected: bool) -> None:
         "size(sum.result) > 0",
     ],
 )
-def test_condition_that_needs_what_is_null_or_missing_is_false(text: str) -> None:
+def test_condition_that_needs_a_null_or_missing_value_is_false(text: str) -> None:
     assert evaluate(text) is False
 
 
@@ -157,7 +157,7 @@ def test_condition_that_is_not_a_boolean_fails(text: str, message: str) -> None:
         ("(" * 300 + "true" + ")" * 300, "nested too deep"),
     ],
 )
-def test_text_that_is_not_a_condition_is_refused(text: str, message: str) -> None:
+def test_text_that_is_not_a_condition_is_rejected(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_condition(text, {"check"}.__contains__)
 
@@ -206,7 +206,7 @@ def test_condition_that_would_read_too_much_fails_its_node(when: str) -> None:
     assert error_of(scheduler, "b")[0] == "too_large"
 
 
-def test_work_of_conditions_is_counted_again_at_every_moment() -> None:
+def test_compute_budget_of_conditions_starts_again_at_every_moment() -> None:
     when = "a.result.exists(x, x < 0) || a.status == 'completed'"
     scheduler = started_run(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
     scheduler.complete("a", [0] * 180_000, at=1.0)

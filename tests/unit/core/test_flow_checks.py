@@ -90,7 +90,7 @@ NET = {"net": {"type": "number"}}
 HELLO = {"tool": "hello", "arguments": {"name": "x"}}
 
 
-def test_condition_that_needs_an_undeclared_input_is_refused_with_the_nearest() -> None:
+def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest() -> None:
     wrong, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
     assert problems_of(wrong, inputs=NET) == [expected]
@@ -124,7 +124,7 @@ _STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked
         ("inputs.net == 'gros'", "inputs.net is never 'gros'", "gross"),
     ],
 )
-def test_comparison_with_a_text_that_the_value_never_has_is_refused(when: str, shown: str, hint: str | None) -> None:
+def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, shown: str, hint: str | None) -> None:
     inputs = {"net": {"enum": ["net", "gross"]}}
     ((code, at, message, near),) = problems_of(A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs)
     known = "net, gross" if "inputs" in shown else _STATES
@@ -163,7 +163,7 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
         ({**uses("hello", name="x"), "for_each": "{{a.result}}"}, "for_each", f"{_NUMBER}, and for_each takes a list"),
     ],
 )
-def test_result_of_a_type_that_an_argument_does_not_take_is_refused(using: Any, at: str, words: str) -> None:
+def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(using: Any, at: str, words: str) -> None:
     ((code, place, message, _),) = problems_of(A, using)
     assert (code in ("invalid_arguments", "invalid_field"), place, message) == (True, f"/nodes/1/{at}", words)
 
@@ -201,12 +201,12 @@ CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.resul
         (PERSON, CHOOSE, "human/options", "{{a.result}} is object, as the tool 'person' declares its result, and opti"),
     ],
 )
-def test_missing_part_and_wrong_type_of_any_value_is_refused(making: Any, using: Any, at: str, words: str) -> None:
+def test_missing_part_and_wrong_type_of_any_value_is_rejected(making: Any, using: Any, at: str, words: str) -> None:
     ((_, place, message, _),) = problems_of(making, {**using, "id": "b"})
     assert (place, words in message) == (f"/nodes/1/{at}", True), message
 
 
-def test_missing_part_in_the_output_is_refused() -> None:
+def test_missing_part_in_the_output_is_rejected() -> None:
     found = problems_of(PERSON, output={"name": "{{a.result.nme}}"})
     message = "a.result has no part 'nme': it has name, age"
     assert found == [("invalid_reference", "/output/name", message, "did you mean 'name'?")]
@@ -239,7 +239,7 @@ def test_possible_value_is_valid(making: Any, using: Any) -> None:
     assert problems_of(making, using) == []
 
 
-def test_condition_that_needs_a_missing_part_of_a_result_is_noted_and_shown_by_why() -> None:
+def test_condition_that_needs_a_missing_part_has_a_note_and_is_explained() -> None:
     scheduler = started_run(
         node("a"),
         node("b", "a", when="a.result.valeu > 1"),

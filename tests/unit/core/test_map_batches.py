@@ -142,7 +142,7 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
     assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}
 
 
-def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_OWN_ITEMS", 500)
     scheduler = started_scheduler(
         compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
@@ -153,7 +153,7 @@ def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch:
     assert scheduler.state.width_of(2) == Width(1, 500)
 
 
-def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_map_that_exceeds_the_items_of_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)
     scheduler = scheduler_of(*(_map(f"m{number}", 600) for number in range(3)))
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
@@ -175,7 +175,7 @@ def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.Mo
     assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
 
 
-def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
+def test_failing_items_of_many_maps_run_in_child_runs() -> None:
     maps = [node(f"m{number}", for_each="{{a.result}}", arguments={"x": "{{item.gone}}"}) for number in range(20)]
     scheduler = started_run(node("a"), *maps)
     scheduler.complete("a", [{}] * 9_000, at=1.0)
@@ -212,7 +212,7 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     assert [queue.pop(), queue.pop()] == [entries[4], None]
 
 
-def test_calls_that_wait_for_one_run_hold_no_slots_of_map_batches() -> None:
+def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
     plan = compiled(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
     queue = ReadyQueue(gates_of(plan), 500, result_bytes=[0, 0])

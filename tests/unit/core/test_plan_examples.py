@@ -61,7 +61,7 @@ def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunSchedu
     return run(compile_plan(checked), inputs, toolset)
 
 
-def test_failing_plan_keeps_what_did_not_need_the_failed_node(toolset: Toolset) -> None:
+def test_failing_plan_keeps_results_that_do_not_depend_on_the_failed_node(toolset: Toolset) -> None:
     scheduler = example("failing-plan/plan.yaml", toolset, {})
     completed = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
     assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed}

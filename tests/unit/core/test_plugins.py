@@ -57,7 +57,7 @@ def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Pat
     assert str(error.value).endswith(reason)
 
 
-def test_name_that_two_plugins_contribute_is_refused_with_both(tmp_path: Path) -> None:
+def test_name_that_two_plugins_contribute_is_rejected_with_both(tmp_path: Path) -> None:
     points = [write_plugin(tmp_path, name, PLUGIN.format("commands={'go': 'x:y'}")) for name in ("first", "second")]
     with plugged(points, tmp_path), pytest.raises(PluginError) as error:
         contributions("command group", lambda plugin: plugin.commands)
@@ -147,7 +147,9 @@ def test_command_group_of_a_plugin_is_listed_and_run(capfd: pytest.CaptureFixtur
     assert "toy The shelves of the toy warehouse." in " ".join(capfd.readouterr().out.split())
 
 
-def test_command_group_with_the_name_of_a_command_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_group_with_the_name_of_a_command_is_rejected(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with plugged([write_plugin(tmp_path, "loud", PLUGIN.format("commands={'run': 'x:y'}"))], tmp_path):
         assert run_command_line(["--help"]) == 2
     message = "the plugin 'loud' of the distribution loud-dist contributes the command 'run', which Dagwright has"

@@ -153,7 +153,7 @@ def test_path_leads_to_its_value(path: str, expected: Any) -> None:
         ('["-1"].x', "'x' not found in x[\"-1\"]; it is a text"),
     ],
 )
-def test_missing_value_reports_where_it_stopped_and_what_was_there(path: str, message: str) -> None:
+def test_missing_value_reports_where_its_path_ends_and_the_existing_parts(path: str, message: str) -> None:
     with pytest.raises(MissingValue) as caught:
         get_value(VALUE, parse_path(path), start="x")
     assert str(caught.value).replace("x.-1", 'x["-1"]') == message
@@ -167,7 +167,7 @@ def test_missing_value_names_its_reference_and_a_dozen_keys() -> None:
 
 
 @pytest.mark.parametrize("path", ["x", ".", "[", "[?]", ".a b", "[a]", "." * 50, "[" * 5_000])
-def test_text_that_is_not_a_path_is_refused(path: str) -> None:
+def test_text_that_is_not_a_path_is_rejected(path: str) -> None:
     with pytest.raises(ValueError, match="is not a path"):
         parse_path(path)
 
@@ -227,7 +227,7 @@ ROWS = [{"kind": "ab"[number % 2], "n": number} for number in range(1_000)]
         ("[0,0]" * 5, "could take too long"),
     ],
 )
-def test_query_that_could_take_too_long_is_refused(path: str, message: str) -> None:
+def test_query_that_could_take_too_long_is_rejected(path: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_path(path)
 
@@ -261,13 +261,13 @@ def test_query_finds_its_matches_in_document_order(path: str, found: list[Any]) 
         (ROWS, "..*..*", 90_040),
     ],
 )
-def test_query_costs_what_it_looks_at(value: Any, path: str, work: int) -> None:
+def test_query_costs_as_much_as_the_values_that_it_visits(value: Any, path: str, work: int) -> None:
     budget = ComputeBudget()
     get_value(value, parse_path(path), start="x", budget=budget)
     assert MAX_WORK - budget.remaining == work
 
 
-def test_query_over_the_budget_is_refused_with_the_limit() -> None:
+def test_query_over_the_budget_is_rejected_with_the_limit() -> None:
     budget = ComputeBudget(2_000)
     budget.spend(500)
     with pytest.raises(ComputeBudgetExceeded) as refusal:
@@ -285,7 +285,7 @@ def test_query_over_the_budget_is_refused_with_the_limit() -> None:
         get_value(value, parse_path("..x..y[?@ > 5]"), start="x")
 
 
-def test_query_that_many_items_ask_is_answered_once() -> None:
+def test_query_that_many_items_share_is_evaluated_once() -> None:
     ask = "{{rows.result[?@.kind == 'b'].n}}"
     scheduler = started_run(node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": ask}))
     scheduler.complete("rows", ROWS, at=1.0)
@@ -301,7 +301,7 @@ def different_questions(count: int, rows: list[Any], **fields: Any) -> RunSchedu
     return scheduler
 
 
-def test_node_or_output_fails_whose_query_is_one_too_many_for_a_moment() -> None:
+def test_query_that_exceeds_the_budget_of_a_moment_fails_its_node_or_output() -> None:
     scheduler = different_questions(8, ROWS)
     # A tenth of the budget is left, so that the queries may be short.
     scheduler.state.compute_budget.start(1.0)

@@ -65,7 +65,7 @@ def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> No
         ({"value": 7}, ("completed", "completed"), "completed"),
     ],
 )
-def test_on_error_decides_what_a_failure_means(on_error: Any, states_of_both: tuple[str, str], run: str) -> None:
+def test_on_error_sets_the_effect_of_a_failure(on_error: Any, states_of_both: tuple[str, str], run: str) -> None:
     scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
     arguments = []
     while tasks := started(scheduler):
@@ -87,7 +87,7 @@ def test_on_error_decides_what_a_failure_means(on_error: Any, states_of_both: tu
         ("all_done", {"FFF": "running", "FSC": "running", "FS": "pending"}),
     ],
 )
-def test_join_decides_by_how_the_dependencies_ended(join: Any, states_after: dict[str, str]) -> None:
+def test_join_depends_on_the_ends_of_the_dependencies(join: Any, states_after: dict[str, str]) -> None:
     """C completed, F failed, S skipped; a dependency without a letter has not ended."""
     assert {ended: _state_behind(join, ended) for ended in states_after} == states_after
 
@@ -109,7 +109,7 @@ def _state_behind(join: Any, ended: str) -> str:
     return states(scheduler)["z"]
 
 
-def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> None:
+def test_result_of_an_incomplete_node_is_null_and_its_error_can_be_read() -> None:
     arguments = {
         "result": ("{{a.result.deep.path}}", None),
         "status": ("{{a.status}}", "failed"),
@@ -178,7 +178,9 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
         (["x"] * 1_001, "failed", "too_large"),
     ],
 )
-def test_for_each_over_something_odd(value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_each_over_a_value_that_is_not_a_list(
+    value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(map_items, "MAX_ITEMS", 1_000)
     key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
     scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
@@ -189,7 +191,7 @@ def test_for_each_over_something_odd(value: Any, state: str, code: str | None, m
     assert record.result == ([] if value == [] else None)
 
 
-def test_key_of_an_item_must_not_make_the_id_of_a_node() -> None:
+def test_key_of_an_item_cannot_create_the_id_of_another_node() -> None:
     scheduler = scheduler_of(node("m", for_each=["x"], key="{{item}}"), node("m[x]"))
     assert finish(scheduler) == ["m[x]"]
     expected = ("duplicate_key", "'m[x]' names two items or nodes; the keys of 'm' must be unique")
@@ -256,7 +258,7 @@ def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> 
     assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
 
 
-def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give_back() -> None:
+def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_slots() -> None:
     maps = [node(f"m{number}", for_each=[*range(500)], tool=f"t{number}", arguments={"x": 1}) for number in range(4)]
     late = node("late", "first", tool="pair")
     tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
@@ -278,7 +280,7 @@ def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give
     assert scheduler.in_flight == in_flight.total() == 470
 
 
-def test_slot_that_a_failing_argument_gives_back_goes_to_the_next_in_line() -> None:
+def test_slot_released_by_a_failing_argument_is_used_by_the_next_call() -> None:
     scheduler = scheduler_of(
         node("facts"),
         node("first", tool="single"),
@@ -292,7 +294,7 @@ def test_slot_that_a_failing_argument_gives_back_goes_to_the_next_in_line() -> N
     assert states(scheduler)["wrong"] == "failed"
 
 
-def test_fail_fast_cancels_what_has_not_started_and_fails_the_run() -> None:
+def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
     scheduler = started_run(
         node("a"), node("b", "a"), node("slow"), node("after", "slow"), on_failure="fail_fast", output="{{slow.result}}"
     )
@@ -310,7 +312,7 @@ def test_fail_fast_cancels_what_has_not_started_and_fails_the_run() -> None:
     assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
 
 
-def test_cancelled_tasks_keep_what_is_finished_and_block_their_dependents() -> None:
+def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> None:
     scheduler = started_run(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
     scheduler.complete("a", 5, at=1.0)
     assert ids_of(started(scheduler)) == ["b", "c"]
@@ -388,7 +390,7 @@ def test_worker_that_reports_a_failure_fails_its_node() -> None:
     assert (plain.records[0].status, plain.records[0].result) == ("completed", result)
 
 
-def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
+def test_chain_of_many_nodes_does_not_overflow_the_stack() -> None:
     nodes = [node("n0"), *(node(f"n{number}", f"n{number - 1}") for number in range(1, 5_000))]
     scheduler = started_run(*nodes)
     scheduler.fail("n0", broken(), at=1.0)
@@ -396,7 +398,7 @@ def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
     assert scheduler.records[-1].blocked_by == ("n0",)
 
 
-def test_first_end_of_a_run_stays_its_end() -> None:
+def test_first_end_of_a_run_is_final() -> None:
     scheduler = started_run(node("a"), node("b", "a"))
     scheduler.cancel(1.0, reason="enough")
     scheduler.abort(NodeError("deadline_exceeded", "too late"), 2.0)

@@ -101,7 +101,7 @@ def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=str,
 )
-def test_path_finds_what_is_reported_or_leads_further_into_the_store(path: Path, found: Any, rest: Path) -> None:
+def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, found: Any, rest: Path) -> None:
     parts: dict[Path, ProjectedPart] = {
         ("id",): ProjectedPart("small", 7),
         ("list",): ProjectedPart("small", [{"n": 1}]),
@@ -162,7 +162,7 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
-def test_largest_result_that_a_call_can_bring(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
+def test_largest_result_of_a_call_is_accepted(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
     assert largest_result_bytes(node, tool) == size
 
 
@@ -181,7 +181,7 @@ _WRONG_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"
     ],
     ids=str,
 )
-def test_object_that_is_not_a_stored_value_is_refused(encoded: Any) -> None:
+def test_object_that_is_not_a_stored_value_is_rejected(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         stored_from_json(encoded)
 
@@ -256,7 +256,7 @@ def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], wo
     [[["x", {"ref": "r"}]], [[["no", "x"], {"ref": "r"}]], [[["x"], None]], [[["x"], {}]], [1], [[["x"], {"ref": 1}]]],
     ids=str,
 )
-def test_second_half_that_does_not_belong_to_the_first_is_refused(stored: Any) -> None:
+def test_second_half_that_does_not_belong_to_the_first_is_rejected(stored: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         value_from_json([], stored)
 
@@ -297,7 +297,7 @@ def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     ],
     ids=str,
 )
-def test_parts_that_one_node_names_of_another(fields: dict[str, Any], expected: list[Projection]) -> None:
+def test_parts_of_a_result_that_another_node_names(fields: dict[str, Any], expected: list[Projection]) -> None:
     plan = compiled(plan_of(node("a"), node("b", **fields)))
     assert _projections(plan) == ({"a": expected} if expected else {})
 

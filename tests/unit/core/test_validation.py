@@ -58,7 +58,7 @@ def test_references_to_unknown_nodes_are_reported_with_a_hint_and_location() -> 
         ("{{index}}", "only allowed in a node with for_each"),
     ],
 )
-def test_invalid_references_are_refused(text: str, message: str) -> None:
+def test_invalid_references_are_rejected(text: str, message: str) -> None:
     (problem,) = problems_of(plan_of(node("fetch"), node("b", arguments={"x": text})))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/nodes/1/arguments/x")
     assert problem.text.startswith(f"Invalid reference: {text}: {message}")
@@ -174,7 +174,7 @@ _NOT_CACHEABLE = (
         ({"tool": "pure"}, None),
     ],
 )
-def test_cache_is_refused_for_results_that_cannot_be_reused(fields: dict[str, Any], message: str | None) -> None:
+def test_cache_is_rejected_for_results_that_cannot_be_reused(fields: dict[str, Any], message: str | None) -> None:
     found = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
     refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "leave 'cache' out")
     assert found == ([] if message is None else [refusal])
@@ -196,7 +196,7 @@ def test_unknown_key_is_reported_with_the_nearest_known_one() -> None:
 @pytest.mark.parametrize(
     "node_id", ["item", "index", "inputs", "secret", "~budget", "", " ", "x" * 201, "é" * 101, "\ud800", 5]
 )
-def test_id_that_cannot_be_used_is_refused(node_id: Any) -> None:
+def test_id_that_cannot_be_used_is_rejected(node_id: Any) -> None:
     ((code, pointer, *_),) = problems_in({"id": node_id, "tool": "any"})
     assert (code, pointer) == ("invalid_field", "/nodes/0/id")
 
@@ -211,7 +211,7 @@ def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
     assert [(problem[0], problem[1]) for problem in problems] == expected
 
 
-def test_unknown_compensating_tool_is_refused_and_a_known_one_is_compiled_into_the_plan() -> None:
+def test_unknown_compensating_tool_is_rejected_and_an_existing_one_is_compiled_into_the_plan() -> None:
     book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
     message = "'book' is compensated by an unknown tool 'free'"

@@ -113,7 +113,7 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
         ),
     ],
 )
-def test_unusable_set_of_worker_tools_is_refused(workers: dict[str, WorkerCard], message: str) -> None:
+def test_unusable_set_of_worker_tools_is_rejected(workers: dict[str, WorkerCard], message: str) -> None:
     with pytest.raises(WorkersRefused) as refused:
         check_workers(_set_of(workers))
     assert str(refused.value).startswith(message)
@@ -143,7 +143,7 @@ def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[st
     ]
 
 
-def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
+def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots() -> None:
     message = "Invalid reference: a.result.fond: 'find' does not output 'fond'; it outputs found, count"
     assert problems_in(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
@@ -166,7 +166,7 @@ def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
 @pytest.mark.parametrize(
     ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
 )
-def test_a_misplaced_slot_is_refused(written: Any, at: str) -> None:
+def test_a_misplaced_slot_is_rejected(written: Any, at: str) -> None:
     message = "'show' requires 'found', and 'count' is another slot"
     assert problems_in(FOUND, node("b", tool="show", arguments={"found": written})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' outputs it")
@@ -176,7 +176,7 @@ def test_a_misplaced_slot_is_refused(written: Any, at: str) -> None:
     assert problems_in(FOUND, node("b", tool="show", arguments=free)) == []
 
 
-def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
+def test_worker_nodes_are_recognized_in_every_dialect() -> None:
     plan = compiled(plan_of(FOUND, SHOWN), tools=WORKERS)
     assert [each.is_worker for each in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKERS["show"].worker
@@ -231,7 +231,7 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     assert (found.result, found.message, found.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
-def test_a_list_of_slots_is_missing_if_one_of_them_is_null_and_not_for_its_items() -> None:
+def test_a_list_of_slots_is_missing_if_a_slot_is_null_but_not_if_an_item_is() -> None:
     both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
     scheduler = scheduler_of(FOUND, FOUND | {"id": "c"}, both)
     started(scheduler)
@@ -257,13 +257,13 @@ FIND = card("found", "count")
         ({"fuond": 1, "count": 1}, "missing: 'found'; not declared: 'fuond'"),
     ],
 )
-def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dict[str, Any], message: str) -> None:
+def test_outputs_must_be_exactly_the_slots_of_the_card(outputs: dict[str, Any], message: str) -> None:
     for answer in ({"status": "success", "outputs": outputs}, outputs):
         error = unwrap_worker_result(answer, FIND).error
         assert error == NodeError("invalid_result", f"its slots are not those it declares: {message}")
 
 
-def test_partial_answer_may_omit_slots_and_one_that_is_not_an_object_fails() -> None:
+def test_partial_answer_may_omit_slots_and_must_be_an_object() -> None:
     found = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
     assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
     assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
@@ -273,7 +273,7 @@ def test_partial_answer_may_omit_slots_and_one_that_is_not_an_object_fails() -> 
     assert unwrap_worker_result([1]).outputs == [1]
 
 
-def test_words_of_a_failed_or_stored_answer_are_kept_and_cut() -> None:
+def test_message_of_a_failed_or_stored_answer_is_kept_and_cut() -> None:
     message = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
     assert message.message == '{"of":[1]}'
     found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)

@@ -57,14 +57,14 @@ def test_explanation_and_confidence_are_metadata() -> None:
     "ref",
     ["@result_0", "@result_01", "@result_x", "@result_", "@result", "@Result_1", "result_1", "@", "", 1, None, {}],
 )
-def test_malformed_reference_is_refused_at_its_key(ref: Any) -> None:
+def test_malformed_reference_is_rejected_at_its_key(ref: Any) -> None:
     (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"cbu/id": ref}}))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/cbu~1id")
     assert problem.message.startswith("intent 2: ")
 
 
 @pytest.mark.parametrize("number", ["3", "99999999999999999999", "9" * 5000])
-def test_result_that_nothing_makes_hints_at_lookups(number: str) -> None:
+def test_reference_to_a_missing_result_hints_at_lookups(number: str) -> None:
     (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": f"@result_{number}"}}))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/a")
     assert "lookups" in (problem.hint or "")
@@ -80,14 +80,14 @@ def test_result_that_nothing_makes_hints_at_lookups(number: str) -> None:
         ({**JOHN, "search_text": "---"}, ["/search_text"]),
     ],
 )
-def test_malformed_lookup_is_refused_at_its_key(lookup: Any, places: list[str]) -> None:
+def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, places: list[str]) -> None:
     problems = to_document(intents({"verb": "v", "lookups": {"a": lookup}}), tools=RESOLVER.tools()).problems
     found = [(problem.code, problem.pointer) for problem in problems]
     assert found == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
 
 
 @pytest.mark.parametrize("text", ["@result_1", " @result_1 ", "@result_0", "@Result_1", "@cbu", "@no.such-name"])
-def test_reference_among_the_params_is_refused_at_its_key(text: str) -> None:
+def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
     (problem,) = problems_of(intents(ENSURE, {"verb": "v", "params": {"cbu/id": text}}), context={"cbu": "fund_1"})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu~1id")
     assert problem.message == (
@@ -96,7 +96,7 @@ def test_reference_among_the_params_is_refused_at_its_key(text: str) -> None:
     assert problem.hint == "write it under refs"
 
 
-def test_key_given_twice_is_refused_at_its_second_place() -> None:
+def test_duplicate_key_is_rejected_at_its_second_location() -> None:
     entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
     expected = [("invalid_field", "/intents/1/refs/a"), ("invalid_field", "/intents/1/lookups/b")]
     assert codes_of(intents(ENSURE, entry)) == expected
@@ -158,7 +158,7 @@ def test_reference_to_a_later_intent_is_noted_and_means_its_id() -> None:
         assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
-def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
+def test_every_key_of_a_lookup_is_checked_before_the_run() -> None:
     lookups: dict[str, Any] = {
         "a": {"search_text": "", "entity_type": "spaceship"},
         "b": {"search_text": "Ann", "entity_type": "persn"},

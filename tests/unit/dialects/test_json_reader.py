@@ -35,7 +35,7 @@ def test_syntax_error_has_its_line_and_column(text: str, message: str) -> None:
     assert refusals(text) == [("invalid_syntax", "", f"plan.json is not valid JSON: {message}")]
 
 
-def test_duplicate_keys_and_lone_surrogates_are_refused_with_their_pointers() -> None:
+def test_duplicate_keys_and_lone_surrogates_are_rejected_with_their_pointers() -> None:
     assert refusals('{"a": 1, "a": [{"b/c": 1, "b/c": 1, "b/c": 2}], "d": 0}') == [
         ("invalid_field", "/a", "the key 'a' occurs twice in one object"),
         ("invalid_field", "/a/0/b~1c", "the key 'b/c' occurs twice in one object"),

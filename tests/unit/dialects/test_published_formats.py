@@ -95,7 +95,7 @@ def test_errors_in_a_text_of_llmcompiler_are_reported_with_task_and_line(text: s
     assert messages_of(text) == [reported]
 
 
-def test_more_arguments_than_the_tool_has_are_refused_and_a_missing_join_is_noted() -> None:
+def test_excess_arguments_are_rejected_and_a_missing_join_has_a_note() -> None:
     document = to_document('1. search("a", "b")', tools=TOOLS)
     assert [(problem.code, problem.message) for problem in document.problems] == [
         ("invalid_arguments", "task 1 (line 1): search takes 1 argument (query), not 2")
@@ -231,11 +231,11 @@ def test_unknown_label_of_nestful_is_reported_with_the_nearest() -> None:
     ],
     ids=["llmcompiler", "rewoo", "hugginggpt", "taskbench", "nestful"],
 )
-def test_backslash_right_before_a_reference_is_refused(raw: Any) -> None:
+def test_backslash_right_before_a_reference_is_rejected(raw: Any) -> None:
     assert [code for code, _ in codes_of(raw)][:1] == ["invalid_reference"]
 
 
-def test_sub_plan_in_a_file_that_holds_a_text_is_refused(tmp_path: Path) -> None:
+def test_sub_plan_in_a_text_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "inner.txt").write_text("1. f(2)\n2. join()\n", encoding="utf-8")
     with pytest.raises(PlanInvalid) as caught:
         inline_files({"plan": 1, "nodes": [{"id": "a", "plan": "inner.txt"}]}, base=tmp_path)
@@ -312,6 +312,6 @@ def test_reference_in_a_key_of_a_plan_of_a_model_is_rejected(key: str) -> None:
         ([{"verb": "cbu.create"}, {"verb": "cbu.link"}], 'wrap it: {"intents": […]}'),
     ],
 )
-def test_intents_without_their_object_are_refused_with_the_hint_to_wrap_them(raw: Any, hint: str) -> None:
+def test_intents_without_their_object_are_rejected_with_the_hint_to_wrap_them(raw: Any, hint: str) -> None:
     (problem,) = problems_of(raw)
     assert (problem.code, problem.hint) == ("invalid_field", hint)

@@ -33,7 +33,7 @@ def refusals(read: Any, *arguments: Any, **named: Any) -> list[tuple[str, str, s
         ("7", "-", 7),
     ],
 )
-def test_format_comes_from_the_name_or_from_the_look(text: str | bytes, name: str, value: Any) -> None:
+def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, value: Any) -> None:
     assert read_text(text, name=name) == value
 
 
@@ -111,7 +111,7 @@ def plan_of(*sub_plans: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
 
 
-def test_files_of_sub_plans_are_put_in_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+def test_files_of_sub_plans_are_included_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "leaf.json").write_text(json.dumps({"dag": []}))
     (tmp_path / "deep" / "middle.yaml").write_text("plan: 1\nnodes:\n - {id: x, plan: leaf.json}\n")
@@ -123,7 +123,7 @@ def test_files_of_sub_plans_are_put_in_relative_to_the_file_that_names_them(tmp_
     assert json.dumps(document) == before
 
 
-def test_all_files_that_are_wrong_are_reported_at_their_nodes(tmp_path: Path) -> None:
+def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
     found = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
     assert [(code, place) for code, place, _ in found] == [
@@ -134,7 +134,7 @@ def test_all_files_that_are_wrong_are_reported_at_their_nodes(tmp_path: Path) ->
     ]
 
 
-def test_files_that_hold_each_other_or_too_many_are_refused(tmp_path: Path) -> None:
+def test_circular_or_too_many_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(plan_of("b.json")))
     (tmp_path / "b.json").write_text(json.dumps(plan_of("./a.json")))
     place = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"

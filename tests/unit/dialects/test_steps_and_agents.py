@@ -31,7 +31,7 @@ def test_list_of_steps_may_be_alone_or_under_a_key(raw: Any, at: str) -> None:
     ],
     ids=["steps", "agents", "tasks"],
 )
-def test_problems_after_a_non_text_are_reported_at_their_own_place(entry: Any, key: str, at: str) -> None:
+def test_problems_after_a_non_text_have_their_own_location(entry: Any, key: str, at: str) -> None:
     entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
     raw = {at[1:]: entries} if at else entries
     assert codes_of(raw) == [
@@ -88,13 +88,13 @@ def test_reference_next_to_the_dependencies_adds_the_edge_and_a_note() -> None:
 
 
 @pytest.mark.parametrize("task_id", ["a b", "a.b", "ä", "a/b", "a\n", "task(1)"])
-def test_id_with_other_characters_is_refused(task_id: str) -> None:
+def test_id_with_other_characters_is_rejected(task_id: str) -> None:
     (problem,) = problems_of({"dag": [task(task_id)]})
     assert (problem.code, problem.pointer) == ("invalid_field", "/dag/0/id")
     assert problem.hint is not None
 
 
-def test_places_are_those_of_the_document_and_other_keys_are_refused() -> None:
+def test_pointers_refer_to_the_document_and_unknown_keys_are_rejected() -> None:
     raw = {"dag": [task("a", "{{c.result}}", ["b", "d"]), task("b")]}
     assert codes_of(raw) == [("invalid_reference", "/dag/0/query"), ("unknown_dependency", "/dag/0/dependencies/1")]
     assert codes_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
@@ -134,7 +134,7 @@ def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
     assert plan.nodes[1].is_worker
 
 
-def test_unknown_slots_and_keys_or_ids_given_twice_are_refused() -> None:
+def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
     (problem,) = problems_of({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": [ref("plian")]}}]})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/sub_goals/1/inputs/x/0/slot")
     assert problem.hint == "did you mean 'plain'?"
@@ -166,7 +166,7 @@ def test_answer_of_a_planner_is_parsed_completely() -> None:
     assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
 
 
-def test_state_of_a_sub_goal_must_be_that_of_one_which_has_not_run() -> None:
+def test_sub_goal_with_the_state_of_an_executed_one_is_rejected() -> None:
     fresh = {**SOURCE, "status": "pending", "result": None, "error": None}
     assert check({"sub_goals": [fresh]}).levels == [["sg1"]]
     done = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}

@@ -81,7 +81,7 @@ SLIPS = """Here:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(SLIPS)), max_size=20))
-def test_slips_of_models_are_read_for_any_pieces(places: list[int]) -> None:
+def test_mistakes_of_models_are_repaired_for_any_pieces(places: list[int]) -> None:
     stream = JsonSteps()
     values = [step.value for step in steps_of(stream, cut(SLIPS, places))]
     assert values == [{"id": "a", "x": True}, {"id": "b's }", "y": 'c"}'}]

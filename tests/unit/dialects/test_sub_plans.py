@@ -52,7 +52,7 @@ def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [None, True, 7, {"sub_goal": []}])
-def test_value_of_an_unknown_shape_is_refused_with_the_known_shapes(raw: Any) -> None:
+def test_value_of_an_unknown_shape_is_rejected_with_the_known_shapes(raw: Any) -> None:
     (problem,) = problems_of(raw)
     assert (problem.code, problem.pointer) == ("invalid_field", "")
     assert all(f"({name})" in problem.message for name in Dialect)

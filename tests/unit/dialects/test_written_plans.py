@@ -115,7 +115,7 @@ def test_repair_reports_its_place() -> None:
         ('{"a": ' + "[" * 200 + "]" * 200 + "}", "invalid_syntax", "nested more than 100 deep"),
     ],
 )
-def test_ambiguous_reference_is_refused_with_the_reason(text: str, code: str, words: str) -> None:
+def test_ambiguous_reference_is_rejected_with_the_reason(text: str, code: str, words: str) -> None:
     ((result, message),) = refusal_of(text)
     assert (result, words in message) == (code, True), message
 
@@ -162,7 +162,7 @@ def test_ids_and_dependencies_may_be_numbers() -> None:
     assert [entry.get("depends_on") for entry in made] == [None, ["a"], ["a", "b"]]
 
 
-def test_number_that_could_be_two_nodes_or_none_is_refused() -> None:
+def test_number_of_two_possible_nodes_or_of_none_is_rejected() -> None:
     document, repairs = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
     message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both make sense"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
@@ -185,13 +185,13 @@ def test_only_references_of_the_format_are_repaired() -> None:
     ("written", "meant"),
     [("serch", "search"), ("Search", "search"), ("send-mail", "send_mail"), ("readFile", "read_file")],
 )
-def test_tool_by_a_near_miss_is_repaired(written: str, meant: str) -> None:
+def test_misspelled_tool_name_is_repaired(written: str, meant: str) -> None:
     document, repairs = read_written_plan(plan_of(node("a", written)), tools=TOOLS)
     assert document.plan["nodes"] == [node("a", meant)]
     assert [(repair.code, repair.pointer, repair.node) for repair in repairs] == [("tool", "/nodes/0/tool", "a")]
 
 
-def test_tool_that_could_be_several_is_refused_and_one_near_to_none_is_left_to_the_check() -> None:
+def test_ambiguous_tool_name_is_rejected_and_an_unknown_one_is_left_to_the_check() -> None:
     document, repairs = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
     message = "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
@@ -238,7 +238,7 @@ json_values = st.recursive(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
-def test_strict_json_is_read_as_it_is_with_nothing_repaired(value: Any, ascii_only: bool) -> None:
+def test_strict_json_is_read_without_repairs(value: Any, ascii_only: bool) -> None:
     assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
 
 
@@ -260,7 +260,7 @@ def test_truncated_plan_keeps_only_complete_nodes(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.text(alphabet="{}[]\"',:\\ \n$1a#/*“”.-`", max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     with contextlib.suppress(PlanInvalid):
         document, _ = read_written_plan(text)
         assert document.plan

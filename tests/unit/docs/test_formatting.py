@@ -116,7 +116,7 @@ def test_every_code_of_a_rejection_has_a_row_of_each_interface() -> None:
     assert sorted(codes - set(ErrorCode)) == ["no_worker"]
 
 
-def test_failures_are_retryable_as_the_code_decides() -> None:
+def test_failures_are_retryable_according_to_their_code() -> None:
     rows = [line.split(" | ") for line in failures_table().splitlines()[2:]]
     retryable = {name.removeprefix("| ").strip("`"): answer for name, _, answer, _ in rows}
     assert set(retryable) == set(FailureCode)

@@ -71,7 +71,7 @@ def answer(scheduler: RunScheduler, data: Any, request: str = "budget") -> str |
     return scheduler.features.feedback.answer(Feedback(request, {"data": data}, "ann"), 9.0)
 
 
-def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -> None:
+def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300}))
     assert ids_of(started(scheduler)) == ["a", "b"]
     assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
@@ -82,7 +82,7 @@ def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -
     assert reason(scheduler, "c") is None
 
 
-def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
+def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
     scheduler = spent(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     (request,) = scheduler.features.feedback.requests.open.values()
@@ -100,7 +100,7 @@ def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
     assert scheduler.features.feedback.requests.closed["budget"].answer == "more"
 
 
-def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_there_is() -> None:
+def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> None:
     end = call("end", "a", "b", purpose="answer", join="all_done")
     nodes = (node("tool"), call("a"), call("b"), node("after", "b"), end)
     scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
@@ -116,7 +116,7 @@ def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_ther
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
 
 
-def test_non_interactive_run_finishes_by_itself_and_reads_the_plan_that_it_has_paid_for() -> None:
+def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() -> None:
     budget: dict[Kind, Limit] = {"calls": 1}
     scheduler = spent(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
@@ -181,7 +181,7 @@ def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> N
     assert ids_of(started(scheduler)) == ["end"]
 
 
-def test_time_that_is_used_up_stops_starts_until_there_is_more_or_finishes_the_run() -> None:
+def test_without_time_no_node_starts_until_a_person_adds_time_or_finishes_the_run() -> None:
     scheduler = run_of(node("a"), node("b", "a"), node("c", "b"), budget=Budget({"time": Decimal(10)}))
     assert ids_of(started(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=9.0)
@@ -267,7 +267,7 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
         ({"finish": False}, "'finish' must be true and the only key"),
     ],
 )
-def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem: str) -> None:
+def test_answer_that_adds_no_budget_is_rejected_with_the_reason(data: Any, problem: str) -> None:
     scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
     started(scheduler)
     assert problem in (answer(scheduler, data) or "")
@@ -278,12 +278,12 @@ def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem
     "encoded",
     [None, [], {}, {"tokens": True}, {"tokens": 1.5}, {"money": "NaN"}, {"money": -1}, {"time": 5}, {"time": ""}],
 )
-def test_invalid_limits_are_refused(encoded: Any) -> None:
+def test_invalid_limits_are_rejected(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"expected|must be"):
         limits_from_json(encoded)
 
 
-def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finish() -> None:
+def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
     scheduler = spent(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
@@ -292,7 +292,7 @@ def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finis
     assert scheduler.features.feedback.requests.open == {}
 
 
-def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = Counter[str]()
 
     def counting(name: str) -> Callable[..., Any]:
@@ -313,7 +313,7 @@ def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("is_child", [True, False])
-def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: bool) -> None:
+def test_call_that_ends_and_is_requested_again_in_one_message_waits_again(is_child: bool) -> None:
     budget = Budget({} if is_child else {"calls": 1}, is_child=is_child)
     budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), added_nodes=0)
     budget.next_report()
@@ -322,7 +322,7 @@ def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: boo
     assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NO_USAGE}) if is_child else None)
 
 
-def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it() -> None:
+def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     started(scheduler)
     assert apply_command(Pause(), scheduler, at=1.0) is None
@@ -344,7 +344,7 @@ def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     assert budget.exceeded_limits(Reservation(1), used=Usage(calls=1), added_nodes=0) == []
 
 
-def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
+def test_excessive_limit_becomes_the_largest_limit() -> None:
     budget = Budget({"tokens": 10, "money": Decimal(1), "time": Decimal(315_360_000)})
     budget.raise_by({"tokens": 10**15, "money": Decimal(10**15), "time": Decimal(5)})
     assert budget_from_json(json.loads(json.dumps(budget.to_json()))) == budget
@@ -424,7 +424,7 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     assert budget_of(following).busy.seconds == 30.0
 
 
-def test_child_run_reports_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
+def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     budget = Budget(is_child=True, is_timed=True)
     scheduler = run_of(call("a"), budget=budget)
     assert started(scheduler) == []
@@ -442,7 +442,7 @@ def test_child_run_reports_when_it_rests_and_a_call_that_may_start_ends_that() -
     assert budget.next_report() is None
 
 
-def test_leave_for_a_withdrawn_call_does_not_start_the_same_call_asked_again() -> None:
+def test_grant_for_a_withdrawn_call_does_not_start_a_later_request_of_the_call() -> None:
     below = Budget(is_child=True)
 
     def ask() -> BudgetReport | None:

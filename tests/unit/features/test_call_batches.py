@@ -63,7 +63,7 @@ def states(scheduler: RunScheduler) -> dict[str, str]:
     return {each.id: record.status.value for each, record in scheduler.state.visible_nodes()}
 
 
-def test_followers_are_what_only_waits_for_the_calls_of_the_batch() -> None:
+def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
     scheduler = started(
         short("a"),
         node("slow"),
@@ -97,7 +97,7 @@ def test_followers_are_what_only_waits_for_the_calls_of_the_batch() -> None:
         ([short("a"), short("b", "a", tool="sends"), short("c", "a")], {}, ("sends",), (["a"], ["c"])),
     ],
 )
-def test_calls_that_something_else_decides_are_no_followers(
+def test_calls_with_other_conditions_are_not_followers(
     nodes: list[dict[str, Any]], options: dict[str, Any], separate: tuple[str, ...], expected: Any
 ) -> None:
     assert batch_of(started(*nodes, **options), separate=separate) == expected
@@ -124,7 +124,7 @@ def test_results_complete_the_calls_and_their_followers_in_order() -> None:
     assert apply_call_batch(scheduler, result_of(c=None), calls=["c"], at=2.0) == ["c"]
 
 
-def test_a_paused_run_takes_the_results_and_starts_nothing() -> None:
+def test_a_paused_run_accepts_results_and_starts_nothing() -> None:
     scheduler = started(short("a"), short("b", "a"), short("c", "b"))
     batch_of(scheduler)
     Pause().apply(scheduler, at=1.5)
@@ -133,7 +133,7 @@ def test_a_paused_run_takes_the_results_and_starts_nothing() -> None:
     assert scheduler.next_task(2.0) is None
 
 
-def test_commands_on_nodes_of_a_batch_come_first() -> None:
+def test_commands_on_nodes_of_a_batch_take_precedence() -> None:
     scheduler = started(short("a"), short("b", "a"), short("given", "a"), short("c", "b"))
     batch_of(scheduler)
     CancelNode("b").apply(scheduler, at=2.0)
@@ -171,7 +171,7 @@ def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
     assert record.status is NodeStatus.COMPLETED
 
 
-def test_a_result_in_another_form_counts_as_none() -> None:
+def test_a_result_in_an_unknown_form_is_ignored() -> None:
     for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate": []}'):
         assert read_call_batch_result(Payload(data=odd)) == CallBatchResult()
     with pytest.raises(ValueError, match="not a failure"):

@@ -127,7 +127,7 @@ def test_run_whose_output_cannot_be_resolved_is_compensated() -> None:
     )
 
 
-def test_run_that_completes_or_lacks_the_option_takes_nothing_back() -> None:
+def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
     scheduler = _saga(_make("a"), _make("b", "a", when="false"))
     assert ids_of(_run(scheduler)) == ["a"]
     assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
@@ -262,7 +262,7 @@ def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
     assert (scheduler.status(), scheduler.state.error) == expected
 
 
-def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
+def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
     scheduler = configured(_saga(_make("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
     for task in started(scheduler):
         scheduler.complete(task.id, None, at=1.0)
@@ -293,7 +293,7 @@ def test_new_execution_continues_the_compensation() -> None:
     assert (following.status(), following.state.error) == (RunStatus.FAILED, scheduler.state.error)
 
 
-def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_takes_it_back() -> None:
+def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
     scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
     for task in started(scheduler):
         scheduler.fail(task.id, broken("boom"), at=2.0)
@@ -317,7 +317,7 @@ def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_take
     assert list(_standing(scheduler)) == ["a"]
 
 
-def test_manually_set_result_stays_and_its_call_is_compensated_as_of_unknown_end() -> None:
+def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outcome() -> None:
     scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
     started(scheduler)
     scheduler.fail("a", broken("boom"), at=1.0)
@@ -330,7 +330,7 @@ def test_manually_set_result_stays_and_its_call_is_compensated_as_of_unknown_end
     assert _standing(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
 
 
-def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
+def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
     scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
     done = _run(scheduler, fails={"z": broken()})
     assert ids_of(done) == ["a", "undo a", "z", "undo a#2"]

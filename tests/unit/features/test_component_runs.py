@@ -43,7 +43,7 @@ class OneMore:
         return None
 
 
-def test_extender_adds_nodes_when_nothing_moves() -> None:
+def test_extender_adds_nodes_when_nothing_can_run() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, extension = alone(state, partial(PlanExtension, check_nodes=check_nodes))
@@ -82,7 +82,7 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     assert scheduler.next_timer is None
 
 
-def test_run_that_asks_nothing_needs_no_hook_for_its_nodes() -> None:
+def test_run_without_requests_has_no_hooks_for_its_nodes() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, feedback = alone(state, partial(HumanFeedback, check_nodes=check_nodes))

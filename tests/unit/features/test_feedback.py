@@ -48,7 +48,7 @@ def _unapproved() -> RunScheduler:
 _LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
 
 
-def test_run_starts_after_the_approval_with_what_has_not_ended_yet() -> None:
+def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
     scheduler = _unapproved()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
@@ -100,7 +100,7 @@ def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunSchedu
     return started_scheduler(compiled(plan_of(*nodes)), policy=policy)
 
 
-def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_request_stays_open() -> None:
+def test_approval_with_arguments_that_the_policy_refuses_is_rejected_and_the_request_stays_open() -> None:
     scheduler = _under_policy(node("a", arguments={"to": "ann"}))
     before = state_to_json(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
@@ -134,7 +134,7 @@ def _paid(**fields: Any) -> RunScheduler:
     return scheduler
 
 
-def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
+def test_invalid_arguments_leave_the_request_open() -> None:
     scheduler = _paid(approval="required")
     before = state_to_json(scheduler)
     for wrong, message in (
@@ -186,7 +186,7 @@ def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval()
     assert (answer["answer"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
 
 
-def test_answer_to_what_can_never_ask_is_refused() -> None:
+def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
     scheduler = scheduler_of(
         node("first"),
         node("pure", "first", tool="typed", arguments={"name": "ann"}),
@@ -220,7 +220,7 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
     )
 
 
-def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> None:
+def test_node_that_is_retried_with_other_arguments_needs_no_approval() -> None:
     scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
     for name in ("a", "on"):
         scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
@@ -233,7 +233,7 @@ def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> No
 # Many at once.
 
 
-def test_items_that_are_offered_different_options_take_the_same_answer_each_by_its_own() -> None:
+def test_one_answer_is_applied_to_items_with_different_options() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
     scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
     assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["y"]}), 1.0) == (
@@ -243,7 +243,7 @@ def test_items_that_are_offered_different_options_take_the_same_answer_each_by_i
     assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
 
 
-def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
+def test_guidance_and_second_answers_of_one_moment_are_rejected_with_reasons() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     garbage = Feedback("chek", {"text": "so"})
@@ -257,7 +257,7 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
-def test_commands_that_rebuild_records_are_refused_in_a_too_large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_rebuild_records_are_rejected_in_a_too_large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
     monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
     scheduler = started_scheduler(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
@@ -280,7 +280,7 @@ def test_commands_that_rebuild_records_are_refused_in_a_too_large_plan(monkeypat
 # Time.
 
 
-def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None:
+def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     default = {"approved": False, "reason": "nobody said yes"}
     human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
     scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))

@@ -86,7 +86,7 @@ def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
 CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c", to="{{b.result}}"))
 
 
-def test_nothing_changed_takes_everything_over() -> None:
+def test_fork_without_changes_reuses_everything() -> None:
     made = plan(*CHAIN)
     fork, _, prediction = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
 
@@ -99,7 +99,7 @@ def test_nothing_changed_takes_everything_over() -> None:
     assert prediction == ForkPrediction(["a", "b", "c"], {}, [], [])
 
 
-def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_with_new_keys() -> None:
+def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_with_new_keys() -> None:
     made = plan(*CHAIN)
     fork, _, prediction = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
@@ -127,7 +127,7 @@ def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
     assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
-def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
+def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"))
     second, _, _ = forked(ran(made, {"a": 1, "c": broken()}), made)
     started(second)
@@ -186,7 +186,7 @@ def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
         (NodeError("outcome_unknown", "?"), False, "it is unknown whether 'c' has had its effect: check it, and add"),
     ],
 )
-def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, is_open: bool, expected: str) -> None:
+def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any, is_open: bool, expected: str) -> None:
     made = plan(send("c", to="x"))
     old = ran(made, {} if result is None else {"c": result})
     _, reuse, _ = forked(old, made, is_open=is_open)

@@ -107,7 +107,7 @@ PARTY_TOOL = ToolDeclaration(
 )
 
 
-def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for() -> None:
+def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
     refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
     raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
     plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
@@ -125,7 +125,7 @@ def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for
     assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
 
 
-def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> None:
+def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     params = {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_2"}
     raw = {
         "intents": [
@@ -204,7 +204,7 @@ def test_approval_of_a_call_names_its_parties() -> None:
     assert asked.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
-def test_why_a_step_has_the_party_that_it_has() -> None:
+def test_reason_for_the_party_of_a_step_is_reported() -> None:
     raw = {
         "intents": [
             {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
@@ -280,7 +280,7 @@ def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> N
     assert following_request(view, again.id) == "nothing"
 
 
-def test_id_of_a_long_text_is_short_and_its_own() -> None:
+def test_id_of_a_long_text_is_short_and_unique() -> None:
     plan = plan_of(intent(a=looking("x" * 10_000), b=looking("x" * 10_001), c=looking("two\nlines\u202e")))
     first, second, third, _ = hidden(plan)
     assert first != second
@@ -299,7 +299,7 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
     assert hidden(plan)[0] == "_lookup:person:Ann"
 
 
-def test_too_many_lookups_are_refused_with_the_plan() -> None:
+def test_plan_with_too_many_lookups_is_rejected() -> None:
     raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
     with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
         check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True)
@@ -409,7 +409,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     assert scheduler.features.feedback.requests.early_of == {2: ["lookup:person:Ann"]}
 
 
-def test_next_request_of_a_lookup_refuses_answers_before_it_is_opened() -> None:
+def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
@@ -437,7 +437,7 @@ def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
     return lookup_errors(plan, scheduler.records)
 
 
-def test_problems_of_lookups_name_the_first_place_of_each() -> None:
+def test_problems_of_lookups_have_their_first_location() -> None:
     plan = plan_of(intent(to=_ANN), intent(**{"from": _BOB, "to": _ANN}))
     assert _errors(plan, [_PROBLEM, _PROBLEM]) == [
         {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node_id": "@result_1", "argument": "to"},
@@ -447,7 +447,7 @@ def test_problems_of_lookups_name_the_first_place_of_each() -> None:
     assert _errors(plan, [{"party": {"id": "a"}}, {"party": {"id": "b"}}]) == []
 
 
-def test_place_in_a_sub_plan_is_reported_by_its_parent_nodes() -> None:
+def test_location_in_a_sub_plan_includes_its_parent_nodes() -> None:
     inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [intent(to=_ANN)]}}]}
     plan = compiled({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
     assert _errors(plan, [_PROBLEM]) == [
@@ -493,7 +493,7 @@ def test_entity_means_the_kinds_that_the_parameter_takes() -> None:
     assert looked_up(ensure(manco_id=anyone("A", "limited-company"))) == [("A", "limited-company")]
 
 
-def test_lookup_with_contradicting_types_is_refused() -> None:
+def test_lookup_with_contradicting_types_is_rejected() -> None:
     (problem,) = problems_of(ensure(manco_id=anyone()), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
     assert (problem.code, problem.pointer, problem.message) == (
         "invalid_arguments",
@@ -504,7 +504,7 @@ def test_lookup_with_contradicting_types_is_refused() -> None:
     assert problem.hint == "write the entity_type of each lookup if two entities are meant"
 
 
-def test_lookup_for_a_plain_value_is_refused() -> None:
+def test_lookup_for_a_plain_value_is_rejected() -> None:
     (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
     assert problem.pointer == "/intents/0/lookups/client-type"
 

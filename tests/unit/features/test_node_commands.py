@@ -49,7 +49,7 @@ def _steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
 # Cancelling.
 
 
-def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> None:
+def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert apply_command(CancelNode("b", actor=ANN), scheduler, at=1.0) is None
     assert states(scheduler) == {
@@ -92,7 +92,7 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
     assert scheduler.next_timer is None
 
 
-def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
+def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y", "z"], key="{{item}}", max_parallel=1), node("after", "m"))
     assert ids_of(started(scheduler)) == ["m[x]"]
     assert apply_command(CancelNode("m[y]"), scheduler, at=1.0) is None
@@ -117,7 +117,7 @@ def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
         (SetResult("on", 1), "'on' is running; cancel it first"),
     ],
 )
-def test_impossible_command_is_refused_and_changes_nothing(command: RunCommand, refusal: str) -> None:
+def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand, refusal: str) -> None:
     scheduler = _going_on()
     before = state_to_json(scheduler)
     assert apply_command(command, scheduler, at=2.0) == refusal
@@ -127,7 +127,7 @@ def test_impossible_command_is_refused_and_changes_nothing(command: RunCommand, 
 # Trying again.
 
 
-def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues() -> None:
+def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
     scheduler = _going_on()
     assert apply_command(RetryNode("a", actor=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
@@ -169,7 +169,7 @@ def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     assert ids_of(started(scheduler)) == ["a#4"]
 
 
-def test_failed_items_are_tried_again_and_the_others_stay_done() -> None:
+def test_failed_items_are_retried_and_the_others_stay_completed() -> None:
     scheduler = started_run(node("m", for_each=["x", "y", "z"], key="{{item}}"), node("after", "m"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", broken(), at=1.0)
@@ -194,7 +194,7 @@ def test_cancelled_branch_is_pending_again_when_its_node_is_retried() -> None:
     assert states(scheduler) == {"a": "ready", "side": "ready", **pending}
 
 
-def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
+def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     tools = {**TOOLS, "mail": ToolDeclaration("mail", Effects.WRITE, input_schema=schema)}
     scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("on"), tools=tools)

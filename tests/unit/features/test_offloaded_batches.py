@@ -18,7 +18,7 @@ _TOOLS = {
 }
 
 
-def test_completed_unread_nodes_outside_are_not_reported() -> None:
+def test_completed_unread_nodes_of_an_offloaded_region_are_not_reported() -> None:
     reads = [node(f"r{number}", tool="look") for number in range(_READS)]
     join = node("join", *(f"r{number}" for number in range(_READS)), tool="work", arguments={"n": "{{r7.result}}"})
     inside = [node(f"n{number}", "join", tool="work") for number in range(400)]

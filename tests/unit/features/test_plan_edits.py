@@ -36,7 +36,7 @@ def large_run() -> RunScheduler:
     return scheduler_of(*(node(f"n{number}") for number in range(_MANY)), *map(node, _ODD_NAMES))
 
 
-def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent(large_run: RunScheduler) -> None:
+def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_run: RunScheduler) -> None:
     scheduler = scheduler_of(node("a"))
     result = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
     extension = extension_of([node("b", "a")], scheduler.state, tools={"any": result})
@@ -55,13 +55,15 @@ def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent(large_r
     ],
     ids=["dependency", "reference", "reference in a text"],
 )
-def test_new_node_may_name_one_of_a_large_plan(name: str, fields: dict[str, Any], large_run: RunScheduler) -> None:
+def test_new_node_may_depend_on_a_node_of_a_large_plan(
+    name: str, fields: dict[str, Any], large_run: RunScheduler
+) -> None:
     new = {"id": "new", "tool": "any", **_named(fields, name)}
     [added] = extension_of([new], large_run.state, tools={}).nodes
     assert added.dependencies == (_MANY + _ODD_NAMES.index(name),)
 
 
-def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
+def test_added_llm_agents_are_sub_plans() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
@@ -74,7 +76,7 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
     assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
 
 
-def test_parts_of_large_results_are_reported_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
+def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones() -> None:
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
     document: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
     scheduler.complete("made", StoredValue("ref", name="made.result", parts=document), at=1.0)
@@ -140,7 +142,7 @@ def _with_map() -> Any:
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
+def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(checks: list[int]) -> None:
     scheduler = _with_map()
     before = state_to_json(scheduler)
     refused = AddUnparsedNodes([*_NEW, node("m[a]")])
@@ -151,7 +153,7 @@ def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
+def test_a_flood_of_rejected_nodes_leaves_compute_budget_for_the_run() -> None:
     scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
     for _ in range(250):
         apply_command(AddUnparsedNodes([*_NEW, node("m[a]")]), scheduler, at=2.0)
@@ -168,7 +170,7 @@ def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
+def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(checks: list[int]) -> None:
     scheduler = started_run(node("north"))
     wrong = AddUnparsedNodes([node("x", "nort")])
     entries = [apply_command(wrong, scheduler, at=2.0) or "" for _ in range(250)]
@@ -178,7 +180,7 @@ def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_wit
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
+def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checks: list[int]) -> None:
     scheduler = _with_map()
     refused = AddUnparsedNodes([*_NEW, node("m[a]")])
     entries = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
@@ -195,7 +197,7 @@ def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monke
     assert checks == []
 
 
-def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_too_many(checks: list[int]) -> None:
+def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(checks: list[int]) -> None:
     scheduler = scheduler_of(node("a"))
     long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
     message = "checking these nodes would take too long: send fewer or smaller nodes at once"
@@ -205,7 +207,7 @@ def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_t
 
 @pytest.mark.usefixtures("small_budget")
 @pytest.mark.parametrize("how", ["asked", "early"])
-def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: list[int]) -> None:
+def test_nodes_of_guidance_have_the_same_limits(how: str, checks: list[int]) -> None:
     first = [] if how == "asked" else ["m"]
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
@@ -224,7 +226,7 @@ def test_guidance_with_nodes_is_parsed_once(checks: list[int]) -> None:
     assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])
 
 
-def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
+def test_compute_budget_of_one_moment_fits_the_largest_message() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
     extension = checked_extension(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))
@@ -243,5 +245,7 @@ def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
         ([{"id": "x"}], 2_000, 600 + 100 + 2 * 12 + 50 * 1_000 + 5 * 2_000),
     ],
 )
-def test_work_of_nodes_follows_from_sizes(nodes: list[Mapping[str, Any]], existing_count: int, work: int) -> None:
+def test_cost_of_adding_nodes_depends_on_their_sizes(
+    nodes: list[Mapping[str, Any]], existing_count: int, work: int
+) -> None:
     assert work_of_nodes(nodes, existing_count=existing_count) == work

@@ -55,7 +55,7 @@ class Doing(FreePursuit):
         return self._follow(state) if state.records[0].status.is_final else None
 
 
-def test_a_plan_grows_as_soon_as_a_node_has_ended_and_gives_out_what_came_last() -> None:
+def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() -> None:
     scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
     for number in range(3):
         assert ids_of(started(scheduler)) == [f"n{number}"]
@@ -143,7 +143,7 @@ def messages_of(scheduler: RunScheduler) -> list[str]:
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 
 
-def test_so_many_calls_of_a_turn_are_made_and_the_others_answered_in_one_sentence() -> None:
+def test_calls_of_a_turn_over_the_limit_are_answered_without_a_call() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
     scheduler.complete("turn1", calling(*["look"] * (MAX_CALLS + 100)), at=1.0)
     made = ids_of(started(scheduler))

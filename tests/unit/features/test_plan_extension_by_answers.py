@@ -77,7 +77,7 @@ class _Giving(FreePursuit):
         return node_id.startswith("look")
 
 
-def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
+def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     scheduler = pursuing(_asking(), _Giving())
     refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not kept either: it could never be taken.
@@ -91,7 +91,7 @@ def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
     assert states(scheduler)["more"] == "pending"
 
 
-def test_answer_may_hold_nodes_alone_or_no_nodes_and_tools_that_the_run_does_not_know() -> None:
+def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
     scheduler = _asking()
     [request] = scheduler.features.feedback.requests.open.values()
     assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
@@ -125,7 +125,7 @@ def test_answer_may_hold_nodes_alone_or_no_nodes_and_tools_that_the_run_does_not
         ({"nodes": []}, ['the text is missing; expected {"text": "…"}']),
     ],
 )
-def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
+def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
     scheduler = _asking()
     before = json.dumps(state_to_json(scheduler))
     result = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
@@ -198,7 +198,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     assert ids_of(started(scheduler, at=2.0)) == ["again"]
 
 
-def test_answers_with_nodes_that_come_at_one_moment_leave_work_for_what_moves_on() -> None:
+def test_answers_with_nodes_at_one_moment_leave_compute_budget_for_the_run() -> None:
     asking = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
     entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
@@ -233,7 +233,7 @@ def test_early_answers_of_one_activation_are_applied_in_order() -> None:
     assert ids_of(started(scheduler, at=2.0)) == [f"on_{name}" for name in asking]
 
 
-def test_nodes_for_what_several_items_ask_are_added_for_one_item_alone() -> None:
+def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
     scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_ASKING))
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look")]), 1.0) == (
         "'q[0]': its nodes would be added for 2 items; answer one item, by its own id"
@@ -252,7 +252,7 @@ def _failed(**fields: Any) -> RunScheduler:
     return scheduler
 
 
-def test_retry_with_other_arguments_is_a_new_node_and_none_for_an_item() -> None:
+def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> None:
     answered, retried = _failed(), _failed()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None

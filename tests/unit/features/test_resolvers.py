@@ -22,7 +22,7 @@ def ann(**filters: str) -> Lookup:
     return Lookup("Ann", "client", tuple(sorted(filters.items())))
 
 
-def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
+def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
     plan = plan_with(ann(city="LU"))
     scheduler = started_scheduler(plan, setup={"resolver": EntityResolver(RESOLVER)})
     entry: dict[str, Any] = {"party": {"id": "c1", "name": "Ann"}, "reason": "found"}

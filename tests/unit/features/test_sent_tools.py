@@ -35,7 +35,7 @@ _TOOL = ToolDeclaration(
 )
 
 
-def test_every_field_of_a_declaration_is_reported_or_left_out_on_purpose() -> None:
+def test_every_field_of_a_declaration_is_sent_or_excluded_explicitly() -> None:
     others = {
         "name",
         "effects",
@@ -65,7 +65,7 @@ def test_declarations_survive_serialization_and_those_of_a_plan_omit_fields_of_i
     assert tool_from_json("p", tool_to_json(plain)) == plain
 
 
-def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() -> None:
+def test_an_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> None:
     card = AgentCard(
         name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!", tools=("t", "gone")
     )

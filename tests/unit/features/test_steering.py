@@ -71,7 +71,7 @@ def _limited(count: int) -> RunScheduler:
     return started_scheduler(compiled(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
 
 
-def test_limit_that_is_raised_lets_more_start_and_one_that_is_lowered_fewer() -> None:
+def test_raised_limit_starts_more_nodes_and_lowered_limit_fewer() -> None:
     scheduler = _limited(1)
     assert ids_of(started(scheduler)) == ["a"]
     assert apply_command(SetLimits(2), scheduler, at=11.0) is None
@@ -213,7 +213,7 @@ def test_equal_commands_with_other_ids_or_without_are_not_repetitions() -> None:
     assert [code for code, _ in run.reported] == ["pause", "resume"] * 4
 
 
-def test_messages_that_are_refused_leave_one_note_each() -> None:
+def test_rejected_messages_leave_one_note_each() -> None:
     run = _Run()
     run.start()
     run.send(wire.CANCEL, {"by": "ann"}, through="update")
@@ -240,7 +240,7 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
         (wire.CANCEL, None),
     ],
 )
-def test_run_that_reports_its_end_refuses_commands(name: str, message: Any) -> None:
+def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> None:
     run = _Run()
     scheduler = run.start()
     for task in started(scheduler):
@@ -252,7 +252,7 @@ def test_run_that_reports_its_end_refuses_commands(name: str, message: Any) -> N
     assert (scheduler.is_finished, run.reported) == (True, [("refused", f"{name}: the run has ended")])
 
 
-def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not() -> None:
+def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reasons() -> None:
     run = _Run()
     for by, given in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
         message = {"request_id": "check", "answer": given, "by": by}
@@ -270,7 +270,7 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not
 
 
 @pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
-def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name: str) -> None:
+def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -> None:
     run = _Run()
     run.start()
     assert run.read(name, _no_json).refusal is None
@@ -282,7 +282,7 @@ def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name
     assert run.reported == [("refused", f"set_limits: {reason}")]
 
 
-def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     scheduler = run.start()
     monkeypatch.setattr(commands, "decode_command", _defect)

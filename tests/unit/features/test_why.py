@@ -102,7 +102,7 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
     )
 
 
-def test_ready_node_is_reported_with_the_limit_or_the_pause_that_keeps_it() -> None:
+def test_ready_node_is_explained_by_the_limit_or_pause_that_delays_it() -> None:
     scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
     assert reasons_in(why(scheduler, "b", calls={}))["b"] == (
         "limit",
@@ -116,7 +116,7 @@ def test_ready_node_is_reported_with_the_limit_or_the_pause_that_keeps_it() -> N
     )
 
 
-def test_map_is_reported_by_the_items_that_are_open() -> None:
+def test_map_is_explained_by_its_open_items() -> None:
     scheduler = scheduler_of(
         node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"}), node("sum", "each")
     )
@@ -129,7 +129,7 @@ def test_map_is_reported_by_the_items_that_are_open() -> None:
     assert [*reasons_in(blocking_chain(scheduler, calls={}))] == ["each[y]", "each[z]"]
 
 
-def test_ends_are_reported_with_the_node_and_the_reason_they_came_from() -> None:
+def test_ends_are_reported_with_the_node_and_reason_that_caused_them() -> None:
     scheduler = started_run(
         node("bad"),
         node("after", "bad"),

@@ -117,7 +117,7 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     assert "its call waits; start a worker of this queue that has the agent: the call" in str(note["message"])
 
 
-def test_marks_show_what_waits_and_leave_no_trace() -> None:
+def test_live_marks_show_waiting_nodes_and_are_removed() -> None:
     nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
     nodes.insert(0, {"id": "a", "tool": "mark"})
     scheduler = create_scheduler(

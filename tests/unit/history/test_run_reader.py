@@ -199,7 +199,7 @@ NO_CHUNK = "invalid input: not a map batch: KeyError('given')"
         ([], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
     ],
 )
-async def test_invalid_input_is_refused_as_in_the_workflow(payloads: list[bytes], message: str) -> None:
+async def test_invalid_input_is_rejected_as_in_the_workflow(payloads: list[bytes], message: str) -> None:
     view = await _view(_started(*payloads))
     assert view.error == {"code": "invalid", "message": message, "retryable": False}
 
@@ -265,7 +265,9 @@ async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], report
 
 
 @pytest.mark.parametrize("steps", range(4))
-async def test_cancelled_look_ends_just_as_something_happens(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
     changed, looks = asyncio.Event(), 0
 
     async def follow_history() -> None:
@@ -322,7 +324,7 @@ class SilentInsides(AsyncIterator[Any]):
         raise StoreUnavailable("the payload store is down")
 
 
-async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_away() -> None:
+async def test_nodes_waiting_for_the_store_are_in_document_order() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
     restorer = _Hydrator(MemoryStore(), most_bytes=None)
     listing = _NodeListing(document, cast("OffloadedNodes", SilentInsides()), restorer, counts=Counter())

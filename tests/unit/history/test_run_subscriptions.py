@@ -95,7 +95,7 @@ async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     assert [str(each.position) for each in updates] == ["1-9", "1-11"]
 
 
-async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_reports_them() -> None:
+async def test_calls_that_waited_for_a_worker_are_sent_again() -> None:
     # The client saw that `a` waits; in the history it runs, and now it does.
     views = (view(5, is_closed=True, a=RUNS, b=DONE),)
     seen = {"a": RUNS, "b": DONE}
@@ -124,7 +124,7 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
     assert made == ["1-5", "1-9"]
 
 
-def test_invalid_offset_is_refused_and_offsets_are_ordered() -> None:
+def test_invalid_offset_is_rejected_and_offsets_are_ordered() -> None:
     for text in ("", "1", "0-1", "-1-2", "1-", "1-x", "1.5-2", "1-2-3", "٣-x", "9" * 40 + "-1"):
         with pytest.raises(ValueError, match="is not a cursor; a cursor looks like 1-145"):
             Cursor.parse(text)

@@ -99,7 +99,7 @@ async def _read(texts: TokenStreams, pieces: list[TextPart]) -> None:
         pieces.append(piece)
 
 
-async def test_readers_of_one_answer_share_one_look() -> None:
+async def test_readers_of_one_answer_share_one_poll() -> None:
     server = _Server()
     texts = server.texts()
     entries: list[list[TextPart]] = [[] for _ in range(50)]
@@ -148,7 +148,7 @@ async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first:
     assert [piece.text for piece in entries] == pieces
 
 
-async def test_look_goes_with_the_last_reader() -> None:
+async def test_polling_ends_with_the_last_reader() -> None:
     server = _Server()
     texts = server.texts()
     server.stream("Oslo")
@@ -166,7 +166,7 @@ async def test_reader_of_an_unknown_run_gets_an_error() -> None:
         await _read(_Server(is_known=False).texts(), [])
 
 
-async def test_new_reader_after_a_lost_server_looks_again() -> None:
+async def test_new_reader_polls_again_after_a_server_loss() -> None:
     server = _Server()
     texts = server.texts()
     server.stream("Oslo")
@@ -183,7 +183,7 @@ async def test_new_reader_after_a_lost_server_looks_again() -> None:
 
 
 @pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
-def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
+def test_runs_share_a_rate_of_polls(runs: int, pause_s: float) -> None:
     texts = _Server().texts()
     held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
     pauses_s = [each.__enter__() for each in held]
@@ -323,7 +323,7 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
         (_written(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
     ],
 )
-def test_pieces_of_looks(
+def test_polled_texts_become_pieces(
     seen: list[PartialText], pieces: list[TextPart], rests: list[tuple[str, TextPart | None]]
 ) -> None:
     result = DeliveredText()

@@ -74,7 +74,7 @@ async def test_answer_has_its_model_and_usage() -> None:
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_unknown_usage_is_never_none(answer: Completion, usage: Usage, streamed: bool) -> None:
+async def test_unknown_usage_is_never_zero(answer: Completion, usage: Usage, streamed: bool) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
         found = await read(client, saying(), streamed=streamed)
     assert (found.text, found.usage) == ("Hi", usage)
@@ -96,7 +96,7 @@ async def test_stream_yields_pieces_and_the_complete_answer_at_its_end() -> None
     assert server.calls[0].metadata == LABELS.to_json()
 
 
-async def test_stream_that_is_left_ends_the_call() -> None:
+async def test_leaving_a_stream_ends_the_call() -> None:
     async with ModelServer(text("one two three four five six seven")) as server, client_of(server) as client:
         async with client.stream(saying()) as stream:
             assert await anext(aiter(stream)) == "one two "
@@ -109,7 +109,7 @@ OTHER = OfferedTool("weather_now")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_tools_have_their_own_names_again_and_are_called_together(streamed: bool) -> None:
+async def test_original_tool_names_are_restored_and_tools_are_called_together(streamed: bool) -> None:
     call = saying(tools=(WEATHER, OTHER), tool_choice="weather.now")
     async with ModelServer("?") as server:
         await ask(server, call)
@@ -160,7 +160,7 @@ async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\r\nx: y", "ключ-ключ", f"{KEY} {KEY}", f"{KEY}\x00"])
-async def test_key_that_no_header_can_carry_is_refused_and_hidden(key: str) -> None:
+async def test_key_that_no_header_can_carry_is_rejected_and_hidden(key: str) -> None:
     async with ModelServer() as server:
         failure = await refusal(Endpoint(server.base_url, key))
     assert (failure.error, "its key contains a line break" in str(failure)) == (ModelError.KEY_REFUSED, True)

@@ -109,7 +109,9 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
 
 @pytest.mark.parametrize(("answer", "error", "words"), FAILURES)
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, words: str, streamed: bool) -> None:
+async def test_every_failed_response_has_its_error_code(
+    answer: Answer, error: ModelError, words: str, streamed: bool
+) -> None:
     call = saying(config=ModelConfig(max_tokens=9))
     async with ModelServer(answer) as server, client_of(server, read_timeout_s=0.3) as client:
         with pytest.raises(ModelFailure) as caught:
@@ -167,7 +169,7 @@ async def test_the_delay_may_be_given_as_a_date(hours: int, least_s: int, most_s
     assert least_s <= delay.total_seconds() <= most_s
 
 
-async def test_a_service_that_is_not_there_is_named() -> None:
+async def test_error_names_an_unreachable_service() -> None:
     async with ModelServer() as server:
         client = client_of(server)
     async with client:
@@ -182,7 +184,7 @@ CUT = text("one two three", tokens=Tokens(5, 3))
 @pytest.mark.parametrize(
     ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)]
 )
-async def test_a_stream_that_breaks_off_reports_it_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
+async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
     entries = []
     async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
@@ -213,7 +215,7 @@ FIRST = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
         (body(200, {"choices": [{"delta": {"content": "whole"}}]}), E.ANSWER_BROKEN),
     ],
 )
-async def test_errors_inside_of_a_stream_have_their_meaning(answer: Answer, error: ModelError) -> None:
+async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
             await read(client, saying(), streamed=True)

@@ -75,7 +75,7 @@ WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
         ({"usage": {}, "message": WRONG_CALL}, "ToolCall.id: Input should be a valid string, got 7"),
     ],
 )
-def test_invalid_answer_is_refused_in_a_line(given: Any, words: str) -> None:
+def test_invalid_answer_is_rejected_in_a_line(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         summarize_response(given)
 
@@ -104,7 +104,7 @@ def test_fields_of_a_message_depend_on_its_role() -> None:
         ([], "model config: must be"),
     ],
 )
-def test_a_wrong_config_is_refused_with_every_field(given: Any, words: str) -> None:
+def test_invalid_config_is_rejected_with_every_invalid_field(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         model_config_from_json(given)
 
@@ -119,7 +119,7 @@ def test_a_wrong_config_is_refused_with_every_field(given: Any, words: str) -> N
         ({"messages": [], "labels": {"odd": "x"}}, "invalid request to a model: TypeError"),
     ],
 )
-def test_a_wrong_request_is_refused_with_words(given: Any, words: str) -> None:
+def test_invalid_request_is_rejected_with_a_message(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         request_from_json(given)
 
@@ -133,7 +133,7 @@ def saved(folder: Path, content: str) -> Path:
     return path
 
 
-def test_the_table_that_ships_is_one() -> None:
+def test_included_price_table_is_valid() -> None:
     assert shipped_prices().price("gpt-4o-2024-08-06", "x") == Price(Decimal("2.50"), Decimal("1.25"), Decimal("10.00"))
     assert shipped_prices().price("nobody-knows") is None
 
@@ -146,7 +146,7 @@ def test_money_is_exact_and_cached_tokens_cost_as_others_by_default(content: str
     assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
-def test_own_prices_replace_the_shipped_ones(tmp_path: Path) -> None:
+def test_prices_of_the_user_replace_included_prices(tmp_path: Path) -> None:
     own = read_prices(saved(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}"))
     table = own.over(shipped_prices())
     assert (table.price("gpt-4o"), table.priced(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
@@ -178,7 +178,7 @@ def test_usages_add_up_and_never_hide_unknown_costs() -> None:
         (None, "No such file"),
     ],
 )
-def test_invalid_table_is_refused_with_its_place(content: str | None, words: str, tmp_path: Path) -> None:
+def test_invalid_table_is_rejected_with_its_place(content: str | None, words: str, tmp_path: Path) -> None:
     path = tmp_path / "none.yaml" if content is None else saved(tmp_path, content)
     with pytest.raises(PricesUnreadable) as caught:
         read_prices(path)

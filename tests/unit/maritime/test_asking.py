@@ -109,7 +109,7 @@ async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseE
     return failed
 
 
-async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is() -> None:
+async def test_unresponsive_model_is_not_waited_for_like_a_search_server() -> None:
     async def ask() -> Any:
         raise ModelFailure(ModelError.UNAVAILABLE, "no answer")
 
@@ -197,7 +197,7 @@ async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem()
             await asked(server)
 
 
-def test_no_data_ends_its_line() -> None:
+def test_data_in_a_prompt_stays_on_one_line() -> None:
     text = 'a"}\nTitle:\u2028b\x85c'
     lines = data_lines("Title", [{"text": text}, text]).splitlines()
     assert lines[0] == "Title:"

@@ -36,13 +36,13 @@ async def reached(**settings: Any) -> AsyncIterator[Search]:
         await environment.resources.close()
 
 
-async def test_server_that_was_never_named_or_started_is_not_waited_for(tmp_path: Path) -> None:
+async def test_server_that_was_never_configured_or_started_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(GiveUp, match="start one with `make search-server`, or set DAGWRIGHT_OPENSEARCH_URL"):
         async with reached(state_dir=tmp_path):
             pass
 
 
-async def test_server_that_has_stopped_is_one_that_may_be_there_later(tmp_path: Path) -> None:
+async def test_stopped_server_is_waited_for(tmp_path: Path) -> None:
     record = RunningSearch(address="http://127.0.0.1:1", pid=1)
     (tmp_path / "search.json").write_text(record.model_dump_json(), encoding="utf-8")
     with pytest.raises(RetryLater, match="no search server runs in") as failed:
@@ -126,7 +126,7 @@ async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_se
     assert str(raised[-1]).startswith("It is slow; 3 attempts got no answer")
 
 
-async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
+async def test_slow_search_keeps_the_stored_model_answers() -> None:
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     before = {"answer": {"n": 4}, "answers": 2, "model_failures": 1, "search_failures": 1}
     with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(QueryTimeout):
@@ -136,7 +136,7 @@ async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
     assert call.heartbeats == [{**before, "search_failures": 2}]
 
 
-def test_server_may_be_away_for_more_than_a_minute_for_every_worker_that_asks_it() -> None:
+def test_every_worker_tool_survives_a_server_outage_of_over_a_minute() -> None:
     specs = load_tools(["dagwright_maritime"])
     names = [
         spec.name for spec in specs if "connect_search()" in inspect.getsource(cast("FunctionType", spec.function))

@@ -51,7 +51,7 @@ TODAY = date(2026, 2, 10)
         ("until yesterday", None, "2026-02-09"),
     ],
 )
-def test_words_mean_days(words: str, first: str | None, last: str | None) -> None:
+def test_texts_are_converted_to_days(words: str, first: str | None, last: str | None) -> None:
     found = [day.isoformat() if day is not None else None for day in parse_period(words, TODAY)]
     assert found == [first, last]
 
@@ -60,23 +60,23 @@ def test_words_mean_days(words: str, first: str | None, last: str | None) -> Non
     "words",
     ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
-def test_text_without_days_is_refused_with_the_accepted_forms(words: str) -> None:
+def test_text_without_days_is_rejected_with_the_accepted_forms(words: str) -> None:
     with pytest.raises(UnknownPeriod) as refused:
         parse_period(words, TODAY)
     assert FORMS in str(refused.value)
 
 
-def test_a_period_that_ends_before_it_starts_is_refused() -> None:
+def test_a_period_that_ends_before_it_starts_is_rejected() -> None:
     with pytest.raises(UnknownPeriod, match="ends before it starts"):
         parse_period("2026 to 2025", TODAY)
 
 
-def test_each_reported_form_can_be_read() -> None:
+def test_each_documented_form_can_be_parsed() -> None:
     for form in FORMS.split(", "):
         assert parse_period(form, TODAY)
 
 
-def test_the_same_day_of_a_shorter_month_is_its_last() -> None:
+def test_missing_day_of_a_shorter_month_is_its_last_day() -> None:
     assert parse_period("last 1 month", date(2026, 3, 31)) == (date(2026, 3, 1), date(2026, 3, 31))
 
 
@@ -109,7 +109,7 @@ def test_name_matches_the_parties_with_that_name(text: str, kind: str, meant: li
 
 
 @pytest.mark.parametrize("text", ["Acme Corp", "Acme", "acme inc"])
-def test_a_name_that_three_companies_share_means_all_of_them(text: str) -> None:
+def test_a_name_that_three_companies_share_matches_all_of_them(text: str) -> None:
     match = rank_candidates(text, DOCUMENTS, kind="shipper")
     assert {name.name for name in match.meanings} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
     problem = match.problem()
@@ -131,6 +131,6 @@ def test_an_unknown_name_is_reported_with_suggestions() -> None:
     assert rank_candidates("Zanzibar", []).problem() == "no shipper, carrier or port is called 'Zanzibar'"
 
 
-def test_words_that_any_company_has_mean_none() -> None:
+def test_words_that_any_company_has_match_no_company() -> None:
     assert rank_candidates("Co", DOCUMENTS).meanings == []
     assert rank_candidates("Group LLC", DOCUMENTS).meanings == []

@@ -62,7 +62,7 @@ def grouped(*groups: tuple[str, int, float, float | None], total: int | None = N
     return EsResults(total=total, aggregations={"by_shipper": {"buckets": buckets}}, query=query)
 
 
-def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
+def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
     found = tables_of([grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
     assert rows_of(found, "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | share of volume | "
@@ -179,7 +179,7 @@ def test_groups_of_a_group_have_shares_of_its_documents() -> None:
     assert (together["documents"], together["volume"]) == ("200", "40")
 
 
-def test_share_of_a_group_may_be_used_and_no_other() -> None:
+def test_only_the_share_of_a_group_may_be_used() -> None:
     query = {"aggs": {"late": {"filter": LATE}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
     numbers = [number for each in tables for number in each.numbers()]
@@ -303,7 +303,7 @@ def test_computed_figures_may_be_written_in_any_format(text: str) -> None:
     assert unsupported_numbers(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
 
 
-def test_values_of_documents_are_repeated_unchanged_and_lend_their_digits_to_nothing() -> None:
+def test_values_of_documents_may_only_be_repeated_unchanged() -> None:
     shown = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
     assert unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], shown) == []
     text = "The total is 1,234 TEU, 42 % more, in 31 of SHP-00012"

@@ -90,7 +90,7 @@ async def test_last_page_by_a_number_has_no_more(reach: Any) -> None:
     assert await pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
 
 
-async def test_query_of_as_many_sorts_as_are_allowed_has_pages(reach: Any) -> None:
+async def test_query_with_the_maximum_number_of_sorts_has_pages(reach: Any) -> None:
     server = reach(Server(1), QueryLimits())
     sorts = ["teu", "status", "eta_date", "commodity", "carrier_name"]
     await page_query(EsQuery(index=INDEX, body={"sort": sorts}))
@@ -120,7 +120,7 @@ async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
         await pages()
 
 
-async def test_unknown_field_is_reported_with_the_nearest_and_nothing_is_asked(reach: Any) -> None:
+async def test_unknown_field_is_reported_with_the_nearest_name_before_any_request(reach: Any) -> None:
     server = reach(Server(3), QueryLimits())
     total = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
     with pytest.raises(QueryRefused, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):

@@ -183,6 +183,6 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
 
 
 @pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])
-def test_prefix_that_the_server_could_read_otherwise_is_refused(prefix: str) -> None:
+def test_prefix_that_the_server_could_read_otherwise_is_rejected(prefix: str) -> None:
     with pytest.raises(ValueError, match="invalid index prefix"):
         Indices(prefix)

@@ -40,7 +40,7 @@ def test_several_results_are_shown_one_after_the_other() -> None:
         ({"by": {"buckets": [], "sum_other_doc_count": "x"}}, "/by/sum_other_doc_count: expected an integer"),
     ],
 )
-def test_malformed_aggregations_are_refused_with_their_pointers(aggregations: dict[str, Any], problem: str) -> None:
+def test_malformed_aggregations_are_rejected_with_their_pointers(aggregations: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError) as refused:
         EsResults(aggregations=aggregations)
     assert f"not aggregations of a search server: {problem}" in str(refused.value)

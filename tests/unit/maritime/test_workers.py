@@ -82,5 +82,5 @@ def test_password_is_not_reported(variable: str, value: str, wrong: str, monkeyp
     assert str(refusal.value) == f"{variable} can not be used: {wrong}"
 
 
-def test_workers_in_the_background_must_have_the_same() -> None:
+def test_background_workers_must_have_the_same_settings() -> None:
     assert {URL, PREFIX, "DAGWRIGHT_DATABASE_URL"} <= {*_settings_of_runs(MaritimeSettings(opensearch_url="http://a"))}

@@ -109,7 +109,7 @@ def test_problem_is_reported_with_its_place(entry: Any, message: str, tmp_path: 
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' occurs twice in one object"),
     ],
 )
-def test_file_without_servers_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_file_without_servers_is_rejected(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     with pytest.raises(ToolLoadError, match=r"There is no file .*servers\.json of MCP servers"):
         read_servers(file, variables())

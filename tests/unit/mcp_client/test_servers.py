@@ -100,7 +100,7 @@ def test_tools_are_named_after_their_server_and_have_its_effects(servers: Server
     assert servers.registry["srv.say"].declaration.description.startswith("Return the text.")
 
 
-async def test_results_are_what_the_server_answers(servers: ServersOfTools) -> None:
+async def test_results_are_the_response_of_the_server(servers: ServersOfTools) -> None:
     assert await call_tool(servers, "srv.say", text="hello") == "hello"
     assert await call_tool(servers, "srv.say", text='{"a": [1]}') == {"a": [1]}
     assert await call_tool(servers, "srv.count", text="abc") == {"characters": 3}
@@ -286,7 +286,9 @@ async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_pa
         (503, RemoteFailed("(HTTP 503)")),
     ],
 )
-async def test_status_of_an_answer(status: int, expected: ToolError, web: ServersOfTools, web_did: Path) -> None:
+async def test_http_status_becomes_an_error(
+    status: int, expected: ToolError, web: ServersOfTools, web_did: Path
+) -> None:
     (web_did / "status").write_text(str(status), encoding="ascii")
     try:
         failed = await _failure(web, "web.say", type(expected), text="x")

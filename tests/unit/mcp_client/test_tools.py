@@ -49,7 +49,7 @@ _IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
         ({"content": [_IMAGE]}, [_IMAGE]),
     ],
 )
-def test_result(answer: dict[str, Any], result: Any) -> None:
+def test_result_of_a_call_is_converted(answer: dict[str, Any], result: Any) -> None:
     assert result_of(answer, reads_json=True) == result
 
 
@@ -160,7 +160,7 @@ def test_the_version_changes_with_all_that_a_plan_is_checked_against_and_with_no
     assert len(set(versions.values())) == 4
 
 
-def test_rules_of_unknown_tools_and_too_long_names_are_refused() -> None:
+def test_rules_of_unknown_tools_and_too_long_names_are_rejected() -> None:
     with pytest.raises(ToolLoadError) as refused:
         listed_tools(_server(tools={"gett": ToolRules()}), [_tool()])
     assert str(refused.value) == "/mcpServers/srv/dagwright/tools: the server has no tool 'gett'; did you mean 'get'?"

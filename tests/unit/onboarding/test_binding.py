@@ -45,7 +45,7 @@ def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatab
     assert names(database) == ["Bob"]
 
 
-def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party) -> None:
+def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
     def named(party_id: str, *kinds: str) -> dict[str, Any]:
         return {"party": {"id": party_id}, "reason": "@cbu", "known_as": "@cbu", "kinds": [*kinds]}
 
@@ -67,7 +67,7 @@ def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party)
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
 
 
-def test_party_whose_id_is_written_out_is_looked_at(database: EntityDatabase, bob: Party) -> None:
+def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
     def given(party_id: str, *kinds: str) -> dict[str, Any]:
         return {"party": {"id": party_id}, "reason": "id", "known_as": "id", "kinds": [*kinds]}
 
@@ -103,7 +103,7 @@ def test_party_is_created_once_for_repeated_calls(database: EntityDatabase, bob:
     assert effects == ["bind_parties"] * 2
 
 
-def test_second_person_of_a_name_is_another_party(database: EntityDatabase, bob: Party) -> None:
+def test_second_person_with_the_same_name_is_another_party(database: EntityDatabase, bob: Party) -> None:
     bob_junior = {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"}
     twin = {"create": bob_junior, "reason": ""}
     [entry] = bind_parties(database, [twin], key="k")

@@ -68,7 +68,7 @@ def problems_of_intents(*intents: dict[str, Any]) -> list[tuple[str, str, str, s
 
 
 @pytest.mark.parametrize(("entity_type", "kind"), [("Limited Company", "company"), ("person", "person")])
-def test_lookup_of_an_unaccepted_type_is_refused(entity_type: str, kind: str) -> None:
+def test_lookup_of_an_unaccepted_type_is_rejected(entity_type: str, kind: str) -> None:
     assert problems_of_intents(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == [
         (
             "invalid_arguments",
@@ -80,7 +80,7 @@ def test_lookup_of_an_unaccepted_type_is_refused(entity_type: str, kind: str) ->
 
 
 @pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("tell", "text")])
-def test_lookup_of_an_argument_that_is_not_a_party_is_refused(verb: str, key: str) -> None:
+def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: str) -> None:
     assert problems_of_intents(intent(verb, lookups={key: lookup("fund")})) == [
         (
             "invalid_arguments",
@@ -98,7 +98,7 @@ def test_tool_without_declared_parties_takes_any(verb: str) -> None:
     assert problems_of_intents(intent(verb, lookups={"cbu_id": lookup("person")})) == []
 
 
-def test_reference_of_an_unaccepted_kind_is_refused_with_the_accepted_kinds() -> None:
+def test_reference_of_an_unaccepted_kind_is_rejected_with_the_accepted_kinds() -> None:
     wrong = [
         intent("make-company"),
         intent("make-fund"),
@@ -128,7 +128,7 @@ def test_reference_of_an_unaccepted_kind_is_refused_with_the_accepted_kinds() ->
     ]
 
 
-def test_reference_for_an_argument_that_is_not_a_party_is_refused() -> None:
+def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
     assert problems_of_intents(intent("make-company"), intent("make-fund", refs={"name": "@result_1"})) == [
         (
             "invalid_arguments",
@@ -148,7 +148,7 @@ def test_reference_for_an_argument_that_is_not_a_party_is_refused() -> None:
         {"lookups": {"one-id": lookup("fund"), "two-id": lookup("fund")}},
     ],
 )
-def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -> None:
+def test_party_that_must_differ_from_another_parameter_is_rejected(groups: dict[str, Any]) -> None:
     ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **groups))
     expected = ("invalid_arguments", "join: 'two-id' is the same entity as 'one-id', and must be a different one")
     assert (code, message) == expected

@@ -82,7 +82,7 @@ def test_jurisdiction_narrows_parts_of_names_too(database: EntityDatabase, gatew
     assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
 
 
-def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGateway) -> None:
+def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway: EntityGateway) -> None:
     (party_id,) = add(database, person(""))
     assert gateway.get(party_id) == KnownParty(party_id, "John Smith", "person", None, is_active=True)
 
@@ -122,12 +122,12 @@ def test_term_hits(
     assert [(each.id, each.name, each.reason) for each in found] == hits
 
 
-def test_aliases_are_of_codes_that_there_are() -> None:
+def test_aliases_refer_to_existing_codes() -> None:
     assert (set(_PRODUCT_ALIASES) - set(PRODUCTS), set(_ROLE_ALIASES) - set(ROLES)) == (set(), set())
     assert set(RESOLVER.terms) <= set(RESOLVER.types.values())
 
 
-def test_term_is_got_by_its_code(gateway: EntityGateway) -> None:
+def test_term_is_found_by_its_code(gateway: EntityGateway) -> None:
     assert gateway.get("FUND_ACCOUNTING") == KnownParty(
         "FUND_ACCOUNTING", "Fund accounting", "product", None, is_active=True
     )

@@ -218,7 +218,7 @@ def test_another_legal_form_than_the_written_one_binds_no_party(database: Entity
     assert lookup_of("Gone Mill GmbH") == ([], None, [])
 
 
-def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDatabase, tmp_path: Path) -> None:
+def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase, tmp_path: Path) -> None:
     search = loaded_from(
         database,
         tmp_path,
@@ -348,7 +348,7 @@ FORMS += ["Société Anonyme", "S.p.A.", "Inc.", "Incorporated", "Pte. Ltd.", "S
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_legal_form_is_aside_in_any_spelling(form: str) -> None:
+def test_legal_form_is_separated_in_any_spelling(form: str) -> None:
     assert core_words(name_key(f"Zoë Rock {form}")) == ("zoe", "rock")
     assert [is_legal_form(name_key(text)) for text in (form, f"Zoë Rock {form}")] == [True, False]
 

@@ -212,7 +212,7 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     database.dispose()
 
 
-def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(database_url: str) -> None:
+def test_store_of_a_newer_version_is_rejected_in_one_sentence_and_left_as_it_is(database_url: str) -> None:
     opened(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
@@ -227,7 +227,7 @@ def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(d
     engine.dispose()
 
 
-def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
+def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_earlier_store(database_url)

@@ -86,7 +86,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "A" * 10_000}, "is not a name: it has 10,000 characters, at most 300 are"),
     ],
 )
-def test_value_outside_of_the_accepted_values_is_refused(verb: str, wrong: dict[str, str], message: str) -> None:
+def test_value_outside_of_the_accepted_values_is_rejected(verb: str, wrong: dict[str, str], message: str) -> None:
     right = {"name": "Apex", "jurisdiction": "us-de"}
     assert problems_of({"verb": verb, "params": right}) == ()
     (problem,) = problems_of({"verb": verb, "params": {**right, **wrong}})
@@ -94,7 +94,7 @@ def test_value_outside_of_the_accepted_values_is_refused(verb: str, wrong: dict[
     assert message in problem.message
 
 
-def test_arguments_are_named_as_the_others_are_written() -> None:
+def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
     [unknown] = problems_of(FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
     assert (unknown.message, unknown.hint) == ("cbu.add-product: unknown argument 'prod'", "did you mean 'product'?")
     dashes = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
@@ -196,7 +196,7 @@ def test_verb_is_in_the_prompt_with_everything_a_reader_needs() -> None:
 
 
 @pytest.mark.parametrize(("verb", "name"), PARAMETERS)
-def test_check_takes_the_lookups_and_references_of_the_catalogue_and_no_others(verb: str, name: str) -> None:
+def test_check_accepts_only_lookups_and_references_of_the_catalogue(verb: str, name: str) -> None:
     parameter = VERBS[verb]["parameters"][name]
     for entity_type in RESOLVER.types:
         lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}

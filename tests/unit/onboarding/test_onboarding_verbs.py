@@ -133,7 +133,7 @@ def test_wrong_arguments_are_reported_and_change_nothing(database: EntityDatabas
     assert changed_rows(before, read_overview(database)) == []
 
 
-def test_key_of_one_verb_is_refused_for_another(verbs: OnboardingVerbs) -> None:
+def test_key_of_one_verb_is_rejected_for_another(verbs: OnboardingVerbs) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was reused for a cbu\.ensure"):
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
@@ -194,7 +194,7 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
         ("x", "invalid database URL"),
     ],
 )
-def test_url_that_is_no_shared_store_is_refused(url: str, message: str) -> None:
+def test_url_of_an_unshared_store_is_rejected(url: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EntityDatabase(url)
 

@@ -57,7 +57,7 @@ def _write(name: str, *lines: str) -> str:
     return name
 
 
-def test_load_counts_and_explains_refused_rows(run: Run) -> None:
+def test_load_counts_and_explains_rejected_rows(run: Run) -> None:
     code, out, err = run(load, "parties.csv")
     assert (code, out) == (1, "parties.csv: 3 added, 0 updated, 0 unchanged, 2 refused\n")
     assert err.splitlines() == [

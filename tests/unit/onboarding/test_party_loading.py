@@ -53,7 +53,7 @@ def test_example_loads_completely_and_a_second_load_changes_nothing(database: En
     assert [before.counts[sort] for sort in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
 
 
-def test_refused_rows_are_reported_by_line(database: EntityDatabase) -> None:
+def test_rejected_rows_are_reported_by_line(database: EntityDatabase) -> None:
     report = load_parties(database, EXAMPLES / "refused_rows.csv")
     assert (report.added, report.ignored_columns) == (1, ("desk",))
     assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
@@ -87,7 +87,7 @@ def test_later_file_adds_names_identifier_and_status(load: Load, database: Entit
         assert names_found(database, search_text) == ["Kite AG"]
 
 
-def test_rows_that_contradict_the_store_are_refused(load: Load, database: EntityDatabase) -> None:
+def test_rows_that_contradict_the_store_are_rejected(load: Load, database: EntityDatabase) -> None:
     text = (
         "id,name,kind,jurisdiction,client_type,lei\n"
         "kite,Kite AG,company,CH,,635400BLACKROCKMAN14\n"
@@ -114,7 +114,7 @@ def test_rows_that_contradict_the_store_are_refused(load: Load, database: Entity
     assert read_overview(database).counts[RowKind.COMPANY] == 1
 
 
-def test_rows_that_every_verb_would_refuse_are_refused(load: Load) -> None:
+def test_rows_that_every_verb_would_reject_are_rejected(load: Load) -> None:
     text = "id,name,kind\n,Evil \u202e oC,company\n,Z\u200bw Co,company\n,\u3164,company\nfund_1,Ann Lee,person\n"
     report = load(text)
     assert report.added == 0
@@ -371,7 +371,7 @@ def without_chance(report: LoadReport) -> LoadReport:
 
 
 @pytest.mark.parametrize("seed", range(max(2, examples(6))))
-def test_it_is_the_same_as_one_row_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_batched_load_equals_a_load_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     dice = random.Random(seed)
     first, second = (read_parties(text_of(random_rows(dice, 30)), name="some") for _ in range(2))
     files = [first, first, second, first]

@@ -61,7 +61,7 @@ async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_
     assert (failure.message, failure.non_retryable) == ("the database reports an error: file is not a database", True)
 
 
-async def test_lookup_where_no_server_answers_is_tried_again() -> None:
+async def test_lookup_where_no_server_answers_is_retried() -> None:
     failure = await _failure(
         lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), "find_party", FINDING
     )
@@ -71,7 +71,7 @@ async def test_lookup_where_no_server_answers_is_tried_again() -> None:
     assert "\n" not in failure.message
 
 
-async def test_verb_on_a_database_that_is_only_read_fails_at_once_without_the_statement(good: Path) -> None:
+async def test_verb_on_a_read_only_database_fails_at_once_without_the_statement(good: Path) -> None:
     url = f"sqlite:///file:{good}?mode=ro&uri=true"
     tools = ToolRegistry.of(*onboarding_tools(url))
     failure = await _failure(tools, "cbu.ensure", ENSURING)

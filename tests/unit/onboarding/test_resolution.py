@@ -273,7 +273,7 @@ def test_non_interactive_run_asks_no_person(gateway: EntityGateway, text: str, k
     assert [*problem] == ["code", "message", "hint", "candidates"]
 
 
-def test_text_that_was_only_searched_for_names_no_party(gateway: EntityGateway) -> None:
+def test_search_text_is_not_used_as_the_name_of_a_new_party(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "John Quincy", "person")
     talk.answer(text="213800MERIDIANFUND38")
     asked = talk.answer(text="Create new")
@@ -282,7 +282,7 @@ def test_text_that_was_only_searched_for_names_no_party(gateway: EntityGateway) 
     assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
-def test_person_who_is_there_is_not_created_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_existing_person_is_not_created_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
     asked = talk.answer(text="create new")
     assert "A person called 'Sarah Chen' already exists" in asked["prompt"]
@@ -327,7 +327,7 @@ def test_invalid_details_do_not_fit_the_form(gateway: EntityGateway, given: dict
         normal_form(request, {"data": {**right, **given}})
 
 
-def test_chosen_party_is_bound_or_none_is(own: EntityDatabase) -> None:
+def test_chosen_party_that_became_inactive_is_not_bound(own: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
     first, _ = own.write(lambda session: [add_party(session, key).id for key in keys])
     talk = Conversation(EntityGateway(own), "Eva Twin", "person")

@@ -39,7 +39,7 @@ def add_many(database: EntityDatabase, folder: Path, *names: str, kind: PartyKin
     load_parties(database, folder / "many.csv")
 
 
-def test_names_that_were_written_past_the_models_can_be_brought_in(database: EntityDatabase) -> None:
+def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabase) -> None:
     add(database, "First Harbour")
 
     def write(session: Session) -> None:
@@ -179,7 +179,7 @@ def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityData
     assert {error: found.near[0].name for error, found in findings.items()} == dict.fromkeys(texts, "John Smithfield")
 
 
-def test_near_names_are_few_and_all_alike_whatever_many_share_a_word(database: EntityDatabase) -> None:
+def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityDatabase) -> None:
     add(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
     words = ("kate", "smithfeild")
 

@@ -141,7 +141,7 @@ def test_call_that_never_took_effect_never_will(verb: Verb) -> None:
     assert verb.overview() == before
 
 
-def test_call_that_found_all_as_it_should_be_takes_nothing_back(verb: Verb) -> None:
+def test_undo_of_a_call_without_changes_does_nothing(verb: Verb) -> None:
     verb.call("k1")
     after = verb.overview()
     verb.call("k2")
@@ -250,12 +250,12 @@ def test_call_without_recorded_changes_is_not_undone(verbs: OnboardingVerbs, dat
 
 
 @pytest.mark.parametrize("key", ["", "k" * 129, "a\0b"])
-def test_key_that_can_be_none_is_refused(verbs: OnboardingVerbs, key: str) -> None:
+def test_invalid_key_is_rejected(verbs: OnboardingVerbs, key: str) -> None:
     with pytest.raises(ValueError, match="an idempotency key must have 1 to 128 characters"):
         verbs.undo(key)
 
 
-def test_tool_takes_what_a_saga_gives(database: EntityDatabase) -> None:
+def test_undo_tool_accepts_the_arguments_of_a_compensation(database: EntityDatabase) -> None:
     tools = {spec.name: spec for spec in onboarding_tools(database)}
 
     def called(name: str, key: str, arguments: dict[str, Any]) -> Any:

@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "parties.db"
 
 
-def test_others_write_during_a_long_transaction(path: Path) -> None:
+def test_other_writers_continue_during_a_long_load(path: Path) -> None:
     long, other = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
     key = NaturalKey(PartyKind.FUND, "Apex", "LU")
     writer = threading.Thread(target=lambda: other.write(lambda session: add_party(session, key).id))

@@ -171,7 +171,7 @@ def test_problems_are_reported_in_the_terms_of_intents(message: Any, code: str, 
     assert words in found[0].message
 
 
-def test_name_that_the_session_lacks_is_reported_with_those_that_it_has() -> None:
+def test_missing_session_name_is_reported_with_the_existing_names() -> None:
     message = answer(custody("@fund"))
     assert [problem.hint for problem in problems_in(message, cbu="prt_1", manco="prt_2")] == [
         "the session has @cbu, @manco; use lookups for existing entities"
@@ -181,7 +181,7 @@ def test_name_that_the_session_lacks_is_reported_with_those_that_it_has() -> Non
     assert problems_in(made)[0].message.endswith("before this request; @result_1 is the one that it makes")
 
 
-def test_party_that_the_model_wrote_as_a_value_is_returned_once() -> None:
+def test_plan_with_a_party_as_a_value_is_returned_to_the_model_once() -> None:
     [made_up], [reference] = (
         problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id=value)))
         for value in ("fund_123", "@result_1")
@@ -303,7 +303,7 @@ def test_answer_that_fits_the_response_format_can_be_read() -> None:
     assert [validator.is_valid(each) for each in (*right, *wrong)] == [True] * len(right) + [False] * len(wrong)
 
 
-def test_response_format_is_strict_fresh_and_comes_back_as_it_was_asked_for() -> None:
+def test_response_format_is_strict_up_to_date_and_reversible() -> None:
     lookups = {"entity-id": {"search_text": "John", "entity_type": "person", "jurisdiction": "GB"}}
     refs = {"cbu-id": "@result_1"}
     first = {"verb": "cbu.ensure", "params": '{"name": "Apex"}', "refs": "{}", "lookups": None}
@@ -323,7 +323,7 @@ def goal_of(**document: Any) -> Goal:
     return goal_from_json(plan.extender)
 
 
-def test_request_has_all_that_the_profile_takes() -> None:
+def test_request_has_all_fields_of_the_profile() -> None:
     manco = {"id": "prt_2", "name": "ManCo", "kind": "company"}
     goal = goal_of(context={"cbu": "prt_1", "manco": manco}, turns=["x"], confidence=0.8)
     assert (goal.profile, goal.confidence, goal.replans, goal.streams) == ("intents", 0.8, 0, False)

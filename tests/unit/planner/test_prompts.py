@@ -82,7 +82,7 @@ def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> N
     }
 
 
-def test_planner_is_reported_rules_then_what_there_is_then_the_request() -> None:
+def test_prompt_has_rules_then_tools_then_the_request() -> None:
     rules, there = planning_messages("Find it.", build_catalogue({"mail.send": MAIL}))
     assert (rules.role, there.role) == ("system", "user")
     assert (rules.content or "").startswith("You plan.")
@@ -113,7 +113,7 @@ def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
     ("goal", "code"),
     [("", "empty_goal"), (" \n ", "empty_goal"), ("x" * 1_000_000, "too_large"), ({}, "invalid_field")],
 )
-def test_request_of_which_nothing_can_come_is_refused(goal: object, code: str) -> None:
+def test_invalid_request_is_rejected_with_a_hint(goal: object, code: str) -> None:
     with pytest.raises(GoalRejected) as refused:
         validate_goal(goal, build_catalogue({"search": SEARCH}))
     assert (refused.value.code, bool(refused.value.hint)) == (code, True)
@@ -129,7 +129,7 @@ def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
     assert validate_goal(f" {goal}\n", build_catalogue({"search": SEARCH})) == goal
 
 
-def test_request_for_which_too_much_had_to_be_sent_along_is_refused_before_it_starts() -> None:
+def test_request_with_too_large_context_is_rejected_before_it_starts() -> None:
     def cards(count: int) -> dict[str, ToolDeclaration]:
         sizes = [32_000, *[30_000] * (count - 1)]
         about: dict[str, Any] = {"description": "Works", "objective_template": "Work", "type": "llm"}
@@ -165,7 +165,7 @@ def test_plan_that_fits_the_response_format_is_a_plan() -> None:
     assert [node.id for node in checked.nodes] == ["find", "each", "who", "rest"]
 
 
-def test_response_format_is_published_strict_and_comes_back_as_it_was_asked_for() -> None:
+def test_response_format_is_published_strict_and_reversible() -> None:
     strict = StrictSchema(response_schema())
     written = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
     node = dict.fromkeys(strict.strict["$defs"]["Node"]["properties"]) | written

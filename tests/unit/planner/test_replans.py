@@ -58,7 +58,7 @@ def test_blocked_nodes_continue_if_replaced_dependencies_allow_it(replaced: list
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
-def test_a_long_row_of_nodes_is_looked_at_once(step: int) -> None:
+def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
     class Counted(list[Record]):
         looks = 0
 
@@ -109,7 +109,7 @@ def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
     )
 
 
-def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:
+def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
     replan_context = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
@@ -134,7 +134,7 @@ def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
     assert [fits(3), fits(78), fits(79), fits(95)] == [True, True, False, False]
 
 
-def test_state_of_a_run_travels_as_json() -> None:
+def test_state_of_a_run_survives_serialization() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
     assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
     assert (replan_context.referable, replan_context.not_referable, REPLAN_CONTEXTS.decode(None)) == (

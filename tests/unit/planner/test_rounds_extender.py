@@ -332,7 +332,7 @@ def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
     assert _document(question)["planner_reasoning"] == "There is no such carrier."
 
 
-def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
+def test_failed_planner_call_keeps_the_deliverables() -> None:
     lost = NodeError("model_unavailable", "nobody there")
     question = Question(continue_with(ASK), lost)
     question.run()
@@ -465,7 +465,7 @@ def _much(number: int, words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("words", ["\U0001f6a2", "\x01"])
-def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goals_are(words: str) -> None:
+def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
     rounds = [
         continue_with(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)
         for place in range(10)

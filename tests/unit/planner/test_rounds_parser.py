@@ -401,7 +401,7 @@ def test_any_text_of_a_planner_is_rejected(text: str) -> None:
     assert plain_json(found) == found
 
 
-def test_newest_answer_is_reported_up_to_ten_thousand_characters_and_those_before_it_up_to_four() -> None:
+def test_newest_answer_has_up_to_10000_characters_and_earlier_ones_up_to_4000() -> None:
     def reasoning_of(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 

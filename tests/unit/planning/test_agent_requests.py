@@ -100,7 +100,7 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     assert _request_of(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
 
 
-def test_agent_of_an_older_run_has_its_old_types() -> None:
+def test_agent_of_an_older_run_keeps_its_request_types() -> None:
     encoded = ASKING.to_json()
     del encoded["request_types"]
     before = spec_from_json(encoded)

@@ -20,7 +20,7 @@ def nodes(plan: Plan) -> list[Any]:
     return found
 
 
-def test_sketch_of_the_documentation() -> None:
+def test_example_of_the_documentation_builds_a_valid_plan() -> None:
     plan = Plan("Refill")
     lamps = plan.add(stock, item="lamp")
     plan.add(order, item="lamp", amount=20, when=lamps["left"] < 10)
@@ -140,7 +140,7 @@ def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
     assert [spec.name for spec in plan.tools] == ["stock", "articles"]
 
 
-def test_step_adds_the_same_node() -> None:
+def test_call_and_add_build_the_same_node() -> None:
     plan, other = Plan(), Plan()
     for each in (plan, other):
         each.add(stock, item="lamp")
@@ -176,7 +176,7 @@ def test_operators_make_conditions(make: Callable[[Any], Any], text: str) -> Non
     assert plan.check() == []
 
 
-def test_condition_reads_odd_names() -> None:
+def test_condition_may_use_any_name() -> None:
     plan = Plan()
     odd = plan.add("any", id='odd "id"')
     plan.add(stock, item="lamp", when=odd["in"][0]["odd key"] == plan.input("net", type=dict[str, int])["a"])
@@ -303,7 +303,7 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
 
 
 @pytest.mark.parametrize(("act", "expected"), REFUSED)
-def test_mistake_is_refused_at_once(act: Callable[[Plan], object], expected: tuple[str, str, str | None]) -> None:
+def test_mistake_is_rejected_at_once(act: Callable[[Plan], object], expected: tuple[str, str, str | None]) -> None:
     pointer, message, hint = refused(act)
     assert (pointer, hint) == (expected[0], expected[2])
     assert message == expected[1] or not expected[1]

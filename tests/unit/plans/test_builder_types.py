@@ -119,7 +119,7 @@ PARTS: list[tuple[Act, str]] = [
 
 
 @pytest.mark.parametrize(("act", "message"), PARTS)
-def test_missing_part_is_refused(act: Act, message: str) -> None:
+def test_missing_part_is_rejected(act: Act, message: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
         act(Built())
     assert message in str(caught.value)
@@ -181,7 +181,7 @@ TYPES: list[tuple[Act, str]] = [
 
 
 @pytest.mark.parametrize(("act", "message"), TYPES)
-def test_wrong_type_is_refused(act: Act, message: str) -> None:
+def test_wrong_type_is_rejected(act: Act, message: str) -> None:
     built = Built()
     before = built.plan.to_yaml()
     with pytest.raises(PlanInvalid) as caught:
@@ -225,7 +225,7 @@ OPERATORS: list[tuple[Act, str]] = [
 
 
 @pytest.mark.parametrize(("act", "message"), OPERATORS)
-def test_operator_refuses_a_wrong_type(act: Act, message: str) -> None:
+def test_operator_rejects_a_wrong_type(act: Act, message: str) -> None:
     with pytest.raises((TypeError, PlanInvalid), match=message):
         act(Built())
 

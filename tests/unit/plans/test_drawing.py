@@ -36,7 +36,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[Box], list[tuple[int, int]]]:
 
 
 @given(graphs())
-def test_boxes_and_edges_keep_apart(graph: tuple[list[Box], list[tuple[int, int]]]) -> None:
+def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, int]]]) -> None:
     sizes, edges = graph
     layout = layout_graph(sizes, edges)
     assert [box.height for box in layout.boxes] == [box.height for box in sizes]
@@ -180,7 +180,7 @@ def test_drawing_is_saved_by_its_suffix(tmp_path: Path) -> None:
         drawing.save(tmp_path / "plan.png")
 
 
-def test_invalid_plan_is_drawn_but_for_a_cycle() -> None:
+def test_invalid_plan_is_drawn_unless_it_has_a_cycle() -> None:
     plan = Plan.parse({"plan": 1, "nodes": [{"id": "a", "tool": "no such tool", "depends_on": ["b", "x"]}]})
     assert [node.id for node in plan.draw().nodes] == ["a"]
     nodes = [{"id": "a", "tool": "x", "depends_on": ["b"]}, {"id": "b", "tool": "x", "depends_on": ["a"]}]

@@ -120,7 +120,7 @@ def test_invalid_file_is_logged_and_the_others_published(tmp_path: Path, tools: 
     assert logs == []
 
 
-def test_unusable_folders_are_refused(tmp_path: Path, tools: Tools) -> None:
+def test_unusable_folders_are_rejected(tmp_path: Path, tools: Tools) -> None:
     with pytest.raises(TemplatesUnreadable, match=r"holds no file that ends with \.json, \.yaml, \.yml"):
         load_templates(tmp_path, tools)
     with pytest.raises(TemplatesUnreadable, match="cannot be read: No such file or directory"):
@@ -153,7 +153,7 @@ def test_folder_is_read_again_when_a_file_changes(tmp_path: Path, tools: Tools) 
     assert (titles, third.problems) == ({"broken": "broken", "sum": "Another sum"}, {})
 
 
-def test_second_file_of_a_name_leaves_the_first_alone(tmp_path: Path, tools: Tools) -> None:
+def test_second_file_with_the_same_name_is_ignored(tmp_path: Path, tools: Tools) -> None:
     folder = TemplateFolder(_folder(tmp_path, a__json=_PLAIN), tools)
     _folder(tmp_path, a__yaml=_SUM)
     assert folder.read().templates["a"].file == "a.json"

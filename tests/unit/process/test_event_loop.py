@@ -68,7 +68,7 @@ def test_coroutines_run_in_another_thread() -> None:
         assert (loop.run(_thread_name()), loop.call(lambda: threading.current_thread().name)) == ("dagwright",) * 2
 
 
-async def test_it_works_while_the_loop_of_the_caller_runs() -> None:
+async def test_synchronous_client_works_inside_a_running_loop() -> None:
     with LoopThread() as loop:
         assert loop.run(_thread_name()) == "dagwright"
 

@@ -56,6 +56,6 @@ def test_limit_stays_usable_after_large_numbers(message: Any) -> None:
         {"requests": {"a": [True, "unknown", 0.0]}},
     ],
 )
-def test_invalid_message_is_refused(message: Any) -> None:
+def test_invalid_message_is_rejected(message: Any) -> None:
     with pytest.raises(CallLimitInvalid, match="invalid message to a limit"):
         limit_message_from_json(message)

@@ -58,7 +58,7 @@ def test_default_converter_becomes_that_of_dagwright() -> None:
     assert compose_converter(None) is compose_converter(DataConverter.default) is data_converter
 
 
-def test_converter_without_json_is_refused() -> None:
+def test_converter_without_json_is_rejected() -> None:
     with pytest.raises(ConverterUnusable, match=r"_Shouting encodes .* as 'text/loud'"):
         compose_converter(replace(DataConverter.default, payload_converter_class=_Shouting))
 

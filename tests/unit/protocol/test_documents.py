@@ -100,7 +100,7 @@ def test_lineage_reports_which_call_made_a_cached_result() -> None:
 
 
 @pytest.mark.parametrize("reported", [b"", b"[1]", b"no JSON"])
-def test_cached_result_of_a_strange_worker_is_a_result_as_any_other(reported: bytes) -> None:
+def test_cached_result_of_a_foreign_worker_is_an_ordinary_result(reported: bytes) -> None:
     value, attempt = read_result(
         Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: reported}, data=b"5"), name="a.result"
     )
@@ -122,7 +122,7 @@ def test_large_values_are_compacted() -> None:
     assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
 
 
-def test_document_in_counts_has_no_nodes_but_the_first_that_failed() -> None:
+def test_document_with_counts_has_only_the_first_failed_nodes() -> None:
     scheduler = ended_scheduler()
     document = counted_result_document(scheduler, FACTS)
     assert document == counted_document(result_document(scheduler, FACTS)) == counted_document(document)
@@ -153,7 +153,7 @@ def test_closing_document_is_short_and_readers_complete_it() -> None:
 @pytest.mark.parametrize(
     "attempt", [Attempt(), Attempt(2), Attempt(1, 5.0, "v#7"), Attempt(2, 1_706_933_106.789, "v1")]
 )
-def test_attempt_of_a_result_comes_back(attempt: Attempt) -> None:
+def test_attempt_of_a_result_is_decoded(attempt: Attempt) -> None:
     encoded = encode_attempt(attempt.count, attempt.started_at or 0.0, attempt.tool_version)
     assert read_attempt({METADATA_ATTEMPT: encoded}) == replace(attempt, started_at=attempt.started_at or 0.0)
 
@@ -179,7 +179,7 @@ def test_invalid_details_of_a_failure_count_as_the_first_attempt(encoded: bytes)
     assert attempt_of_details(details) == Attempt()
 
 
-def test_only_calls_that_may_change_something_or_are_no_node_of_a_first_execution_send_their_key() -> None:
+def test_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     run = RunScope("r1", (), "queue", run_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
     task, item = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
@@ -240,7 +240,7 @@ def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
         RunInput(plan={}, notes=({"code": "tool", "node_id": "a", "message": "repaired: x"},)),
     ],
 )
-def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:
+def test_input_of_a_run_survives_serialization(run_input: RunInput) -> None:
     assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
 
 
@@ -267,7 +267,7 @@ def test_documented_fields_and_options_of_a_start_are_all_that_a_client_sends() 
         *({"plan": {}, "notes": wrong} for wrong in (_NOTE, [{"code": 1, "message": "y"}], [_NOTE] * 101)),
     ],
 )
-def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> None:
+def test_input_that_cannot_be_read_is_rejected_in_one_sentence(message: Any) -> None:
     with pytest.raises(MessageInvalid) as caught:
         run_input_from_json(message)
     assert "\n" not in str(caught.value)
@@ -283,11 +283,11 @@ def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> N
         ({"reason": "r", "by": "ann", "more": 1}, Actor("ann", "r")),
     ],
 )
-def test_cancel_takes_anything(message: Any, expected: Actor) -> None:
+def test_cancel_accepts_any_payload(message: Any, expected: Actor) -> None:
     assert actor_from_any_message(message, through="signal") == expected
 
 
-def test_report_of_a_sub_plan_is_read_or_refused() -> None:
+def test_report_of_a_sub_plan_is_read_or_rejected() -> None:
     report = {"task": "a", "status": "completed", "output": 5, "error": None}
     assert sub_plan_end_from_json(report) == SubPlanEnd("a", "completed", 5, None)
     for wrong in (None, {}, {"task": 5}, [report]):
@@ -295,7 +295,7 @@ def test_report_of_a_sub_plan_is_read_or_refused() -> None:
             sub_plan_end_from_json(wrong)
 
 
-def test_schemas_accept_right_files_and_refuse_wrong_ones() -> None:
+def test_schemas_accept_valid_files_and_reject_invalid_ones() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
     right = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
     wrong: list[Any] = [{}, {"agents": {}}, {"agents": {"w": {**right, "model": "m"}}}, {"agents": {"w": {}}}]
@@ -375,7 +375,7 @@ def test_graph_of_many_parts_is_described_by_its_counts() -> None:
     assert graph_result(long)["counts"] == {"ready": 500}
 
 
-def test_node_that_needs_very_many_is_reported_with_the_first_of_them() -> None:
+def test_node_with_very_many_dependencies_is_reported_with_the_first_of_them() -> None:
     names = [f"{number}{'x' * 150}" for number in range(8_000)]
     scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
     answer = node_result(scheduler, "end")
@@ -421,7 +421,7 @@ SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
         *({"run_id": wrong, "task": "t"} for wrong in ("", 5, "w" * 1001)),
     ],
 )
-def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:
+def test_parent_that_no_report_could_reach_is_rejected(parent: Any) -> None:
     with pytest.raises(MessageInvalid, match="'parent' must have 'run_id' and 'task'"):
         run_input_from_json({"plan": {}, "parent": parent})
 
@@ -474,7 +474,7 @@ def test_longest_sub_plan_counts(path: str, found: tuple[str, str] | None) -> No
     assert running_sub_plan_of(scheduler, path) == (found if is_run else None)
 
 
-def test_sub_plan_that_took_the_place_of_another_is_found_by_its_own_id() -> None:
+def test_sub_plan_that_replaced_another_is_found_by_its_own_id() -> None:
     scheduler = scheduler_of(node("a", plan=plan_of(node("c"))))
     started(scheduler)
     scheduler.fail("a", broken(), at=1.0)

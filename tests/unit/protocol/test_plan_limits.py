@@ -68,7 +68,7 @@ def test_calls_up_to_the_limit_are_held_and_one_more_is_not() -> None:
 
 
 @low_limits
-def test_run_refuses_too_many_nodes_in_unchecked_pages() -> None:
+def test_run_rejects_too_many_nodes_in_unchecked_pages() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(_FEW_STEPS + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as refused:
         checked_graph(plan)

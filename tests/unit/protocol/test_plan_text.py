@@ -40,7 +40,7 @@ def _started(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
     return scheduler
 
 
-def test_words_report_the_graph_and_what_changes_something() -> None:
+def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
     assert plan_summary(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
         "The plan 'Pay' has 5 nodes; 3 of them can change something.",
         "- sum: any (read)",
@@ -51,7 +51,7 @@ def test_words_report_the_graph_and_what_changes_something() -> None:
     ]
 
 
-def test_policy_has_plans_approved_that_change_something() -> None:
+def test_policy_requires_approval_of_plans_with_effects() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
     assert with_tools_allowed(policy, ["pay"]).approves_changes
@@ -143,7 +143,7 @@ def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
     assert states(_started(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
 
-def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> None:
+def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
     scheduler = _started(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
@@ -155,7 +155,7 @@ def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> N
     assert ids_of(started(below, at=2.0)) == ["c"]
 
 
-def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:
+def test_approval_request_of_a_plan_has_an_unused_name() -> None:
     scheduler = _started(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
     assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None

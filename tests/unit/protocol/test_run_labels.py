@@ -77,7 +77,7 @@ def test_keyword_fits_into_a_search_attribute_as_json(text: str) -> None:
     assert len(json.dumps(keyword(text))) <= 2_048
 
 
-def test_tags_are_refused_whose_json_is_too_large_for_one_attribute() -> None:
+def test_tags_are_rejected_whose_json_is_too_large_for_one_attribute() -> None:
     tags = {f"k{number}": "я" * 80 for number in range(6)}
     with pytest.raises(
         TagsInvalid, match=r"^the tags have 2,917 bytes as JSON, over the limit of 2,000 for all of them"

@@ -81,7 +81,7 @@ def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
         base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
     ],
 )
-def test_text_that_is_not_a_state_is_refused_in_one_sentence(text: str) -> None:
+def test_text_that_is_not_a_state_is_rejected_in_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="the previous execution"):
         state_from_text(text)
 
@@ -101,13 +101,13 @@ def test_text_that_is_not_a_state_is_refused_in_one_sentence(text: str) -> None:
         *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
     ],
 )
-def test_invalid_snapshot_is_refused_in_one_sentence(snapshot: Any) -> None:
+def test_invalid_snapshot_is_rejected_in_one_sentence(snapshot: Any) -> None:
     message = {**run_input_to_json(RunInput(compiled=_PLAN)), "snapshot": snapshot}
     with pytest.raises(MessageInvalid, match="invalid snapshot"):
         run_input_from_json(message)
 
 
-def test_snapshot_without_its_compiled_plan_is_refused() -> None:
+def test_snapshot_without_its_compiled_plan_is_rejected() -> None:
     with pytest.raises(MessageInvalid, match="requires a compiled plan"):
         run_input_from_json({"plan": {"nodes": []}, "snapshot": {"started_at": 1}})
 
@@ -126,7 +126,7 @@ _GOOD = state_to_json(_interrupted())
         {name: part for name, part in _GOOD.items() if name != "is_stopped"},
     ],
 )
-def test_state_of_another_plan_or_kind_is_refused(snapshot: Any) -> None:
+def test_state_of_another_plan_or_kind_is_rejected(snapshot: Any) -> None:
     with pytest.raises(ValueError, match=r"state of the previous execution"):
         restore_state(create_scheduler(_PLAN, {}), snapshot)
 
@@ -160,7 +160,7 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
 )
-def test_unpacked_value_is_refused_in_one_sentence(message: Any, words: str) -> None:
+def test_unpacked_value_is_rejected_in_one_sentence(message: Any, words: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the words are compared
         unpack(message)
     assert str(refused.value).startswith(words)

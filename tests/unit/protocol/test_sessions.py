@@ -121,7 +121,7 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     assert (session.resolved_lookups, [*session.names]) == ([], ["cbu"])
 
 
-def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
+def test_run_of_a_turn_gets_the_context_and_policy_of_its_session() -> None:
     session = SessionRecord("s")
     _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
@@ -307,7 +307,7 @@ _MESSAGES = st.recursive(
 
 @settings(deadline=None)
 @given(_MESSAGES)
-def test_any_message_is_read_or_refused(message: Any) -> None:
+def test_any_message_is_read_or_rejected(message: Any) -> None:
     for read in (turn_start_from_json, turn_end_from_json):
         for result in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
             with suppress(MessageInvalid):
@@ -421,7 +421,7 @@ def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str
     assert session_id("a/b") == "session-a/b"
 
 
-def test_place_of_a_turn_travels_with_the_run() -> None:
+def test_position_of_a_turn_is_part_of_its_run() -> None:
     run_input = RunInput(plan={"nodes": []}, session=ParentSession("session-s", "r"))
     assert run_input_from_json(run_input_to_json(run_input)).session == ParentSession("session-s", "r")
     for place in (3, {}, {"session_workflow_id": "", "turn": "r"}, {"session_workflow_id": "x" * 1001, "turn": "r"}):

@@ -93,14 +93,14 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None
 
 
 @pytest.mark.parametrize("encoded_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
-def test_unreadable_usage_is_none(encoded_as: bytes) -> None:
+def test_unreadable_usage_is_ignored(encoded_as: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
     apply_result(scheduler, "a", answered(1, encoded_as), at=1.0)
     apply_failure(scheduler, "b", failure({"usage": encoded_as.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, RunUsage())
 
 
-def test_every_try_of_a_node_and_all_its_items_count() -> None:
+def test_usage_includes_every_attempt_and_item_of_a_node() -> None:
     scheduler = started_run(node("a"))
     scheduler.fail("a", broken(), at=1.0, attempt=Attempt(usage=USED))
     assert apply_command(RetryNode("a"), scheduler, at=2.0) is None

@@ -100,13 +100,13 @@ def test_unknown_retention_stops_the_clean_up() -> None:
         _bound(retention=timedelta(0))
 
 
-def test_every_workflow_of_ours_counts_as_a_user_of_payloads() -> None:
+def test_every_dagwright_workflow_counts_as_a_user_of_payloads() -> None:
     ours = {value for name, value in vars(wire).items() if name.startswith("WORKFLOW_")}
     # A session and a limit hold nothing of the store; the runs do.
     assert ours - {wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT} == wire.WORKFLOWS
 
 
-async def test_exactly_what_lies_before_the_bound_is_removed(tmp_path: Path) -> None:
+async def test_exactly_the_values_before_the_bound_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     contents = [b"x" * number for number in range(100)]
     for number, content in enumerate(contents):
@@ -122,7 +122,7 @@ async def test_exactly_what_lies_before_the_bound_is_removed(tmp_path: Path) -> 
     assert await measure(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
 
 
-async def test_exactly_what_has_expired_is_forgotten(tmp_path: Path) -> None:
+async def test_exactly_the_expired_results_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     kept = await store.put(b"a payload")
     keys = [f"{number:064x}" for number in range(20)]

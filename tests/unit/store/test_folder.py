@@ -37,7 +37,9 @@ async def test_payload_lies_two_folders_deep_and_opening_creates_nothing(tmp_pat
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
 
 
-async def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_content_is_flushed_before_the_file_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
 
     def synced(descriptor: int) -> None:
@@ -113,7 +115,7 @@ async def test_missing_store_is_not_a_missing_payload(tmp_path: Path) -> None:
         await store.get(ref_of(b"x"))
 
 
-async def test_leftover_of_a_crash_is_not_a_payload_and_is_removed_after_a_day(tmp_path: Path) -> None:
+async def test_temporary_file_of_a_crash_is_not_a_payload_and_is_removed_after_a_day(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for name, age_s in (("old", 90_000), ("young", 60)):
         (tmp_path / "tmp" / name).write_bytes(b"half of it")
@@ -139,7 +141,7 @@ asyncio.run(main())
 
 
 @pytest.mark.waits
-async def test_processes_that_write_the_same_at_once_agree(tmp_path: Path) -> None:
+async def test_concurrent_writes_of_one_value_succeed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITER, str(tmp_path)]
     writers = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
     assert [await writer.wait() for writer in writers] == [0, 0]
@@ -181,7 +183,7 @@ async def test_put_during_a_removal_writes_again(tmp_path: Path, lock_is_request
     assert await store.get(ref) == b"content"
 
 
-async def test_removal_during_a_put_leaves_what_was_renewed(tmp_path: Path, lock_is_requested: Watch) -> None:
+async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, lock_is_requested: Watch) -> None:
     store = FolderStore(tmp_path)
     ref = await store.put(b"content")
     (path,) = tmp_path.rglob(ref)

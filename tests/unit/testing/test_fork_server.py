@@ -60,7 +60,7 @@ async def _started(program: str | Path, script: Path, **options: Any) -> Process
     return await asyncio.create_subprocess_exec(program, script.name, "a", "b c", cwd=script.parent, **pipes, **options)
 
 
-async def test_command_of_a_shell_script_reports_what_a_fresh_process_does(script: Path) -> None:
+async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Path) -> None:
     reports = []
     for program in (sys.executable, forked_programs() / "python"):
         process = await _started(program, script, umask=0o027)
@@ -86,7 +86,7 @@ async def test_program_of_a_command_ends_with_it(tmp_path: Path, sign: signal.Si
     await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-async def test_forked_process_reports_what_a_fresh_one_does(script: Path) -> None:
+async def test_forked_process_behaves_like_a_fresh_one(script: Path) -> None:
     forked = await _report(script, is_fresh=False)
     assert forked == await _report(script, is_fresh=True)
     report, stderr, code = forked

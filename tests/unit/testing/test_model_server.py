@@ -178,7 +178,7 @@ async def test_silence_lasts_until_the_client_disconnects() -> None:
         assert message_of(await ask(server))["content"] == "later"
 
 
-async def test_held_answer_is_sent_when_it_is_released() -> None:
+async def test_delayed_answer_is_sent_when_it_is_released() -> None:
     released = asyncio.Event()
     async with ModelServer(step("held", released=released), "free") as server:
         held = await _pending_call(server)
@@ -188,7 +188,7 @@ async def test_held_answer_is_sent_when_it_is_released() -> None:
         assert message_of(await held)["content"] == "held"
 
 
-async def test_unexpected_call_is_refused_and_reported() -> None:
+async def test_unexpected_call_is_rejected_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
         async with ModelServer(step("x", model="large")) as server:
             refused = await ask(server, "What now?", metadata={"node_id": "n1"})
@@ -300,7 +300,7 @@ async def test_fixture_starts_servers_with_their_own_scripts(model_server: Start
     assert message_of(await ask(first))["content"] == "one"
 
 
-def test_invalid_steps_are_refused_and_broken_arguments_kept() -> None:
+def test_invalid_steps_are_rejected_and_broken_arguments_kept() -> None:
     with pytest.raises(TypeError, match="7 is not a response"):
         step(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="times is 0"):

@@ -96,7 +96,7 @@ async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> No
     assert call.endswith("last message: '?': its response cannot be built: KeyError: 'purpose'")
 
 
-async def test_pace_of_a_script_is_that_of_steps_without_one(answers: Path) -> None:
+async def test_pace_of_a_script_applies_to_steps_without_one(answers: Path) -> None:
     script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
     async with read_script(saved(answers, script)) as server:
         for pace_s in (0.02, 0.04, 0.02):
@@ -117,7 +117,7 @@ NO_FILE = "next to the script; write FILE.py:NAME"
         ("broken.py:echo", "broken.py: NameError: name 'unknown' is not defined"),
     ],
 )
-def test_missing_function_is_refused(function: str, words: str, answers: Path) -> None:
+def test_missing_function_is_rejected(function: str, words: str, answers: Path) -> None:
     (answers / "broken.py").write_text("unknown", encoding="utf-8")
     with pytest.raises(ScriptInvalid) as caught:
         read_script(saved(answers, f"steps: [{{function: {function}}}]"))
@@ -136,7 +136,7 @@ def test_missing_function_is_refused(function: str, words: str, answers: Path) -
         ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is not a duration"),
     ],
 )
-def test_invalid_script_file_is_refused_with_its_location(content: str, words: str, tmp_path: Path) -> None:
+def test_invalid_script_file_is_rejected_with_its_location(content: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid) as caught:
         read_script(saved(tmp_path, content))
     assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")
@@ -163,7 +163,7 @@ async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code:
 
 
 @pytest.mark.waits
-async def test_program_refuses_a_missing_file(tmp_path: Path) -> None:
+async def test_program_rejects_a_missing_file(tmp_path: Path) -> None:
     process = await started(tmp_path / "none.yaml")
     out, result = await process.communicate()
     words = f"{tmp_path / 'none.yaml'}: No such file or directory"

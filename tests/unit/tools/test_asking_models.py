@@ -68,7 +68,7 @@ async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage
     ]
 
 
-async def test_the_model_of_the_run_is_asked_unless_the_tool_names_one() -> None:
+async def test_the_model_of_the_run_is_called_unless_the_tool_names_another() -> None:
     steps = (text("Hi"), json_text({"n": 2}))
     async with ModelServer(*steps) as server:
         bench = Bench(compare, server)
@@ -76,7 +76,7 @@ async def test_the_model_of_the_run_is_asked_unless_the_tool_names_one() -> None
     assert [(call.model, call.body["temperature"]) for call in server.calls] == [("run's", 0.5), ("large", 0.5)]
 
 
-async def test_several_questions_are_asked_at_once() -> None:
+async def test_model_calls_of_a_tool_are_concurrent() -> None:
     released = asyncio.Event()
 
     @tool(effects="read")
@@ -93,7 +93,7 @@ async def test_several_questions_are_asked_at_once() -> None:
     assert (json.loads(payload.data), used(payload).calls) == (["first", "second"], 2)
 
 
-async def test_a_plain_def_asks_from_its_thread() -> None:
+async def test_a_plain_def_calls_a_model_from_its_thread() -> None:
     async with ModelServer(json_text({"n": 7})) as server:
         payload = await Bench(count, server).payload({"words": "How many?"})
     assert (json.loads(payload.data), used(payload).calls) == ({"n": 7}, 1)

@@ -121,7 +121,7 @@ async def calculated(server: ModelServer, query: Any, *, model: str | None = "sm
             return await asyncio.to_thread(calculator, query=query)
 
 
-async def test_words_become_an_expression_that_the_calculator_works_out() -> None:
+async def test_text_becomes_an_expression_that_the_calculator_evaluates() -> None:
     async with ModelServer(expression("69 - 55")) as server:
         assert await calculated(server, SEED) == 14
     [call] = server.calls
@@ -132,7 +132,7 @@ async def test_words_become_an_expression_that_the_calculator_works_out() -> Non
 
 
 @pytest.mark.parametrize("query", ["69 - 55", " 2 * 7 ", 14, 14.0, "28 ÷ 2"])
-async def test_plain_arithmetic_asks_no_model(query: Any) -> None:
+async def test_plain_arithmetic_calls_no_model(query: Any) -> None:
     async with ModelServer() as server:
         assert await calculated(server, query) == 14
 
@@ -158,7 +158,7 @@ async def test_a_model_gets_a_wrong_expression_back_once() -> None:
 
 
 @pytest.mark.parametrize("result", ["14", "(14)", " 14.0 "])
-async def test_a_result_that_the_model_worked_out_itself_is_refused(result: str) -> None:
+async def test_a_result_that_the_model_computed_itself_is_rejected(result: str) -> None:
     async with ModelServer(expression(result), expression(result)) as server:
         with pytest.raises(
             ValueError, match=r"could not convert '.*' to an expression: .*14.* is a result that is not in the text"
@@ -181,7 +181,7 @@ async def test_invalid_calculation_is_a_clear_error(reason: str, reported: str) 
     assert str(caught.value) == f"'Write a poem' is not a calculation: {reported}"
 
 
-async def test_an_expression_that_divides_by_zero_is_no_result() -> None:
+async def test_division_by_zero_is_an_error() -> None:
     async with ModelServer(expression("1 / 0"), expression("1 / (2 - 2)")) as server:
         with pytest.raises(ValueError, match=r"to an expression: '1 / \(2 - 2\)' divides by zero"):
             await calculated(server, "One divided by nothing")
@@ -206,7 +206,7 @@ async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
             assert caught.value.error == error
 
 
-async def test_an_endless_text_is_refused_before_a_model_is_called() -> None:
+async def test_an_endless_text_is_rejected_before_a_model_is_called() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="over the limit of 100,000"):
             await calculated(server, "x" * (QUERY_LIMIT + 1))

@@ -62,7 +62,7 @@ def test_code_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.M
     assert found.stdout.strip() == here
 
 
-def test_code_differs_where_a_helper_in_another_file_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_differs_if_a_helper_in_another_file_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = []
     for number, (factor, more) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
         folder = tmp_path / str(number)
@@ -113,7 +113,7 @@ def helper() -> int:
         (sys, textwrap),
     ],
 )
-def test_code_differs_where_plain_values_of_the_closure_do(first: Any, second: Any) -> None:
+def test_code_differs_if_plain_values_of_the_closure_differ(first: Any, second: Any) -> None:
     codes = [fingerprint(holding(value)) for value in (first, second, first)]
     assert codes[0] == codes[2]
     assert len(set(codes)) == 2
@@ -158,7 +158,7 @@ def test_code_differs_with_imports(imported: str, used: str, tmp_path: Path, mon
     assert found[0] == found[2] != found[1]
 
 
-def test_tool_that_imports_what_is_not_loaded_yet_has_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_that_imports_an_unloaded_module_has_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "later_helper.py").write_text("FACTOR = 2\n", encoding="utf-8")
     text = "def double(value):\n    from later_helper import FACTOR\n    return value * FACTOR\n"
     (tmp_path / "later_tools.py").write_text(text, encoding="utf-8")

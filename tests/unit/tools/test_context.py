@@ -84,7 +84,7 @@ def nest(depth: int) -> Any:
         pytest.param(10**5000, "an integer of more than", id="long-integer"),
     ],
 )
-def test_invalid_json_is_refused_with_its_place(value: Any, message: str) -> None:
+def test_invalid_json_is_rejected_with_its_path(value: Any, message: str) -> None:
     with pytest.raises(InvalidResult) as caught:
         json_bytes(value)
     assert message in str(caught.value)
@@ -94,14 +94,14 @@ def test_a_hundred_levels_are_accepted() -> None:
     assert json_bytes(nest(100)) == b"[" * 100 + b"1" + b"]" * 100
 
 
-def test_a_model_inside_itself_is_refused() -> None:
+def test_a_model_inside_itself_is_rejected() -> None:
     row = Report(rows=[])
     row.total = row
     with pytest.raises(InvalidResult, match="as a whole: Report cannot be encoded as JSON"):
         json_bytes(row)
 
 
-def test_a_deep_model_is_refused_and_does_not_end_the_process() -> None:
+def test_a_deep_model_is_rejected_and_does_not_end_the_process() -> None:
     with pytest.raises(InvalidResult, match="JSON"):
         json_bytes(Report(rows=[], total=nest(5000)))
 

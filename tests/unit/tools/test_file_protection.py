@@ -97,7 +97,7 @@ def test_reserved_names_are_neither_read_nor_written(tools: Tools, project: Path
     assert len(kept) == 12
 
 
-def test_a_key_file_that_is_not_there_yet_cannot_be_written(tools: Tools, project: Path) -> None:
+def test_a_missing_key_file_cannot_be_written(tools: Tools, project: Path) -> None:
     (project / "keys" / "keys.json").unlink()
     with tool_context(), pytest.raises(GiveUp, match=r"'keys/keys\.json' belongs to Dagwright"):
         tools["write_file"](path="keys/keys.json", content="{}")
@@ -116,7 +116,7 @@ def test_python_files_are_read_and_written_outside_of_folders_with_code(settings
     assert tools["read_file"](path="a/made.py") == "x = 1"
 
 
-def test_refused_package_is_not_listed_and_not_found(tools: Tools) -> None:
+def test_rejected_package_is_not_listed_and_not_found(tools: Tools) -> None:
     names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
     assert names == ["data", "keys", "lib"]
     with tool_context():
@@ -128,13 +128,13 @@ def test_refused_package_is_not_listed_and_not_found(tools: Tools) -> None:
                 tools[name](**{argument: folder})
 
 
-def test_a_root_inside_the_state_folder_is_refused(settings: Settings) -> None:
+def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
     inside = settings.model_copy(update={"files_root": settings.state_dir / "files"})
     with tool_context(), pytest.raises(GiveUp, match="The files folder is inside a folder of Dagwright"):
         tools_in(environment_of(inside))["write_file"](path="a.txt", content="x")
 
 
-def test_files_of_other_commands_of_the_state_folder_are_refused(settings: Settings, project: Path) -> None:
+def test_files_of_other_commands_of_the_state_folder_are_rejected(settings: Settings, project: Path) -> None:
     other = settings.model_copy(update={"plans": project / "data"})
     bare = tools_in(environment_of(settings))
     assert bare["read_file"](path="data/a.txt") == "before"
@@ -144,7 +144,7 @@ def test_files_of_other_commands_of_the_state_folder_are_refused(settings: Setti
             bare["read_file"](path=path)
 
 
-def test_tools_of_other_commands_are_refused(
+def test_tools_of_other_commands_are_rejected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "data" / "wares").mkdir()
@@ -170,7 +170,7 @@ def test_tools_of_other_commands_are_refused(
         assert bare["read_file"](path="data/a.txt") == "before"
 
 
-def test_files_of_the_server_are_refused(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_the_server_are_rejected(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = '[profile.default.tls]\nclient_key_path = "data/named.key"\n[profile.other]\ntls = 1\n'
     files = {"temporal.toml": config, **dict.fromkeys(("data/named.key", "a.key", "a.crt", "ca.pem"), "before")}
     for path, content in files.items():
@@ -207,7 +207,7 @@ def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "x/" * 900, "\ud800"])
-def test_odd_paths_are_refused(tools: Tools, path: str) -> None:
+def test_odd_paths_are_rejected(tools: Tools, path: str) -> None:
     with tool_context(), pytest.raises(GiveUp):
         tools["read_file"](path=path)
     with tool_context(), pytest.raises(GiveUp):

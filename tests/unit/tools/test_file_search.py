@@ -45,7 +45,7 @@ def search(tools: Tools, **arguments: Any) -> Any:
         return tools["search_files"](**arguments)
 
 
-def test_a_folder_is_listed_by_name_without_what_leads_out(tools: Tools) -> None:
+def test_a_folder_is_listed_by_name_without_links_that_leave_it(tools: Tools) -> None:
     entries = tools["list_directory"]()["entries"]
     expected = [("latin.txt", "file"), ("notes", "folder"), ("photo.bin", "file"), ("plan.md", "file")]
     assert [(entry["name"], entry["type"]) for entry in entries] == expected
@@ -91,7 +91,7 @@ def test_large_files_and_long_lines_are_bounded(tools: Tools, root: Path, monkey
     assert (found["skipped_files"], [len(each["text"]) for each in found["matches"]]) == (2, [300])
 
 
-def test_a_folder_without_end_is_refused(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_large_folder_is_rejected(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_search, "SEARCHED_FILES_LIMIT", 3)
     with pytest.raises(GiveUp, match="over 3 files; choose a subfolder"):
         search(tools)

@@ -64,13 +64,13 @@ def test_no_path_leads_out(tools: Tools, root: Path, path: str) -> None:
     assert (root.parent / "outside.txt").read_text() == "secret"
 
 
-def test_absolute_paths_are_refused_even_inside(tools: Tools, root: Path) -> None:
+def test_absolute_paths_are_rejected_even_inside(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("x")
     with pytest.raises(GiveUp, match="outside the files folder"):
         tools["read_file"](path=str(root / "a.txt"))
 
 
-def test_links_are_refused_also_inside_the_folder(tools: Tools, root: Path) -> None:
+def test_links_are_rejected_also_inside_the_folder(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("x")
     (root / "link").symlink_to("a.txt")
     (root / "dir").mkdir()

@@ -136,7 +136,7 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
     }
 
 
-async def test_the_address_of_a_name_is_judged_and_used(service: Service, call: RecordedCall) -> None:
+async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
     service.answers = [Answer(200, b"ok")]
     asked = {"svc.example": ["127.0.0.1"]}
     result = await requests(names=asked)(f"http://svc.example:{service.port}/")
@@ -159,13 +159,13 @@ async def test_the_address_of_a_name_is_judged_and_used(service: Service, call: 
         "http://169.254.169.254/latest/meta-data/",
     ],
 )
-async def test_private_addresses_are_refused_however_written(service: Service, call: RecordedCall, url: str) -> None:
+async def test_private_addresses_are_rejected_however_written(service: Service, call: RecordedCall, url: str) -> None:
     with pytest.raises(AddressRefused, match="not a public address"):
         await requests(allow_private=False)(url.format(port=service.port))
     assert service.received == []
 
 
-async def test_one_private_address_among_public_ones_is_refused(call: RecordedCall) -> None:
+async def test_one_private_address_among_public_ones_is_rejected(call: RecordedCall) -> None:
     with pytest.raises(AddressRefused):
         await requests(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
 
@@ -184,7 +184,7 @@ async def test_another_host_gets_no_header_of_the_plan(service: Service, call: R
     assert seen == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
-async def test_a_body_is_not_sent_on_to_another_host(service: Service, call: RecordedCall) -> None:
+async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
     names = {"a.example": ["127.0.0.1"]}
     service.answers = [Answer(307, headers={"Location": "http://b.example/"})]
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
@@ -213,7 +213,7 @@ async def test_endless_redirects_end(service: Service, call: RecordedCall) -> No
         ("POST", Answer(0), GiveUp, None),
     ],
 )
-async def test_a_failure_is_tried_again_only_where_that_is_safe(
+async def test_a_failure_is_retried_only_if_that_is_safe(
     service: Service, call: RecordedCall, *, method: str, answer: Answer, kind: type[Exception], after: timedelta | None
 ) -> None:
     service.answers = [answer]
@@ -228,7 +228,7 @@ async def test_a_failure_is_tried_again_only_where_that_is_safe(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_a_request_that_the_plan_declares_idempotent_is_tried_again(service: Service, method: str) -> None:
+async def test_a_request_that_the_plan_declares_idempotent_is_retried(service: Service, method: str) -> None:
     service.answers = [Answer(502, b"no")]
     with tool_context(effects="idempotent") as call, pytest.raises(RetryLater):
         await requests()(service.url, method)
@@ -275,7 +275,7 @@ async def test_a_service_that_is_down_or_unknown_was_not_started(service: Servic
         await requests(names={"no.example": []})("http://no.example/")
 
 
-async def test_the_next_address_is_tried_if_one_does_not_answer(service: Service, call: RecordedCall) -> None:
+async def test_the_next_address_is_tried_if_one_does_not_respond(service: Service, call: RecordedCall) -> None:
     service.answers = [Answer(200, b"ok")]
     names = {"two.example": ["127.0.0.2", "127.0.0.1"]}
     assert (await requests(names=names)(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
@@ -303,7 +303,7 @@ async def test_the_next_address_is_tried_if_one_does_not_answer(service: Service
         ),
     ],
 )
-async def test_wrong_requests_are_refused(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
+async def test_wrong_requests_are_rejected(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         await requests()(**arguments)
 
@@ -315,7 +315,7 @@ async def test_a_request_that_changes_something_may_override_its_method(service:
     assert [one.headers["X-HTTP-Method-Override"] for one in service.received] == ["PATCH", None]
 
 
-async def test_a_header_with_a_line_break_is_refused(service: Service, call: RecordedCall) -> None:
+async def test_a_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
     with pytest.raises((GiveUp, ValueError)):
         await requests()(service.url, headers={"X-A": "b\r\nX-C: d"})
     assert service.received == []

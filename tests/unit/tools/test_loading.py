@@ -32,7 +32,7 @@ def written(folder: Path, name: str, text: str) -> str:
     return name
 
 
-def test_alias_that_belongs_to_another_tool_is_refused(tmp_path: Path) -> None:
+def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
     file = written(
         tmp_path, "twice.py", GOOD + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
     )
@@ -83,7 +83,7 @@ def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
         load_tools(["no_such_module.tools"], base=tmp_path)
 
 
-def test_tool_with_the_name_of_an_internal_activity_is_refused(tmp_path: Path) -> None:
+def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) -> None:
     module = GOOD.replace("price", "notify")
     with pytest.raises(
         ToolLoadError, match=r"The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
@@ -91,13 +91,13 @@ def test_tool_with_the_name_of_an_internal_activity_is_refused(tmp_path: Path) -
         load_tools([written(tmp_path, "one.py", module)], base=tmp_path)
 
 
-def test_two_files_with_one_tool_name_are_refused(tmp_path: Path) -> None:
+def test_two_files_with_one_tool_name_are_rejected(tmp_path: Path) -> None:
     names = [written(tmp_path, "one.py", GOOD), written(tmp_path, "two.py", GOOD)]
     with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
         load_tools(names, base=tmp_path)
 
 
-def test_registry_refuses_other_objects_and_later_tools_win_in_a_merge() -> None:
+def test_registry_rejects_other_objects_and_later_tools_win_in_a_merge() -> None:
     def make(answer: int) -> ToolRegistry:
         @tool
         def answered() -> int:
@@ -125,7 +125,7 @@ class Second(First):
     """Another one."""
 
 
-async def test_each_is_made_once_and_the_newest_is_closed_first() -> None:
+async def test_each_resource_is_created_once_and_the_newest_is_closed_first() -> None:
     kept = SharedResources()
     first, second = kept.get(First), kept.get(Second)
     assert (kept.get(First) is first, kept.get(Second) is second) == (True, True)

@@ -52,7 +52,9 @@ async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeat
         ("idempotent", 100_000, ("store_retry", True)),
     ],
 )
-async def test_result_that_cannot_be_stored(effects: EffectsName, size: int, expected: tuple[str, bool]) -> None:
+async def test_effects_determine_the_failure_of_a_result_that_cannot_be_stored(
+    effects: EffectsName, size: int, expected: tuple[str, bool]
+) -> None:
     store, calls = MemoryStore(), list[int]()
     store.is_down = True
     bench = FunctionBench(_large(effects, calls, size=size), store=store)

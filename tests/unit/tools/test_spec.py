@@ -63,7 +63,7 @@ def test_bare_decorator_declares_a_write_named_like_the_function() -> None:
     assert len(declaration.version) == 12
 
 
-def test_decorator_takes_name_effects_timeout_and_limits() -> None:
+def test_decorator_accepts_name_effects_timeout_and_limits() -> None:
     @tool(name="cbu.ensure", effects="idempotent", timeout="5m", max_parallel=3, max_attempts=7, undo="u", sets="cbu")
     async def ensure(name: str) -> str:
         return name
@@ -83,7 +83,7 @@ def test_dashes_equal_underscores() -> None:
         the_spec(assign).bind({"cbu-id": "c1", "cbu_id": "c2", "role": "r"})
 
 
-def test_one_model_or_dataclass_takes_the_whole_object() -> None:
+def test_a_single_model_or_dataclass_parameter_receives_the_whole_object() -> None:
     @tool
     def look(window: Window) -> None: ...
 
@@ -96,7 +96,7 @@ def test_one_model_or_dataclass_takes_the_whole_object() -> None:
         the_spec(move).bind({"colour": "red"})
 
 
-def test_arbitrary_keyword_arguments_take_anything_as_written() -> None:
+def test_arbitrary_keyword_arguments_accept_any_value_unchanged() -> None:
     @tool
     def anything(first: int = 0, **arguments: Any) -> None: ...
 
@@ -175,7 +175,7 @@ def test_version_follows_the_source() -> None:
         ({"name": "\ud800"}, "lone surrogate"),
     ],
 )
-def test_wrong_declarations_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_wrong_declarations_are_rejected(options: dict[str, Any], problem: str) -> None:
     def plain() -> None: ...
 
     with pytest.raises(ValueError, match=problem):
@@ -202,7 +202,7 @@ class _Row(typing.TypedDict):
     a: int
 
 
-def test_parameters_that_json_cannot_fill_are_refused() -> None:
+def test_parameters_that_json_cannot_fill_are_rejected() -> None:
     def positional(a: int, /) -> None: ...
 
     def star(*a: int) -> None: ...
@@ -315,7 +315,7 @@ def test_valid_and_unknown_arguments_are_accepted(name: str, arguments: dict[str
     assert _problems_of(name, arguments) == []
 
 
-def test_schema_of_a_tool_is_checked_where_it_is_declared() -> None:
+def test_schema_of_a_tool_is_checked_at_its_declaration() -> None:
     with pytest.raises(ValueError, match="Tool 'odd': input_schema: not a valid JSON Schema"):
 
         @tool(schema={"oneOf": 5})

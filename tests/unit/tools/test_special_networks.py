@@ -41,7 +41,7 @@ NEIGHBOURS = [
 
 
 @pytest.mark.parametrize(("network", "expected"), [*product(PUBLIC, [True]), *product(PRIVATE, [False])])
-def test_each_entry_is_judged_from_its_first_to_its_last_address(network: str, expected: bool) -> None:
+def test_each_network_is_checked_from_its_first_to_its_last_address(network: str, expected: bool) -> None:
     entry = ipaddress.ip_network(network)
     assert [is_public(entry[place]) for place in (0, entry.num_addresses // 2, -1)] == [expected] * 3
 
@@ -94,7 +94,9 @@ def test_ordinary_addresses_are_public(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("inner", "is_inner_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)])
-def test_an_address_inside_one_is_judged(form: str, expected: bool | None, inner: str, is_inner_public: bool) -> None:
+def test_an_ipv4_address_inside_an_ipv6_address_is_checked(
+    form: str, expected: bool | None, inner: str, is_inner_public: bool
+) -> None:
     number = int(ipaddress.IPv4Address(inner))
     digits = [f"{value >> 16:x}:{value & 0xFFFF:x}" for value in (number, number ^ 0xFFFFFFFF)]
     address = ipaddress.ip_address(form.format(inner, hex=digits[0], inverted=digits[1]))
@@ -146,14 +148,14 @@ def redirect(target: str) -> bytes:
     return f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-async def test_the_connection_goes_to_the_address_that_was_judged(network: Network) -> None:
+async def test_the_connection_uses_the_checked_address(network: Network) -> None:
     network.answers = [PUBLIC_ADDRESS, "127.0.0.1"]
     with pytest.raises(NotStarted):
         await get(f"http://{NAME}:8080/")
     assert (network.connected, network.answers) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
 
 
-async def test_each_attempt_and_each_redirect_is_judged_again(network: Network) -> None:
+async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> None:
     network.answers = [PUBLIC_ADDRESS, "127.0.0.1"]
     network.replies = [redirect(f"http://{NAME}/again")]
     with pytest.raises(AddressRefused, match=r"is at 127\.0\.0\.1, which is not a public address"):
@@ -176,7 +178,7 @@ async def test_each_attempt_and_each_redirect_is_judged_again(network: Network) 
         f"http://user@{NAME}/",
     ],
 )
-async def test_a_redirect_into_the_own_network_is_refused(network: Network, target: str) -> None:
+async def test_a_redirect_into_a_private_network_is_rejected(network: Network, target: str) -> None:
     network.answers = [PUBLIC_ADDRESS, "10.0.0.1"]
     network.replies = [redirect(target)]
     with pytest.raises((AddressRefused, NotStarted)):
@@ -184,7 +186,7 @@ async def test_a_redirect_into_the_own_network_is_refused(network: Network, targ
     assert network.connected == [(PUBLIC_ADDRESS, 80)]
 
 
-async def test_many_requests_at_once_never_connect_to_what_was_not_judged(network: Network) -> None:
+async def test_many_requests_at_once_never_connect_to_an_unchecked_address(network: Network) -> None:
     network.answers = [PUBLIC_ADDRESS, "127.0.0.1"] * 20
     ends = await asyncio.gather(*(get(f"http://{NAME}/") for _ in range(40)), return_exceptions=True)
     assert {type(end) for end in ends} == {NotStarted, AddressRefused}

@@ -96,7 +96,7 @@ def assert_matches(text: str, message: str) -> None:
         raise ValueError(text)
 
 
-async def test_waiting_takes_its_time_and_reports_start_and_end() -> None:
+async def test_wait_lasts_its_duration_and_reports_start_and_end() -> None:
     with tool_context() as call:
         result = await wait("20ms")
     start, end = (datetime.fromisoformat(result[key]) for key in ("started_at", "ended_at"))
@@ -112,7 +112,7 @@ async def test_a_resumed_wait_continues_from_its_first_start() -> None:
 
 
 @pytest.mark.parametrize("duration", ["soon", "31d", -1, float("inf"), 10**9])
-async def test_an_invalid_wait_is_refused(duration: str | float) -> None:
+async def test_an_invalid_wait_is_rejected(duration: str | float) -> None:
     with tool_context(), pytest.raises(ValueError, match=r"not a duration|longest wait|not a number of seconds"):
         await wait(duration)
 
@@ -126,7 +126,7 @@ async def summary(server: ModelServer, text: Any, *, before: Any = None, **argum
             return await summarize(text, **arguments), call
 
 
-async def test_a_short_text_is_one_question() -> None:
+async def test_a_short_text_is_one_model_call() -> None:
     async with ModelServer(" Short. ") as server:
         found, _ = await summary(server, "A long story", focus="names", words=20)
     assert found == {"summary": "Short."}
@@ -153,7 +153,7 @@ async def test_a_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     assert call.heartbeats[-1] == {"0.0": "sum 1", "0.1": "sum 2", "0.2": "sum 3"}
 
 
-async def test_parts_that_an_attempt_before_has_done_are_not_asked_again() -> None:
+async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None:
     text = "\n\n".join("x" * (PART_CHARACTERS - 100) for _ in range(2))
     async with ModelServer(step("second", text="Part 2 of 2"), step("whole", last="first\n\nsecond")) as server:
         found, _ = await summary(server, text, before={"0.0": "first"})
@@ -175,7 +175,7 @@ async def test_a_part_that_fails_fails_the_whole_with_its_reason() -> None:
     assert caught.value.error == "model_busy"
 
 
-async def test_nothing_and_too_much_are_refused_before_a_model_is_asked() -> None:
+async def test_empty_and_too_long_texts_are_rejected_before_a_model_call() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="The text is empty"):
             await summary(server, " \n")
@@ -183,7 +183,7 @@ async def test_nothing_and_too_much_are_refused_before_a_model_is_asked() -> Non
             await summary(server, "x" * (TEXT_LIMIT + 1))
 
 
-def test_parts_end_where_a_reader_would_pause_and_lose_nothing() -> None:
+def test_parts_end_at_words_or_lines_and_contain_the_whole_text() -> None:
     assert parts_of("short", 10) == ["short"]
     assert parts_of("one two three four", 10) == ["one two", "three four"]
     assert parts_of("a line here\nand more\n\nlast", 20) == ["a line here", "and more\n\nlast"]

@@ -64,7 +64,7 @@ async def test_a_busy_service_is_retried_after_the_delay_it_requests() -> None:
     assert caught.value.after == timedelta(seconds=9)
 
 
-async def test_a_service_that_is_not_there_is_named() -> None:
+async def test_error_names_an_unreachable_service() -> None:
     async with SearchServer({}) as server:
         gone = server.base_url
     with pytest.raises(RetryLater, match=f"The search service at {gone} does not respond: ConnectError"):
@@ -73,7 +73,7 @@ async def test_a_service_that_is_not_there_is_named() -> None:
         await tools("nowhere")[1]("q")
 
 
-async def test_without_a_key_or_a_query_nothing_is_asked() -> None:
+async def test_without_a_key_or_a_query_no_request_is_sent() -> None:
     async with SearchServer({}) as server:
         for place, name in enumerate(("serper_web_search", "web_search")):
             with pytest.raises(GiveUp, match=f"{name} needs a key: set SERPER_API_KEY"):
@@ -106,7 +106,7 @@ async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     ]
 
 
-async def test_the_scripted_server_takes_the_keys_it_is_given() -> None:
+async def test_the_scripted_server_accepts_its_configured_keys() -> None:
     async with SearchServer({}, api_keys=["right"]) as server:
         with pytest.raises(GiveUp, match="check SERPER_API_KEY"):
             await tools(server.base_url, "wrong")[1]("q")
@@ -181,7 +181,7 @@ async def test_without_a_service_the_error_names_the_setting() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"results": {}}', b'{"results": [1]}'])
-async def test_an_answer_in_another_format_is_asked_for_again(body: bytes) -> None:
+async def test_a_response_in_another_format_is_retried(body: bytes) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -195,7 +195,7 @@ async def test_an_answer_in_another_format_is_asked_for_again(body: bytes) -> No
         await ask(address, "activity_search", city="Paris")
 
 
-async def test_a_busy_travel_service_is_retried_after_the_time_that_it_gives() -> None:
+async def test_a_busy_travel_service_is_retried_after_its_retry_after() -> None:
     class Busy(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(429)

@@ -68,7 +68,7 @@ def answering(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
     return answer
 
 
-def test_the_declaration_of_a_worker_has_its_card_and_what_others_give() -> None:
+def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
     declaration = the_spec(search).declaration
     assert declaration.worker == WorkerCard(
         description="Searches an index.",
@@ -113,7 +113,7 @@ async def test_a_worker_tool_gets_the_values_that_were_filled_in() -> None:
         assert spec.function(**keywords)["outputs"] == {"params": {"most": 2}}
 
 
-async def test_a_worker_without_what_it_requires_is_not_called() -> None:
+async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
     for arguments in ({}, {"query": None}):
         with pytest.raises(PreconditionMissing, match="'search' was not called: it requires 'query'"):
             await call_worker(search, arguments)
@@ -121,7 +121,7 @@ async def test_a_worker_without_what_it_requires_is_not_called() -> None:
         await call_worker(search, {"query": {}})
 
 
-async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
+async def test_a_partial_answer_has_all_slots_and_a_failed_answer_has_no_slots() -> None:
     partial = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
     assert await call_worker(answering(partial)) == WorkerResult(1, "partial", {"a": None, "b": 1}, message="no a")
     failed = WorkerResult(status="failed", outputs={"a": 1}, error="no luck", message="ask again")
@@ -138,7 +138,7 @@ async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
         (None, "not NoneType"),
     ],
 )
-async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value: Any, message: str) -> None:
+async def test_outputs_that_are_not_exactly_the_declared_slots_are_rejected(value: Any, message: str) -> None:
     with pytest.raises(InvalidResult, match=message):
         await call_worker(answering(value))
 
@@ -154,12 +154,12 @@ async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value
         ([], "invalid_result", True),
     ],
 )
-async def test_errors_of_a_worker_tool_are_retried_if_that_may_help(error: Any, code: str, is_final: bool) -> None:
+async def test_transient_errors_of_a_worker_tool_are_retried(error: Any, code: str, is_final: bool) -> None:
     failure = await FunctionBench(answering(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
 
-def test_function_that_is_not_a_worker_is_refused() -> None:
+def test_function_that_is_not_a_worker_is_rejected() -> None:
     def undocumented() -> dict[str, Any]:
         return {}
 
@@ -209,7 +209,7 @@ def _load(folder: Path, **files: str) -> Any:
     return load_toolset(Settings(state_dir=folder), references)
 
 
-def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Path) -> None:
+def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> None:
     first, second = (_MODULE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
     assert list(_load(tmp_path, fine=first).own.specs) == ["one"]
     for files, message in (

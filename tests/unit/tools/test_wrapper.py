@@ -36,7 +36,7 @@ async def add_async(item_id: int, rest: str = "é") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("function", [add, add_async])
-async def test_a_tool_gets_keywords_and_gives_plain_json_with_metadata(function: Callable[..., Any]) -> None:
+async def test_a_tool_gets_keyword_arguments_and_its_result_is_json_with_metadata(function: Callable[..., Any]) -> None:
     bench = FunctionBench(function)
     payload = await bench.payload({"item-id": 4})
     assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
@@ -70,7 +70,7 @@ async def test_without_a_header_the_key_is_the_same_for_every_attempt() -> None:
     assert first == idempotency_key(str(info.workflow_run_id), [["node", info.activity_id]])
 
 
-async def test_secrets_are_filled_in_and_never_come_back() -> None:
+async def test_secrets_are_inserted_and_never_returned() -> None:
     @tool
     def echo(header: str, nested: list[dict[str, str]]) -> Any:
         return {"said": f"got {header}", "list": [nested[0]["a"] == SECRETS["TOKEN"]], SECRETS["TOKEN"]: 1}
@@ -132,7 +132,7 @@ async def test_a_secret_goes_only_to_bound_tools(name: str, fields: dict[str, An
 
 
 @pytest.mark.parametrize("arguments", [(), ([1],), ({}, {}), (None,), ("x",)])
-async def test_anything_but_one_object_is_refused_for_good(arguments: tuple[Any, ...]) -> None:
+async def test_anything_but_one_object_is_rejected_permanently(arguments: tuple[Any, ...]) -> None:
     @tool
     def nothing() -> None: ...
 
@@ -154,7 +154,7 @@ async def test_wrong_arguments_and_results_are_final() -> None:
     assert result.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
 
-async def test_a_result_over_the_limit_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_over_the_limit_is_rejected_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     @tool
     def large() -> str:
         return "x" * 300_000
@@ -221,7 +221,7 @@ def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
         ),
     ],
 )
-async def test_each_failure_has_a_code_a_posture_and_a_delay(
+async def test_each_failure_has_a_code_a_retry_decision_and_a_delay(
     error: BaseException, effects: EffectsName, expected: tuple[str, bool, float | None, str]
 ) -> None:
     failure = await raising(error, effects).failure({})
@@ -334,7 +334,7 @@ async def test_the_wrapper_heartbeats_and_keeps_the_details_of_the_tool() -> Non
     assert sent[-1] == ({"page": 1}, {"done": 1, "total": 4})
 
 
-async def test_heartbeats_before_the_tool_speaks_keep_the_last_attempts_details() -> None:
+async def test_heartbeats_before_the_first_of_the_tool_keep_the_details_of_the_last_attempt() -> None:
     beaten = threading.Event()
     sent: list[tuple[Any, ...]] = []
 
@@ -397,7 +397,7 @@ async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
         await running
 
 
-async def test_a_sync_tool_sees_the_cancel_and_is_waited_for() -> None:
+async def test_a_sync_tool_detects_its_cancellation_and_is_waited_for() -> None:
     started = asyncio.Event()
     loop = asyncio.get_running_loop()
     ended: list[bool] = []
@@ -417,7 +417,7 @@ async def test_a_sync_tool_sees_the_cancel_and_is_waited_for() -> None:
     assert ended == [True]
 
 
-async def test_a_sync_tool_that_never_looked_keeps_its_finished_work() -> None:
+async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> None:
     started, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

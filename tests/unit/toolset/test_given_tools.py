@@ -77,7 +77,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )
-def test_objects_that_are_not_tools_are_refused(tools: Any, message: str) -> None:
+def test_objects_that_are_not_tools_are_rejected(tools: Any, message: str) -> None:
     with pytest.raises(ToolLoadError) as refused:
         read_given(tools)
     assert str(refused.value) == message
@@ -88,7 +88,7 @@ class _Shop:
         return len(item)
 
 
-def test_function_that_cannot_be_a_tool_is_refused_with_a_remedy() -> None:
+def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
     def count(item):  # type: ignore[no-untyped-def]
         return len(item)
 
@@ -107,7 +107,7 @@ def test_function_that_cannot_be_a_tool_is_refused_with_a_remedy() -> None:
             tool(cast("Any", function))
 
 
-def test_merged_toolset_knows_the_tools_of_all(tmp_path: Path) -> None:
+def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
     base = load_toolset(Settings(state_dir=tmp_path))
     merged = merged_toolset(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given([stock]))])
     assert ([*merged.own.specs], merged.references) == (["stock"], (__name__,))

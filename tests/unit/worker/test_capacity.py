@@ -31,7 +31,7 @@ def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch:
         ("TARGET_MEMORY", ["0.0001", "1"], ["-1", "0", "1.5", "nan", "80"]),
     ],
 )
-def test_each_bad_capacity_is_one_error_with_its_variable_and_value(
+def test_each_invalid_capacity_is_one_error_with_its_variable_and_value(
     name: str, accepted: list[str], rejected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for value in accepted:

@@ -37,7 +37,7 @@ ODD = "http://x:99999999"
         (["--json", "--tools", "none.py"], {}, 2, NO_TOOLS),
     ],
 )
-async def test_failed_start(
+async def test_failed_start_of_a_worker_is_reported(
     arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}

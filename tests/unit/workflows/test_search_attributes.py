@@ -71,7 +71,7 @@ async def test_first_request_is_written_at_once_and_others_after_a_pause(fake: F
     assert requests_from_json(fake.written[3][wire.MEMO_REQUESTS]).count == 2
 
 
-async def test_progress_alone_is_written_now_and_then_without_a_timer(fake: Fake) -> None:
+async def test_progress_alone_is_written_rarely_and_without_a_timer(fake: Fake) -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
     attributes = SearchAttributes()
     _publish(attributes, scheduler, 0.0)
@@ -116,7 +116,7 @@ async def test_sub_plan_writes_no_progress(monkeypatch: pytest.MonkeyPatch) -> N
     assert fake.written == [{"State": "failed"}]
 
 
-def test_memo_has_room_for_small_requests_and_the_beginning_of_large_ones() -> None:
+def test_memo_has_small_requests_and_the_first_part_of_large_ones() -> None:
     large = requests_to_json(started_run(_human("ask", prompt="é" * 5_000)), title=None)
     [shown] = large["shown"]
     assert (shown["request"]["shortened"], len(shown["request"]["prompt"].encode()) <= 512) == (True, True)

@@ -55,6 +55,6 @@ def test_an_unknown_cost_is_not_free() -> None:
 
 
 @pytest.mark.parametrize("text", ["tokens=0/day", "tokens=1.5/day", "money=0/day", "calls=5/week"])
-def test_invalid_daily_budgets_are_refused(text: str) -> None:
+def test_invalid_daily_budgets_are_rejected(text: str) -> None:
     with pytest.raises(CallLimitInvalid):
         parse_limit(text)

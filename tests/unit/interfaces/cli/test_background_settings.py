@@ -84,7 +84,9 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
         ("DAGWRIGHT_SECRET_NEW", "there was none"),
     ],
 )
-async def test_other_setting_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+async def test_command_with_another_setting_is_rejected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
     worker, _ = await _start()
     monkeypatch.setenv(variable, value)
     settings = load_settings()
@@ -141,7 +143,7 @@ async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypat
     assert kept
 
 
-async def test_command_is_refused_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_is_rejected_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_with_settings(load_settings()):
         async with serving_with_settings(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2
@@ -169,7 +171,7 @@ async def test_command_is_refused_next_to_other_settings(folder: Path, monkeypat
         ("TEMPORAL_NAMESPACE", "other"),
     ],
 )
-async def test_other_queue_or_server_is_refused(
+async def test_other_queue_or_server_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     async with serving_with_settings(load_settings()):
@@ -265,7 +267,7 @@ def test_settings_of_runs_are_compared() -> None:
     ("plans", "port", "refused"),
     [("a", 8000, None), (None, None, None), ("b", None, "--plans"), ("a", 9000, "--port 9000")],
 )
-def test_other_plans_or_port_are_refused(
+def test_other_plans_or_port_are_rejected(
     tmp_path: Path, plans: str | None, port: int | None, refused: str | None
 ) -> None:
     (tmp_path / "workers").mkdir()

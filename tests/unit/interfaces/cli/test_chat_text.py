@@ -143,7 +143,7 @@ def test_each_round_is_shown_with_its_reason_and_results() -> None:
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
 
-def test_picture_names_attempts_of_calls_and_the_phase() -> None:
+def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
     result = _document(1)
     result["sub_goals"].append(_sub_goal(2, "running"))
     result["rounds"][0]["sub_goals"].append(2)
@@ -163,7 +163,7 @@ def _refused(reported: dict[str, Any]) -> dict[str, Any]:
     return {**reported, "sub_goals": reported["sub_goals"][:-1], "rounds": [*before, refused]}
 
 
-def test_each_line_is_written_once_and_a_refused_answer_is_marked() -> None:
+def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
     seen: set[str] = set()
     assert new_lines(None, seen) == []
     assert new_lines(_document(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]

@@ -291,7 +291,7 @@ def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, command:
         ["cancel", "run-1", "--reason", "\udcff"],
     ],
 )
-def test_argument_that_is_not_utf_8_is_refused(arguments: list[str], command: Command) -> None:
+def test_argument_that_is_not_utf_8_is_rejected(arguments: list[str], command: Command) -> None:
     _write("small.json", _VALID)
     code, out, err = command(*arguments, "--json")
     assert (code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)

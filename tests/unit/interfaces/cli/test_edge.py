@@ -128,7 +128,7 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
-def test_command_on_an_unusable_database_is_refused(words: str) -> None:
+def test_command_on_an_unusable_database_is_rejected(words: str) -> None:
     with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {words}")
     assert (refused.value.status, refused.value.status.exit_code) == ("no_database", ExitCode.FAILED)

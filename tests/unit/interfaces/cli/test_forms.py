@@ -63,7 +63,7 @@ def test_options_are_chosen(
     assert ask_answer(request) == {"selected": selected}
 
 
-def test_unknown_option_number_is_asked_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_form_asks_again_after_an_unknown_option_number(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
     request = asked(type="SELECTION", options=["north", "south"], allow_text=True)
     typing("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
@@ -73,7 +73,7 @@ def test_unknown_option_number_is_asked_again(typing: Typing, capsys: pytest.Cap
     assert ask_answer(request) == {"text": "12345678"}
 
 
-def test_value_for_a_failed_node_is_asked_for(typing: Typing) -> None:
+def test_form_asks_for_the_value_of_a_failed_node(typing: Typing) -> None:
     typing("value", '{"total": 5}')
     request = asked(type="SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert ask_answer(request) == {"selected": ["value"], "value": {"total": 5}}
@@ -86,7 +86,7 @@ def test_text_has_many_lines(typing: Typing, kind: str) -> None:
         assert ask_answer(asked(type=kind)) == {"text": "First.\n\nSecond."}
 
 
-def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
     properties = {
         "amount": {"type": "integer", "minimum": 1, "prompt": "How much?"},
         "currency": {"enum": ["EUR", "USD"], "default": "EUR"},
@@ -120,7 +120,7 @@ def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest
         ({"enum": ["EU", 7]}, ["7"], 7, []),
     ],
 )
-def test_field_is_typed_as_people_write_it(
+def test_field_converts_the_text_to_its_type(
     typing: Typing, capsys: pytest.CaptureFixture[str], schema: Any, lines: list[str], value: Any, reported: list[str]
 ) -> None:
     typing(*lines)
@@ -129,7 +129,7 @@ def test_field_is_typed_as_people_write_it(
     assert capsys.readouterr().out.splitlines()[1:] == reported
 
 
-def test_missing_inputs_are_asked_with_those_that_have_a_default(typing: Typing) -> None:
+def test_form_for_missing_inputs_includes_inputs_with_a_default(typing: Typing) -> None:
     declared: dict[str, dict[str, Any]] = {
         "count": {"type": "integer"},
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1", "prompt": "Which quarter?"},
@@ -141,7 +141,7 @@ def test_missing_inputs_are_asked_with_those_that_have_a_default(typing: Typing)
     assert ask_inputs(declared, {"count": 3}) == {"count": 3}
 
 
-def test_form_that_does_not_fit_its_schema_is_asked_again(typing: Typing) -> None:
+def test_form_that_does_not_match_its_schema_is_repeated(typing: Typing) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "minProperties": 1}
     typing("", "", "1", "")
     assert ask_answer(asked(type="INFORMATION", schema=schema)) == {"data": {"a": 1}}

@@ -64,7 +64,7 @@ def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixtur
     assert "no client can call the API" in capsys.readouterr().out
 
 
-def test_invalid_arguments_and_an_unreadable_file_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_and_an_unreadable_file_are_rejected(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = (("add", "a b"), ("add", "ann", "--scope", "lok"), ("add", "ann", "--scope", "look", "--scope", "run"))
     for arguments in (*wrong, ("remove", "x")):
         code, document = run_keys(capsys, "keys", *arguments)

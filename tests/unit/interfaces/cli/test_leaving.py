@@ -72,7 +72,7 @@ _WRITES = """from dagwright.process.drain import writes_in_flight
         (_WRITES, 0.3, None, (3, "done\n", [_LEFT])),
     ],
 )
-def test_command_leaves_a_step_that_does_not_end(
+def test_command_exits_although_a_step_does_not_end(
     first: str, leaving_s: float, sign: signal.Signals | None, ends: tuple[int, str, list[str]]
 ) -> None:
     with _started(first, leaving_s=leaving_s) as process:
@@ -82,7 +82,7 @@ def test_command_leaves_a_step_that_does_not_end(
     assert (process.returncode, written, message.splitlines()) == ends
 
 
-def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
+def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
     blocks = """
     try:
         await asyncio.sleep(60)

@@ -22,7 +22,9 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
 
 
-def test_worker_and_test_that_are_written_work_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generated_worker_tool_and_test_work_without_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert write_worker("find_ports", OUTPUT) == ExitCode.COMPLETED
     toolset = load_toolset(Settings(state_dir=tmp_path / "state"), ["find_ports.py"])
     cards = [toolset.declarations()[name].worker for name in ("find_ports_source", "find_ports")]
@@ -60,7 +62,7 @@ MARITIME = "is the name of a worker tool of dagwright_maritime"
         *((name, f"'{name}' {NODE}") for name in ("plan", "read", "answer", "intention", "sg12")),
     ],
 )
-def test_invalid_name_of_a_worker_is_refused(name: str, message: str, tmp_path: Path) -> None:
+def test_invalid_name_of_a_worker_is_rejected(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(CommandRefused, match=message):
         write_worker(name, OUTPUT)
     assert [*tmp_path.glob("*.py")] == []

@@ -70,7 +70,7 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
         ({"data": "[" * 9_000 + "]" * 9_000}, "--data must be JSON, not '[[["),
     ],
 )
-def test_options_that_make_no_answer_are_refused(options: dict[str, Any], sentence: str) -> None:
+def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CommandRefused) as refused:
         answer_of(_request(**options))
     assert str(refused.value).startswith(sentence)
@@ -99,7 +99,7 @@ def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value
     assert (type(typed), typed) == (type(value), value)
 
 
-def test_text_of_another_type_is_refused() -> None:
+def test_text_of_another_type_is_rejected() -> None:
     wrong = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
     for kind, text in (*wrong, ("object", "x"), ("array", "[" * 100_000)):
         with pytest.raises(ValueError, match=f"is not of type {kind}"):
@@ -172,7 +172,7 @@ TIME = "time must be a duration:"
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
     ],
 )
-def test_invalid_budget_is_refused_with_its_part(written: str, problem: str) -> None:
+def test_invalid_budget_is_rejected_with_its_part(written: str, problem: str) -> None:
     with pytest.raises(CommandRefused) as refused:
         read_budget(written, is_asking=True)
     assert f": {problem}" in str(refused.value)

@@ -78,7 +78,7 @@ def test_rows_that_do_not_fit_are_counted_by_state() -> None:
     assert progress.eta_s == pytest.approx(2.0 / 91 * 9)
 
 
-def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
+def test_items_are_a_bar_with_remaining_time_and_failures() -> None:
     step = _fail("fan[19]", done=[f"fan[{number}]" for number in range(19)])
     first, *items = _progress(view_of(node("fan", for_each=list(range(40))), step=step), room=4).rows
     assert (first.name, first.done, first.total) == ("fan", 20, 40)
@@ -236,7 +236,7 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
     assert (progress.done, progress.total) == (0, 2)
 
 
-def test_request_is_a_line_with_the_command_that_answers_it() -> None:
+def test_request_is_a_line_with_its_answering_command() -> None:
     lines, view = Lines(), view_of(node("a"))
     choice = asked("choose", type="SELECTION", options=["x"], assignee=None)
     for requests in ([], [asked()], [asked(), choice], [asked(), choice, _which("Ann", 2)]):

@@ -230,7 +230,7 @@ def test_cancelled_sub_goal_reports_it() -> None:
 @pytest.mark.parametrize(
     ("max_rounds", "advice"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
 )
-def test_question_that_used_its_rounds_explains_how_to_get_more(max_rounds: int, advice: list[str]) -> None:
+def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, advice: list[str]) -> None:
     names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
     question = Question(*map(continue_with, names), max_rounds=max_rounds)
     question.run()

@@ -97,7 +97,7 @@ async def test_foreign_host_needs_a_key(guarded: Guarded) -> None:
     assert taken.status_code == 200
 
 
-async def test_unreadable_keys_and_drain_refuse_all_requests(guarded: Guarded, tmp_path: Path) -> None:
+async def test_unreadable_keys_and_drain_reject_all_requests(guarded: Guarded, tmp_path: Path) -> None:
     guarded.leaving.set()
     refused = await guarded.http.post("/body", json={})
     assert (*error_of(refused), refused.headers["retry-after"]) == (503, "draining", "2")
@@ -115,7 +115,7 @@ async def test_too_many_requests_have_a_retry_after(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_too_large_body_is_refused(guarded: Guarded, is_streamed: bool) -> None:
+async def test_too_large_body_is_rejected(guarded: Guarded, is_streamed: bool) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"a":"'
         for _ in range(20):
@@ -164,7 +164,9 @@ FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://
         *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
     ],
 )
-def test_own_and_allowed_hosts_and_origins_are_accepted(host: str | None, origin: str | None, code: str | None) -> None:
+def test_hosts_and_origins_of_the_gateway_and_allowed_ones_are_accepted(
+    host: str | None, origin: str | None, code: str | None
+) -> None:
     assert _code(NAMED, host, origin) == code
 
 

@@ -106,7 +106,7 @@ def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])
-def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) -> None:
+def test_invalid_metadata_of_a_run_is_rejected(metadata: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match=r"^metadata: ") as refused:
         run_metadata(metadata)
     assert (refused.value.status, refused.value.param) == (400, "metadata")

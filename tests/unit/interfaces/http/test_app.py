@@ -96,7 +96,7 @@ async def test_empty_idempotency_key_counts_as_no_key(offline_gateway: Apart, mo
         ("/v1/responses", b'{"model": "small", "input": "Hi.", "max_rounds": 3}', "invalid_value"),
     ],
 )
-async def test_invalid_request_is_refused_early(
+async def test_invalid_request_is_rejected_early(
     untouched: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
     answer = await untouched.post(path, content=content, headers={"Content-Type": "application/json"})
@@ -104,14 +104,14 @@ async def test_invalid_request_is_refused_early(
 
 
 @pytest.mark.parametrize("id", ["run-2/1-3", "/1-3", "run-2/1-9e"])
-async def test_cursor_of_another_run_is_refused(untouched: httpx.AsyncClient, id: str) -> None:
+async def test_cursor_of_another_run_is_rejected(untouched: httpx.AsyncClient, id: str) -> None:
     path = "/v1/runs/run-1/events"
     for more in ({"headers": {"Last-Event-ID": id}}, {"params": {"after": id}}):
         answer = await untouched.get(path, **more)  # type: ignore[arg-type] # headers or parameters
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after"), answer.text
 
 
-async def test_unknown_status_form_data_and_invalid_metadata_are_refused(untouched: httpx.AsyncClient) -> None:
+async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(untouched: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
         refused = await untouched.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
         assert error_of(refused) == (400, "invalid_value")
@@ -183,7 +183,7 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
         ("POST", "/v1/chat/completions", '{"messages": [{"role": "user", "content": [{"a": ', "}]}]}"),
     ],
 )
-async def test_body_that_nests_too_deep_is_refused(
+async def test_too_deeply_nested_body_is_rejected(
     untouched: httpx.AsyncClient, method: str, path: str, before: str, after: str, depth: int
 ) -> None:
     content = f"{before}{'[' * depth}{']' * depth}{after}"
@@ -192,7 +192,7 @@ async def test_body_that_nests_too_deep_is_refused(
     assert "deep" in answer.json()["error"]["message"]
 
 
-async def test_pages_of_other_sites_and_ports_are_refused(offline_gateway: Apart) -> None:
+async def test_pages_of_other_sites_and_ports_are_rejected(offline_gateway: Apart) -> None:
     http, client, context = offline_gateway
     cancel = "/v1/runs/run-1/cancel"
     refused = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
@@ -264,7 +264,7 @@ async def test_draining_gateway_is_not_ready(offline_gateway: Apart, untouched: 
     assert (await untouched.get("/livez")).status_code == 200
 
 
-async def test_large_policy_is_refused(untouched: httpx.AsyncClient) -> None:
+async def test_large_policy_is_rejected(untouched: httpx.AsyncClient) -> None:
     rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
     for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
         refused = await untouched.post(path, json={**body, "policy": {"rules": [rule]}})

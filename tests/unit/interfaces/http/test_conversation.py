@@ -85,7 +85,7 @@ def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are
         ),
     ],
 )
-def test_invalid_conversation_is_refused(messages: Any) -> None:
+def test_invalid_conversation_is_rejected(messages: Any) -> None:
     with pytest.raises(ApiError) as refused:
         parsed_conversation(*messages)
     assert (refused.value.status, refused.value.param) == (400, "messages")

@@ -208,7 +208,7 @@ async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancel
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_answer_of_a_disconnected_client_is_given(gateway: _Gateway, stream: bool) -> None:
+async def test_answer_of_a_disconnected_client_is_applied(gateway: _Gateway, stream: bool) -> None:
     await _left_meanwhile(gateway, CHAT, stream=stream, answers=True)
     assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
 
@@ -238,7 +238,9 @@ async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: 
 
 
 @pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
-async def test_run_that_refuses_is_not_cancelled(gateway: _Gateway, refusal: Any, cancelled: list[str]) -> None:
+async def test_run_that_rejects_the_cancellation_is_not_cancelled(
+    gateway: _Gateway, refusal: Any, cancelled: list[str]
+) -> None:
     gateway.server.refusal = refusal
     await _left_meanwhile(gateway, CHAT, stream=False, cancels=True, answers=True)
     assert gateway.server.cancelled == cancelled
@@ -246,7 +248,9 @@ async def test_run_that_refuses_is_not_cancelled(gateway: _Gateway, refusal: Any
 
 @pytest.mark.parametrize(("scope", "answers"), [(Right.ANSWER, True), (Right.RUN, False)])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_key_without_right_cannot_cancel(gateway: _Gateway, scope: Right, *, answers: bool, stream: bool) -> None:
+async def test_key_without_the_scope_operate_cannot_cancel(
+    gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
+) -> None:
     _, key = gateway.context.keys.add(ALL_OWNERS, [scope])
     asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
     asked["headers"]["Authorization"] = f"Bearer {key}"
@@ -274,7 +278,7 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
     assert (gateway.server.started, gateway.context.active_starts) == ([run], [])
 
 
-async def test_refused_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
+async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
     gateway.server.before = "run-asking"
     answer = await gateway.ask(CHAT, stream=False)
     assert error_of(answer) == (409, "session_waits_for_answer")
@@ -318,7 +322,7 @@ async def _finished(gateway: _Gateway) -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_stopping_gateway_refuses_waiting_turns(gateway: _Gateway, path: str) -> None:
+async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: str) -> None:
     asking = asyncio.create_task(gateway.ask(path, stream=False))
     await eventually(lambda: gateway.server.looks > 0)
     gateway.context.stopping.set()

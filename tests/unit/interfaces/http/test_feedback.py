@@ -120,7 +120,7 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     ("request_id", "answer", "param"),
     [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request_id"), ("chekc", "yes", "request_id")],
 )
-async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
+async def test_rejected_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
     fake_feedback = FakeFeedback(APPROVAL, error=FeedbackRejected("refused"))
     with pytest.raises(ApiError) as refused:
         await answer_run_request(

@@ -90,7 +90,7 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
         (request("INFORMATION", schema=PLACE), '{"data": {"city": "Oslo"}}', {"data": {"city": "Oslo"}}),
     ],
 )
-def test_result_is_the_answer_that_it_means(asked: Any, text: str, content: Any) -> None:
+def test_result_becomes_the_answer(asked: Any, text: str, content: Any) -> None:
     assert parse_answer(asked, text) == content
     jsonschema_rs.validate(answer_schema(asked), content)
 
@@ -144,7 +144,7 @@ def _body(**fields: Any) -> ChatBody:
     return ChatBody.model_validate({"messages": [{"role": "user", "content": "{}"}], **fields})
 
 
-def test_result_of_an_undeclared_function_is_refused() -> None:
+def test_result_of_an_undeclared_function_is_rejected() -> None:
     for tools in (None, [], [_WEATHER, _DECLARED]):
         refuse_undeclared(_body(tools=tools))
     for fields in ({"tools": [_WEATHER]}, {"functions": [_WEATHER["function"]]}):

@@ -72,7 +72,7 @@ def test_each_path_has_its_limit_and_settings_lower_it() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_body_over_its_limits_is_refused_before_it_is_parsed(unparsed: httpx.AsyncClient, path: str) -> None:
+async def test_body_over_its_limits_is_rejected_before_it_is_parsed(unparsed: httpx.AsyncClient, path: str) -> None:
     limit = limit_of(path)
     size = limit.max_bytes + 1
 
@@ -90,7 +90,7 @@ async def test_body_over_its_limits_is_refused_before_it_is_parsed(unparsed: htt
 @pytest.mark.parametrize(
     "value", [1, [], {}, "a", [[], {"a": 1}], {"a": ",[{", "b": [1, 2]}, ['\\",,,', "\\\\", {'k,"[': ","}]]
 )
-def test_values_are_counted_and_texts_hold_none(value: Any) -> None:
+def test_json_values_are_counted_outside_of_texts(value: Any) -> None:
     def count(part: Any) -> int:
         inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
         return 1 + sum(map(count, inside))

@@ -33,7 +33,7 @@ from tests.support.scripted_run import ScriptedRun, scripted_context
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
 
-def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:
+def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     key, text = KeyFile(path).add("ann", [Permission.ANSWER, Permission.RUN])
     assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({Permission.RUN, Permission.ANSWER}), key.id)
@@ -65,7 +65,7 @@ def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path
     assert [Caller("ann").can_see(owner) for owner in ("ann", "bob", None)] == [True, False, False]
 
 
-def test_keys_are_needed_from_the_first_one_on_and_changes_are_seen_at_once(tmp_path: Path) -> None:
+def test_keys_are_required_once_one_exists_and_changes_apply_at_once(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     keys, writing = KeyFile(path), KeyFile(path)
     assert not keys.are_required()
@@ -100,7 +100,7 @@ def test_invalid_hash_or_file_is_unreadable(tmp_path: Path) -> None:
             KeyFile(path).keys()
 
 
-def test_ambiguous_owner_and_unknown_key_are_refused(tmp_path: Path) -> None:
+def test_ambiguous_owner_and_unknown_key_are_rejected(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     for owner in ("", "a:b", "a b", "-a", "x" * 65, "ännchen"):
         with pytest.raises(KeyRefused, match="invalid owner"):
@@ -109,7 +109,7 @@ def test_ambiguous_owner_and_unknown_key_are_refused(tmp_path: Path) -> None:
         keys.remove("x")
 
 
-def test_owners_may_call_their_sessions_the_same() -> None:
+def test_owners_may_use_equal_session_names() -> None:
     ann, bob = Caller("ann"), Caller("bob")
     assert stored_session_name(ann, "main") != stored_session_name(bob, "main")
     assert public_session_id(ann, stored_session_name(ann, "main")) == "main"

@@ -129,7 +129,7 @@ async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*, is_seen: bool) -> None:
+async def test_ended_run_frees_its_place_even_if_it_was_never_listed(*, is_seen: bool) -> None:
     server, starts = Server(), RunQuota("ann", limit=2)
     assert [await started(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
     if is_seen:
@@ -141,7 +141,7 @@ async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*
     assert [await started(server, starts, run) for run in ("c", "d")] == [True, False]
 
 
-async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
+async def test_existing_run_needs_no_place_and_a_failed_start_frees_its_place() -> None:
     server, starts = Server(), RunQuota("ann", limit=1)
     with pytest.raises(OSError, match="no answer"):
         async with starts.reserve("failed", cast(Runs, server)):
@@ -160,7 +160,7 @@ async def test_run_counts_once_after_some_seconds() -> None:
     assert server.open == {*"abc"}
 
 
-async def test_count_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
+async def test_late_count_frees_no_place_of_newer_runs() -> None:
     now = [0.0]
     server, starts = Server(), RunQuota("ann", limit=1, clock=lambda: now[0])
     late = asyncio.Event()

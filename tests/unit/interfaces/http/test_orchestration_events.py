@@ -44,7 +44,7 @@ def gateway_that_sends(first: RunUpdate) -> GatewayContext:
     )
 
 
-async def test_request_has_the_node_that_waits() -> None:
+async def test_request_event_has_the_waiting_node() -> None:
     human = {"type": "APPROVAL", "prompt": "Publish?"}
     view = replace(view_of({"id": "check", "human": human}), cursor=Cursor(1, 5))
     assert view.scheduler is not None
@@ -68,7 +68,7 @@ async def test_request_has_the_node_that_waits() -> None:
         (update(replace(ENDED, status="running", is_closed=False)), False),
     ],
 )
-async def test_client_has_received_all_of_a_run_that_ends_without_an_event(first: RunUpdate, expected: bool) -> None:
+async def test_stream_of_a_run_that_ends_without_an_event_is_complete(first: RunUpdate, expected: bool) -> None:
     assert await has_received_all(gateway_that_sends(first), "run-1", AT_FIVE) is expected
     (*_, last) = [None, *await events_of(update(replace(ENDED, is_closed=False), a=NodeStatus.RUNNING), first)]
     assert last is not None

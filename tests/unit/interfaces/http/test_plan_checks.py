@@ -56,7 +56,7 @@ def checks(pool: Pool) -> PlanChecks:
     return PlanChecks(cast("Any", pool))
 
 
-async def test_large_checks_of_a_key_take_turns_and_too_many_are_refused(checks: PlanChecks, pool: Pool) -> None:
+async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks: PlanChecks, pool: Pool) -> None:
     work = [asyncio.create_task(checks.run("ann", LARGE, len, [1])) for _ in range(5)]
     await eventually(lambda: pool.running == 1)
     with pytest.raises(ApiError) as refused:
@@ -75,7 +75,7 @@ async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanCh
 
 
 @pytest.mark.parametrize(("error", "words"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "too much memory")])
-async def test_plan_over_the_bounds_is_too_large(checks: PlanChecks, pool: Pool, error: Exception, words: str) -> None:
+async def test_plan_over_the_limits_is_too_large(checks: PlanChecks, pool: Pool, error: Exception, words: str) -> None:
     pool.error = error
     with pytest.raises(PlanInvalid, match=words) as invalid:
         await checks.run("ann", LARGE, len, "abc")
@@ -115,7 +115,7 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
         assert ("there are more problems" in last["message"], len(json.dumps(answer)) < 60_000) == (True, True)
 
 
-async def test_plan_that_is_too_large_is_refused(http: httpx.AsyncClient) -> None:
+async def test_plan_that_is_too_large_is_rejected(http: httpx.AsyncClient) -> None:
     refused = await http.post("/v1/plans/check", json={"plan": "x" * 8 * 1024 * 1024})
     assert error_of(refused) == (413, "request_too_large")
     assert "8,388,608 bytes" in refused.json()["error"]["message"]

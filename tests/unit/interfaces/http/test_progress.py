@@ -35,7 +35,7 @@ def resumed(before: ProgressEvents) -> ProgressEvents:
     return ProgressEvents("run-1", StreamProgress.PROGRESS, checksums=before.checksums)
 
 
-def test_node_is_reported_as_it_was_though_the_scheduler_is_ahead() -> None:
+def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
     progress = ProgressEvents("run-1", StreamProgress.FULL)
     running = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE)
     assert events_of(progress, running) == [("run.running", None), ("node.started", None)]

@@ -77,7 +77,7 @@ def test_call_reference_belongs_to_the_answer_before_it() -> None:
 
 
 @pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
-def test_reference_to_an_item_outside_of_answers_is_refused(id: Any) -> None:
+def test_reference_to_an_item_outside_of_answers_is_rejected(id: Any) -> None:
     with pytest.raises(ApiError, match=r"input\.0: an item_reference must have the message id"):
         referenced_runs(ResponseBody(input=[reference(id)]))
 
@@ -113,7 +113,7 @@ def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
 
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
-def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
+def test_conversation_of_the_service_is_rejected(conversation: Any) -> None:
     with pytest.raises(ApiError, match="use session_id") as refused:
         messages({"input": "And then?", "conversation": conversation})
     assert (refused.value.status, refused.value.param) == (400, "conversation")
@@ -148,7 +148,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
 
 @pytest.mark.parametrize("call", ["zzz", call_id(requests_named(["check"])[0], run="run-2")])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_unknown_call_is_refused(
+async def test_unknown_call_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
     monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)

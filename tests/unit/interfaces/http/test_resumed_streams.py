@@ -227,7 +227,7 @@ async def test_failure_of_the_run_is_the_end_and_is_reported_once(gateway: Gatew
         assert await streamed(http, path, str(whole[-1].id)) == []
 
 
-async def test_client_that_has_seen_the_end_gets_no_content(gateway: Gateway) -> None:
+async def test_client_that_has_received_the_end_gets_no_content(gateway: Gateway) -> None:
     ask = {"stream": "true"}
     for name, statuses in (("answered", [200, 204]), ("asking", [200, 200])):
         async with gateway(RUNS[name]) as http:
@@ -243,7 +243,7 @@ async def test_client_that_has_seen_the_end_gets_no_content(gateway: Gateway) ->
             assert (later.status_code, later.text) == (200, "")
 
 
-async def test_text_of_a_complete_stream(gateway: Gateway) -> None:
+async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
     texts = {}
     for name, run in RUNS.items():
         async with gateway(run) as http:
@@ -358,13 +358,13 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
         "run-1/c1/1-0/0.0.0000000g./0",
     ],
 )
-async def test_invalid_event_id_is_refused(untouched: httpx.AsyncClient, path: str, id: str) -> None:
+async def test_invalid_event_id_is_rejected(untouched: httpx.AsyncClient, path: str, id: str) -> None:
     for model in ("plan/double", "small"):
         response = await untouched.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
         assert (*error_of(response), response.json()["error"]["param"]) == (400, "invalid_value", "Last-Event-ID")
 
 
-async def test_event_id_of_another_stream_or_run_is_refused(gateway: Gateway) -> None:
+async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -> None:
     async with gateway(ANSWERED) as http:
         for path, other in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
             response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other)})
@@ -426,7 +426,7 @@ async def test_request_of_a_model_does_not_resume_a_run(gateway: Gateway, path: 
     assert (taken.status_code, taken.headers["x-run-id"]) == (200, RUN)
 
 
-async def test_more_than_one_choice_is_refused(gateway: Gateway) -> None:
+async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
     body = {**BODIES[CHAT], "stream": False}
     run = replace(ANSWERED, started=[])
     async with gateway(run) as http:
@@ -438,7 +438,7 @@ async def test_more_than_one_choice_is_refused(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("shown", ["content", "progress", "full"])
-async def test_helper_of_the_python_client_passes_over_progress(gateway: Gateway, shown: str) -> None:
+async def test_stream_helper_of_the_python_client_ignores_progress(gateway: Gateway, shown: str) -> None:
     async with (
         gateway(ANSWERED) as http,
         openai.AsyncOpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0) as client,

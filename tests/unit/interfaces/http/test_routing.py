@@ -38,7 +38,9 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
         (AUTO, "profile", True, RUN),
     ],
 )
-def test_routing_decision(mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode) -> None:
+def test_routing_mode_determines_the_handler(
+    mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode
+) -> None:
     assert fixed_route(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
 
 
@@ -61,7 +63,7 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
         (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], has_other_results=True)),
     ],
 )
-def test_contradicting_mode_is_refused(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:
+def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:
     with pytest.raises(ApiError) as refused:
         fixed_route(mode, Target(kind, "x"), message, has_functions=False)
     assert refused.value.status == 400
@@ -84,7 +86,7 @@ async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -
     assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
 
 
-def test_similar_name_is_reported_as_it_must_be_sent(tmp_path: Path) -> None:
+def test_similar_model_name_is_suggested(tmp_path: Path) -> None:
     for model, near in (
         ("profile/plans", "did you mean 'profile/plan'"),
         ("profile/zzzzzzzz", "available are plan, intents"),

@@ -37,7 +37,7 @@ def _session(*ended: str, turn: str) -> SessionRecord:
     return session
 
 
-async def test_run_of_a_session_is_that_of_its_last_turn_unless_it_belongs_to_another() -> None:
+async def test_session_returns_the_run_of_its_last_turn_to_its_owner_only() -> None:
     for of in ("p", None):
         assert await run_of_session(_context(_session("one", turn="shared"), shared=of), "q") == "one"
         with pytest.raises(ApiError, match="has no turns"):

@@ -30,12 +30,12 @@ VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_c
         ("a/b/1-9", EventId(SubscriptionCursor(Cursor(1, 9)), run="a/b")),
     ],
 )
-def test_event_id_is_parsed_as_it_was_sent(text: str, id: EventId) -> None:
+def test_sent_event_id_can_be_parsed(text: str, id: EventId) -> None:
     assert (EventId.parse(text), str(id)) == (id, text)
 
 
 @pytest.mark.parametrize("text", ["x", "1", "-", "0-1", "1-x", "1-1ew", "run-1/", "[DONE]", "1-" + "9" * 40])
-def test_invalid_event_id_is_refused(text: str) -> None:
+def test_invalid_event_id_is_rejected(text: str) -> None:
     with pytest.raises(ApiError, match="send the id of the last received event"):
         EventId.parse(text)
 

@@ -124,7 +124,7 @@ async def test_request_answered_by_another_client_counts_as_answered(refusal: Ex
     assert await Asking(refusal, is_taken=True).given() == {("check", "2026-01-01T00:00:00Z")}
 
 
-async def test_refused_answer_is_reported_while_the_question_stays_open() -> None:
+async def test_rejected_answer_is_reported_while_the_question_stays_open() -> None:
     with pytest.raises(FeedbackRejected, match="must be"):
         await Asking(FeedbackRejected("it must be one of three"), is_taken=False).given()
 

@@ -118,7 +118,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
-async def test_unsupported_output_is_refused(untouched: httpx.AsyncClient, fields: Any, param: str) -> None:
+async def test_unsupported_output_is_rejected(untouched: httpx.AsyncClient, fields: Any, param: str) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
     answer = await untouched.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

@@ -56,7 +56,7 @@ class Patient:
             raise RPCError("no", self.status, b"")
 
 
-async def test_read_request_fails_if_the_server_does_not_answer() -> None:
+async def test_read_request_fails_if_the_server_does_not_respond() -> None:
     patient = Patient()
     patient.exists = False
     answer = await patient.http.get("/slow")
@@ -64,7 +64,7 @@ async def test_read_request_fails_if_the_server_does_not_answer() -> None:
     assert (patient.reached, patient.given_up) == (1, ["slow"])
 
 
-async def test_slow_read_continues_while_the_server_answers() -> None:
+async def test_slow_read_continues_while_the_server_responds() -> None:
     patient = Patient()
     answer = await patient.http.get("/slow")
     assert (answer.status_code, answer.json(), patient.reached) == (200, "here", 3)

@@ -103,7 +103,7 @@ def test_data_without_parts_is_one_field_of_json(schema: dict[str, Any] | None) 
         answer_of(request, {})
 
 
-def test_text_is_asked_of_what_remains() -> None:
+def test_clarification_and_guidance_have_a_text_field() -> None:
     for kind in ("CLARIFICATION", "GUIDANCE"):
         request = _request(kind)
         assert list(_fields(request)) == ["text"]
@@ -115,7 +115,7 @@ def brought(text: str | None) -> CallState | None:
 
 
 @pytest.mark.parametrize("rounds", ["Infinity", "NaN", "1e999", "-1", '"many"', "null", "[]"])
-def test_state_is_restored_and_an_invalid_one_refused(rounds: str) -> None:
+def test_state_is_restored_and_an_invalid_state_is_rejected(rounds: str) -> None:
     state = CallState("run-1", ("check",), 2)
     assert (brought(state.to_text()), brought(None)) == (state, None)
     given = json.dumps({"run_id": "run-1", "skipped": []})

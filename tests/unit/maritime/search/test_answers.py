@@ -31,14 +31,14 @@ def bucket(key: str, days: float | None) -> dict[str, Any]:
     return {"key": key, "doc_count": 4, "days": {"value": days}, "volume": {"value": 0.0}}
 
 
-def test_documents_come_with_the_places_that_they_have_in_the_order() -> None:
+def test_documents_have_their_position_in_the_result() -> None:
     answer = answered({"id": "a"}, {"id": "b"})
     assert (answer.hits, answer.sort_values) == ([{"id": "a"}, {"id": "b"}], [[0], [1]])
     assert (answer.total, answer.took_ms) == (7, 3)
     assert (answer.gaps, answer.problems) == ([], [])
 
 
-def test_figure_that_some_groups_lack_is_reported_with_their_keys() -> None:
+def test_missing_figure_is_reported_with_the_keys_of_its_groups() -> None:
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
     [gap] = answered(groups=groups, asked={"by": BY_SHIPPER}).gaps
     assert gap == Gap("by", "days", 4, ["B", "D"])
@@ -80,7 +80,7 @@ def test_server_problems_are_reported() -> None:
     ]
 
 
-def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_documents_are_omitted_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 30)
     answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
     assert (answer.hits, answer.omitted) == ([{"id": "a" * 10}], 2)
@@ -89,7 +89,7 @@ def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytes
     ]
 
 
-def test_more_groups_than_an_answer_may_have_are_refused() -> None:
+def test_more_groups_than_an_answer_may_have_are_rejected() -> None:
     inner = {"buckets": [{"key": 1, "doc_count": 1}]}
     groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner} for number in range(3)]}}
     asked: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
@@ -99,7 +99,7 @@ def test_more_groups_than_an_answer_may_have_are_refused() -> None:
         answered(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
 
 
-def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_more_bytes_than_an_answer_may_have_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 300)
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
@@ -110,7 +110,7 @@ def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: 
         answered(groups=groups, asked={"by": BY_SHIPPER})
 
 
-def test_aggregations_come_in_the_order_in_which_they_were_asked_for() -> None:
+def test_aggregations_are_in_the_requested_order() -> None:
     inner = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
     groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner}
     asked = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}

@@ -94,7 +94,7 @@ def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type
         exceptions.SerializationError("no JSON"),
     ],
 )
-def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchException) -> None:
+def test_request_to_an_unreachable_server_is_retried(error: exceptions.OpenSearchException) -> None:
     failure = error_of(error, "goods-a")
     assert isinstance(failure, RetryLater)
     assert failure.after is not None
@@ -102,7 +102,7 @@ def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchExc
     assert isinstance(failure, QueryTimeout) == isinstance(error, exceptions.ConnectionTimeout)
 
 
-def test_server_that_has_no_memory_left_for_all_it_does_is_asked_again_a_few_times() -> None:
+def test_request_to_an_overloaded_server_is_retried_a_few_times() -> None:
     failure = error_of(transport_error(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
     assert type(failure) is QueryTimeout
     assert failure.advice == "request less, such as fewer groups"

@@ -61,7 +61,7 @@ async def test_output_of_maven_is_reported_and_nothing_is_stored(programs: Path,
     assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
 
 
-async def test_program_is_made_once_by_two_that_want_it(programs: Path, tmp_path: Path) -> None:
+async def test_concurrent_builds_make_the_program_once(programs: Path, tmp_path: Path) -> None:
     write(programs, "java", "")
     write(programs, "mvn", f"echo made >>{tmp_path}/made\n{_BUILDS}")
     write(programs, "javac", _COMPILES)
@@ -90,7 +90,7 @@ async def test_server_that_ends_at_once_is_reported_with_its_log(programs: Path,
     assert local.find() is None
 
 
-async def test_file_that_a_dead_server_left_leads_nowhere(tmp_path: Path) -> None:
+async def test_address_file_of_a_dead_server_is_ignored(tmp_path: Path) -> None:
     settings = MaritimeSettings(state_dir=tmp_path)
     (tmp_path / "search.json").write_text('{"address": "http://127.0.0.1:9", "pid": 1}', encoding="ascii")
     with pytest.raises(NotRunning, match=r"no search server runs in .*: start one with `make search-server`, or set"):
@@ -98,7 +98,7 @@ async def test_file_that_a_dead_server_left_leads_nowhere(tmp_path: Path) -> Non
     assert await LocalSearch.of(settings).stop() is False
 
 
-def test_named_server_comes_first(tmp_path: Path) -> None:
+def test_configured_server_takes_precedence(tmp_path: Path) -> None:
     settings = MaritimeSettings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
     assert find_address(settings) == "https://me:hidden@search.example.com"
     assert display_address(find_address(settings)) == "https://search.example.com"
@@ -149,7 +149,7 @@ def test_commands_report_in_a_sentence_that_the_state_folder_is_a_file(
     assert (result.out + result.err).startswith(words)
 
 
-async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:
+async def test_address_file_of_another_process_is_ignored(tmp_path: Path) -> None:
     local = LocalSearch(tmp_path, tmp_path)
     await local._daemon.start(["sleep", "60"])
     try:

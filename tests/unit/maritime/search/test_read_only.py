@@ -28,11 +28,11 @@ def test_empty_query_is_bounded_too() -> None:
 
 
 @pytest.mark.parametrize(("asked", "sent"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")])
-def test_time_is_what_is_asked_for_up_to_the_limit(asked: str, sent: str) -> None:
+def test_requested_timeout_is_limited(asked: str, sent: str) -> None:
     assert body_of({"timeout": asked})["timeout"] == sent
 
 
-def test_short_forms_are_written_out() -> None:
+def test_short_forms_are_expanded() -> None:
     body = body_of(
         {
             "query": {"bool": {"must": {"term": {"shipper_name": "Acme"}}, "minimum_should_match": 1}},

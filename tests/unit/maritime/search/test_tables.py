@@ -75,7 +75,7 @@ def test_nothing_found_and_nothing_requested_are_distinguished() -> None:
     assert document_table([{}, {}], total=9, rows=20) == "9 match; no fields were requested."
 
 
-def test_fields_that_have_no_room_are_named() -> None:
+def test_omitted_fields_are_named() -> None:
     shown = document_table([{f"f{number}": number for number in range(MAX_COLUMNS + 2)}], total=1, rows=20)
     assert shown.endswith(f"Not shown: f{MAX_COLUMNS}, f{MAX_COLUMNS + 1}.")
     assert shown.splitlines()[0].count("|") == MAX_COLUMNS + 1
