@@ -56,5 +56,5 @@ async def complaints(page: "Page") -> list[str]:
     # It has no types.
     from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    found = await Axe().run(page)
-    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in found.response["violations"]]
+    actual = await Axe().run(page)
+    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in actual.response["violations"]]

@@ -33,10 +33,10 @@ def alone(state: RunState, make: Callable[[Scheduler[Any]], Component]) -> tuple
 
 def started_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
     """Start everything that may start now, and return the ids in order."""
-    found: list[str] = []
+    actual: list[str] = []
     while (task := scheduler.next_task(at)) is not None:
-        found.append(task.id)
-    return found
+        actual.append(task.id)
+    return actual
 
 
 def statuses(scheduler: Scheduler[Any]) -> dict[str, str]:

@@ -19,8 +19,8 @@ class Step:
 
     def json_after(self, word: str = "") -> list[str]:
         """Return the list in JSON form that ends the step, after `word`."""
-        found: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
-        return found
+        actual: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
+        return actual
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Stage:
 
 def read_stages(path: Path) -> list[Stage]:
     """Return the stages in order; the last one is the image."""
-    found: list[tuple[str, list[Step]]] = []
+    actual: list[tuple[str, list[Step]]] = []
     for step in read_dockerfile(path):
         if step.instruction == "FROM":
-            found.append((step.text.partition(" AS ")[2], []))
+            actual.append((step.text.partition(" AS ")[2], []))
         else:
-            found[-1][1].append(step)
-    return [Stage(name, tuple(steps)) for name, steps in found]
+            actual[-1][1].append(step)
+    return [Stage(name, tuple(steps)) for name, steps in actual]
 
 
 def read_dockerfile(path: Path) -> list[Step]:

@@ -115,13 +115,13 @@ def pages() -> list[Path]:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = []
+    actual = []
     for match in _FENCE.finditer(text):
         comment = _COMMENT.search(text, 0, match.start())
         line = text.count("\n", 0, match.start()) + 1
         name = page.relative_to(ROOT).as_posix()
-        found.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
-    return found
+        actual.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
+    return actual
 
 
 def _notes(comment: str) -> dict[str, str]:

@@ -36,8 +36,8 @@ _MODULES: Final = (
 def _import_modules() -> None:
     for name in _PACKAGES:
         package = importlib.import_module(name)
-        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
-            importlib.import_module(found.name)
+        for actual in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(actual.name)
     for name in _MODULES:
         importlib.import_module(name)
     # The command tree and the first schema, condition and model call load more modules. Nothing is opened.

@@ -70,14 +70,14 @@ class Gateway:
 
     async def asked(self, run: str) -> list[dict[str, Any]]:
         """Wait until a run has open requests and return them."""
-        found: list[dict[str, Any]] = []
+        actual: list[dict[str, Any]] = []
 
         async def has_asked() -> bool:
-            found[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
-            return bool(found)
+            actual[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
+            return bool(actual)
 
         await eventually(has_asked)
-        return found
+        return actual
 
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
         """Post JSON and return the events of the response; none if it has no content (204)."""
@@ -108,12 +108,12 @@ class NamedEvent:
 
 def named_events_of(text: str) -> list[NamedEvent]:
     """Return the named events of a stream, without comments."""
-    found = []
+    actual = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(": ", 1) for line in block.split("\n"))
         if "event" in fields:
-            found.append(NamedEvent(fields.get("id"), fields["event"], json.loads(fields["data"])))
-    return found
+            actual.append(NamedEvent(fields.get("id"), fields["event"], json.loads(fields["data"])))
+    return actual
 
 
 async def blocks_of(response: httpx.Response) -> AsyncIterator[str]:
@@ -127,14 +127,14 @@ async def blocks_of(response: httpx.Response) -> AsyncIterator[str]:
 
 
 def events_of(text: str) -> list[Event]:
-    found = []
+    actual = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(":", 1) for line in block.split("\n"))
         message = fields.get("data", "").strip()
         content = message if message in ("", "[DONE]") else json.loads(message)
         comment = fields.get("")
-        found.append(Event(fields["id"].strip() if "id" in fields else None, content, comment and comment.strip()))
-    return found
+        actual.append(Event(fields["id"].strip() if "id" in fields else None, content, comment and comment.strip()))
+    return actual
 
 
 def refuse_number_that_goes_back(numbers: Sequence[tuple[int, bool]]) -> None:

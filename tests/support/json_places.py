@@ -4,9 +4,9 @@ from typing import Any
 
 
 def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    _add_places(found, value, path)
-    return found
+    actual: list[tuple[Any, ...]] = []
+    _add_places(actual, value, path)
+    return actual
 
 
 def _add_places(found: list[tuple[Any, ...]], value: Any, path: tuple[Any, ...]) -> None:

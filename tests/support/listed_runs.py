@@ -120,12 +120,12 @@ async def check_pages(connection: Connection) -> None:
     rest = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
     still_open = [newest_first[4], *newest_first[6:]]
     assert sorted(each.request_ref.workflow_id for each in rest.requests) == sorted(still_open)
-    found: list[str] = []
+    actual: list[str] = []
     while cursor is not None:
         listed, cursor = await runs.page_of_runs(limit=3, run_filter=run_filter, after=cursor)
-        found += [run.run_id for run in listed]
+        actual += [run.run_id for run in listed]
     # Runs that ended after they were listed are listed again, at their new position.
-    assert found == [*still_open, newest_first[5], newest_first[3], newest_first[0]]
+    assert actual == [*still_open, newest_first[5], newest_first[3], newest_first[0]]
     await end(*still_open, *newest_first[1:3], total=len(names))
 
 

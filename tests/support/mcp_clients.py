@@ -87,14 +87,14 @@ class Tools:
     async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         result = await self.result(tool, **arguments)
         assert not result.is_error, result
-        found: dict[str, Any] = result.structured_content
-        return found
+        actual: dict[str, Any] = result.structured_content
+        return actual
 
     async def refused(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         result = await self.result(tool, **arguments)
         assert result.is_error, result
-        found: dict[str, Any] = result.structured_content
-        return found
+        actual: dict[str, Any] = result.structured_content
+        return actual
 
     async def result(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
         """Return the result of a call, and register its run for the checks at the end of the test."""

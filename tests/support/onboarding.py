@@ -111,11 +111,11 @@ async def onboarding(
 
 def scheduled_together(history: WorkflowHistory) -> list[list[str]]:
     """Return the ids of the calls of a run in order, grouped by the workflow task that scheduled them."""
-    found: defaultdict[int, list[str]] = defaultdict(list)
+    actual: defaultdict[int, list[str]] = defaultdict(list)
     for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
         asked = event.activity_task_scheduled_event_attributes
-        found[asked.workflow_task_completed_event_id].append(asked.activity_id)
-    return list(found.values())
+        actual[asked.workflow_task_completed_event_id].append(asked.activity_id)
+    return list(actual.values())
 
 
 def calls_of(history: WorkflowHistory) -> list[str]:

@@ -36,8 +36,8 @@ async def view_of(runs: Runs, handle: Handle) -> RunView:
 async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
 
     async def does() -> bool:
-        found = (await view_of(runs, handle)).document()["waiting_for"]
-        return [request["request_id"] for request in found] == list(requests)
+        actual = (await view_of(runs, handle)).document()["waiting_for"]
+        return [request["request_id"] for request in actual] == list(requests)
 
     await eventually(does)
 
@@ -68,12 +68,12 @@ async def signal(handle: Handle, request: str, content: Any, **more: Any) -> Non
 
 async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
     before = await _updates_in_history(handle)
-    with pytest.raises(WorkflowUpdateFailedError) as refused:
+    with pytest.raises(WorkflowUpdateFailedError) as error:
         await handle.execute_update(update, message)
-    assert isinstance(refused.value.cause, ApplicationError)
-    assert refused.value.cause.type == wire.ERROR_REFUSED
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == wire.ERROR_REFUSED
     assert await _updates_in_history(handle) == before
-    return refused.value.cause.message
+    return error.value.cause.message
 
 
 async def _updates_in_history(handle: Handle) -> int:

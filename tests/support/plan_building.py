@@ -158,8 +158,8 @@ def has_new_limits(scheduler: RunScheduler) -> bool:
 
 def overrides_of(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     """Return what people did to a node or item, in order."""
-    found = scheduler.state.overrides.get(task_id)
-    return found.commands if found is not None else []
+    actual = scheduler.state.overrides.get(task_id)
+    return actual.commands if actual is not None else []
 
 
 def work_of(scheduler: RunScheduler) -> int:

@@ -15,8 +15,8 @@ TOY_APP = Path(__file__).parent / "toy_app"
 
 def entry_points_in(folder: Path) -> list[EntryPoint]:
     """Return the plugins of the distributions with metadata in a folder."""
-    found: list[Distribution] = [*distributions(path=[str(folder)])]
-    return [point for each in found for point in each.entry_points if point.group == plugins.GROUP]
+    actual: list[Distribution] = [*distributions(path=[str(folder)])]
+    return [point for each in actual for point in each.entry_points if point.group == plugins.GROUP]
 
 
 @contextmanager

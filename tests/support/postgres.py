@@ -85,9 +85,9 @@ def private_postgres(*, fsync: str = "off") -> Iterator[PostgresCluster]:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is not None:
-        return found
+    actual = shutil.which(name)
+    if actual is not None:
+        return actual
     # Debian keeps the server's programs off the path, in one folder per version.
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     if not versions:

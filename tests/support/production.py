@@ -46,16 +46,16 @@ def server_programs(cache_home: Path) -> ServerPrograms:
 
 def free_ports(count: int) -> list[int]:
     """Return different free ports below 32,768, because PostgreSQL stores them in two signed bytes."""
-    found: list[int] = []
+    actual: list[int] = []
     for port in range(20_000 + os.getpid() % 10_000, 32_768):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
+        actual.append(port)
+        if len(actual) == count:
+            return actual
     raise AssertionError("too few free ports")
 
 

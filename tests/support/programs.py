@@ -133,10 +133,10 @@ async def start_program(
         has_terminal: whether standard input is to be the terminal of the process.
         is_fresh: start a new interpreter.
     """
-    found = [str(ROOT / part) if part.endswith(".py") else part for part in program]
+    actual = [str(ROOT / part) if part.endswith(".py") else part for part in program]
     if is_fresh or _has_own_interpreter_settings(environment):
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, *found, *arguments),
+            *(sys.executable, *actual, *arguments),
             cwd=folder,
             env=environment,
             stdin=stdin,
@@ -145,7 +145,7 @@ async def start_program(
             preexec_fn=take_terminal if has_terminal else None,
         )
     message = encode_request(
-        program=found,
+        program=actual,
         arguments=arguments,
         folder=str(folder),
         environment=environment,

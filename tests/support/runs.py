@@ -228,30 +228,30 @@ def as_shown(document: Document) -> Document:
 
 def bare(document: Document) -> Document:
     """Return a document without parts that vary between runs, and without empty parts."""
-    found = {
+    actual = {
         "status": document["status"],
         "output": document["output"],
         "nodes": {name: bare_node(node) for name, node in document["nodes"].items()},
     }
     for name in ("error", "notes"):
         if document[name]:
-            found[name] = bare_error(document[name]) if name == "error" else document[name]
-    return {**found, "rounds": document["rounds"]} if "rounds" in document else found
+            actual[name] = bare_error(document[name]) if name == "error" else document[name]
+    return {**actual, "rounds": document["rounds"]} if "rounds" in document else actual
 
 
 def bare_node(node: Mapping[str, Any]) -> Document:
     """Return the state, result, error and similar fields of a node; attempts only if they are not 1."""
-    found: Document = {"status": node["status"]}
+    actual: Document = {"status": node["status"]}
     if node["status"] == "completed":
-        found["result"] = node["result"]
+        actual["result"] = node["result"]
     if node["error"]:
-        found["error"] = bare_error(node["error"])
+        actual["error"] = bare_error(node["error"])
     for name in ("blocked_by", "partial", "reason"):
         if node[name]:
-            found[name] = node[name]
+            actual[name] = node[name]
     if node["attempts"] > 1:
-        found["attempts"] = node["attempts"]
-    return found
+        actual["attempts"] = node["attempts"]
+    return actual
 
 
 def bare_error(error: Mapping[str, Any]) -> str:
@@ -301,12 +301,12 @@ async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
     """Return the history of each execution of a run, from that of the handle to the last, once that has ended."""
     await _end_of(handle)
     run_id = handle.run_id or handle.first_execution_run_id
-    found: list[WorkflowHistory] = []
-    while run_id or not found:
-        found.append(await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history())
-        last = found[-1].events[-1].workflow_execution_continued_as_new_event_attributes
+    actual: list[WorkflowHistory] = []
+    while run_id or not actual:
+        actual.append(await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history())
+        last = actual[-1].events[-1].workflow_execution_continued_as_new_event_attributes
         run_id = last.new_execution_run_id or None
-    return found
+    return actual
 
 
 async def _end_of(handle: Handle) -> None:
@@ -335,13 +335,13 @@ def assert_clean(history: WorkflowHistory, *, forgiven: str | None = None) -> No
 
 
 def _task_failures(history: WorkflowHistory) -> list[str]:
-    found = []
+    actual = []
     for event in events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED):
         failed_event = event.workflow_task_failed_event_attributes
         if failed_event.cause not in _ASKED_AGAIN:
             cause = WorkflowTaskFailedCause.Name(failed_event.cause)
-            found.append(f"{cause}: {failed_event.failure.message}")
-    return found
+            actual.append(f"{cause}: {failed_event.failure.message}")
+    return actual
 
 
 def end_of(history: WorkflowHistory) -> str:
@@ -435,8 +435,8 @@ async def assert_replays(history: WorkflowHistory) -> None:
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"
     if end_of(history) != "canceled":
         with_times = not _has_joined_tasks(history)
-        result, found = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
-        differing = "\n".join(unified_diff(result, found, "run", "replay", lineterm="", n=2))
+        result, actual = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
+        differing = "\n".join(unified_diff(result, actual, "run", "replay", lineterm="", n=2))
         assert not differing, f"{history.workflow_id} replays to another end:\n{differing}"
 
 

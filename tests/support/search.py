@@ -35,9 +35,9 @@ class LiveSearch:
 
     @property
     def running(self) -> RunningSearch:
-        found = self._local.find()
-        assert found is not None, "the search server does not run"
-        return found
+        actual = self._local.find()
+        assert actual is not None, "the search server does not run"
+        return actual
 
     @property
     def address(self) -> str:

@@ -24,9 +24,9 @@ class LiveServer:
 
     @property
     def server(self) -> Server:
-        found = self._local.find()
-        assert found is not None, "the server does not run"
-        return found
+        actual = self._local.find()
+        assert actual is not None, "the server does not run"
+        return actual
 
     @property
     def address(self) -> str:

@@ -43,7 +43,7 @@ class SessionBench:
         """Return a function that prepares a turn with a plan of these nodes, in which `@cbu` is the ID of the fund."""
 
         async def prepare(session: SessionRecord) -> PreparedTurn:
-            known = {name: str(found["id"]) for name, found in session.names.items()}
+            known = {name: str(actual["id"]) for name, actual in session.names.items()}
             plan: dict[str, Any] = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
             plan |= {} if output is None else {"output": output}
             compiled = prepare_plan(check_plan(plan, self.runs.tools), {})

@@ -103,7 +103,7 @@ def _fetch(folder: Path) -> None:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    actual = shutil.which(name)
+    if actual is None:
         raise RuntimeError(f"{name} is not on the path; install Java and Maven to run the tests marked java")
-    return found
+    return actual

@@ -74,9 +74,9 @@ def python_server(name: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as actual:
+        actual.bind(("127.0.0.1", 0))
+        return int(actual.getsockname()[1])
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ from tests.support.memory_store import MemoryStore
 
 @dataclass
 class Records:
-    """Records in memory; `is_down` refuses them."""
+    """Records in memory; with `is_down`, no record can be written."""
 
     recorded_ids: list[list[str]] = field(default_factory=list)
     before: CallBatchResult = field(default_factory=CallBatchResult)

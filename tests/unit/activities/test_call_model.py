@@ -36,7 +36,7 @@ SECRETS = {"OTHER": "sk-other-key"}
 
 
 class Bench(ActivityBench):
-    """Make model calls as a worker would."""
+    """Make model calls like a worker."""
 
     def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)

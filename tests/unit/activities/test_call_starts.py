@@ -257,7 +257,7 @@ async def _run(
 
 
 async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Return the heartbeats of an attempt that does something at once and ends."""
+    """Return the heartbeats of an attempt that calls a function and ends."""
 
     async def at_once(heartbeats: Heartbeats) -> None:
         with heartbeats.running():

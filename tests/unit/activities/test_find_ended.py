@@ -27,8 +27,8 @@ def test_end_of_a_run_is_found_as_the_run_would_have_reported_it() -> None:
 
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])
 def test_compensation_of_a_run_is_reported_for_every_size_of_its_output(size: int) -> None:
-    found = outcome_of_document(_document(output="x" * size, child_snapshot=_BELOW))
-    assert (found["status"], found["child_snapshot"]) == ("failed", _BELOW)
+    actual = outcome_of_document(_document(output="x" * size, child_snapshot=_BELOW))
+    assert (actual["status"], actual["child_snapshot"]) == ("failed", _BELOW)
 
 
 def test_failure_of_a_run_that_could_not_report_its_end_says_how_to_compensate_it() -> None:

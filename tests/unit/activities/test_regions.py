@@ -66,7 +66,7 @@ PLAN = {
 def ended(
     inline_results: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
-    """Return how the nodes of a plan ended in one slice, those that did: a result, or an error."""
+    """Return the result or error of each node of a plan that ended in one batch."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
     scheduler.start(0.0)
@@ -90,7 +90,7 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
 
 
 def odd_nodes(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Return a node of a tool for each argument, and one that is good."""
+    """Return a node of a tool for each argument, and one valid node."""
     odd = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
     return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *odd]
 
@@ -100,22 +100,22 @@ async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
     # The event loop does not let a GeneratorExit of an async tool through to an activity.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
-    found = await asyncio.to_thread(ended, None, nodes=odd_nodes(tool, ODD_FAILURES), registry=BENCH)
-    assert found.pop("good") == 2
-    assert {name: (error.code, error.message) for name, error in found.items()} == expected
+    actual = await asyncio.to_thread(ended, None, nodes=odd_nodes(tool, ODD_FAILURES), registry=BENCH)
+    assert actual.pop("good") == 2
+    assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
 
 async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
     expected = await failures_of_activities("odd_result", ODD_RESULTS)
-    found = await asyncio.to_thread(ended, None, nodes=odd_nodes("pure_result", ODD_RESULTS), registry=BENCH)
-    assert found.pop("good") == 2
-    assert {name: (error.code, error.message) for name, error in found.items()} == expected
+    actual = await asyncio.to_thread(ended, None, nodes=odd_nodes("pure_result", ODD_RESULTS), registry=BENCH)
+    assert actual.pop("good") == 2
+    assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
 
 def test_transient_failure_is_retried_at_once() -> None:
     nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
-    found = ended(None, nodes=nodes, registry=BENCH)
-    assert (found["n2"], found["n4"].message) == (2, "RuntimeError: attempt 3")
+    actual = ended(None, nodes=nodes, registry=BENCH)
+    assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")
 
 
 def test_tool_that_changes_its_arguments_changes_no_result() -> None:
@@ -134,18 +134,18 @@ def test_a_call_that_uses_a_model_stays_open_and_the_others_continue() -> None:
 
 
 def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
-    found = ended(frozenset())
-    assert (found["a"], found["b"]) == (2, 4)
-    assert [found[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
+    actual = ended(frozenset())
+    assert (actual["a"], actual["b"]) == (2, 4)
+    assert [actual[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
 
 
 @tool(effects="pure")
-def interval(after: float = 0) -> float:
-    """Return how long a thread may keep the others waiting."""
+def switch_interval_s(after: float = 0) -> float:
+    """Return the interval after which a thread must yield to the others."""
     return sys.getswitchinterval() + 0 * after
 
 
-_REGISTRY = ToolRegistry.of(interval)
+_REGISTRY = ToolRegistry.of(switch_interval_s)
 _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 

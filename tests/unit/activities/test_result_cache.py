@@ -33,7 +33,7 @@ BEGAN = 1_700_000_000.0
 
 
 class Bench:
-    """One store, and as many processes as a test wants; the time stands still unless the test moves it."""
+    """One store and several processes; the test sets the time."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -50,12 +50,12 @@ class Bench:
             self.calls.append(node)
             return Outcome(f'"{node}"'.encode())
 
-        outcome, cached = await cache.get_or_call(asked(node, **changes), call)
+        outcome, cached = await cache.get_or_call(process_results(node, **changes), call)
         await cache.flush({changes.get("key", KEY)})
         return outcome.result.decode().strip('"'), cached.node if cached is not None else None
 
 
-def asked(node: str = "n", **changes: Any) -> CacheLookup:
+def process_results(node: str = "n", **changes: Any) -> CacheLookup:
     values = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
     return CacheLookup(**{**values, **changes}, node=node)
 
@@ -100,11 +100,11 @@ async def test_failure_is_never_reused(bench: Bench) -> None:
     async def fail() -> Outcome:
         return Outcome(error=wrong)
 
-    assert await cache.get_or_call(asked(), fail) == (Outcome(error=wrong), None)
+    assert await cache.get_or_call(process_results(), fail) == (Outcome(error=wrong), None)
     assert await bench.ask(cache, "b") == ("b", None)
 
 
-def held(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
+def held_call(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
     """Return a call that waits, an event that reports its start, and an event that releases it."""
     entered, gate = asyncio.Event(), asyncio.Event()
 
@@ -118,8 +118,8 @@ def held(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Ev
 
 async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
     cache = bench.process()
-    call, entered, gate = held(Outcome(b'"first"'))
-    first = asyncio.create_task(cache.get_or_call(asked("a"), call))
+    call, entered, gate = held_call(Outcome(b'"first"'))
+    first = asyncio.create_task(cache.get_or_call(process_results("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
@@ -134,8 +134,8 @@ async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_callers_that_waited_for_a_failed_call_make_their_own(bench: Bench, *, is_cancelled: bool) -> None:
     cache = bench.process()
-    call, entered, gate = held(Outcome(error=ValueError("no")))
-    first = asyncio.create_task(cache.get_or_call(asked("a"), call))
+    call, entered, gate = held_call(Outcome(error=ValueError("no")))
+    first = asyncio.create_task(cache.get_or_call(process_results("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
@@ -153,9 +153,9 @@ async def test_large_result_is_found_while_its_payload_exists(bench: Bench) -> N
     ref = await bench.store.put(content)
     made = CachedResult(content, BEGAN, 1.0, "run-1", "a")
     await bench.store.put_cache_entry(KEY, to_stored_form(made), expires_at=datetime.now(UTC))
-    assert await bench.process().find(asked()) == made
+    assert await bench.process().find(process_results()) == made
     del bench.store.contents[ref]
-    assert await bench.process().find(asked()) is None
+    assert await bench.process().find(process_results()) is None
     assert await bench.ask(bench.process(), "b") == ("b", None)
 
 
@@ -198,8 +198,8 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     assert bench.store.cached == {}
 
     slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
-    assert cache.put(asked("c", **pure), slow)
-    cache.start_write(asked("c", **pure), slow)
+    assert cache.put(process_results("c", **pure), slow)
+    cache.start_write(process_results("c", **pure), slow)
     await cache.flush({KEY})
     bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
@@ -213,10 +213,10 @@ async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
     monkeypatch.setattr(result_cache, "MEMORY_BYTES", 2_500)
     cache, keys = bench.process(), [f"{number:064x}" for number in range(4)]
     for number in (0, 1, 2):
-        cache.put(asked(key=keys[number]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
-    assert cache.find_in_memory(asked(key=keys[0])) is not None
-    cache.put(asked(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
-    assert [cache.find_in_memory(asked(key=key)) is not None for key in keys] == [True, False, True, True]
+        cache.put(process_results(key=keys[number]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
+    assert cache.find_in_memory(process_results(key=keys[0])) is not None
+    cache.put(process_results(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
+    assert [cache.find_in_memory(process_results(key=key)) is not None for key in keys] == [True, False, True, True]
 
 
 async def test_call_waits_until_its_own_result_is_written_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ async def test_call_waits_until_its_own_result_is_written_only(bench: Bench, mon
 
     monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
     for key in (slow, KEY):
-        cache.start_write(asked(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
+        cache.start_write(process_results(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
         await cache.flush({KEY})
         assert list(bench.store.cached) == [KEY]
@@ -329,7 +329,7 @@ TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [[
 
 
 class HangingStore(MemoryStore):
-    """Answers `get_cache_entry` when a test lets it."""
+    """Store whose `get_cache_entry` returns when a test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -360,7 +360,7 @@ async def test_thread_that_waits_for_the_store_is_cancelled(monkeypatch: pytest.
 
 
 class Counted:
-    """Counts calls where no closure sees it."""
+    """Counter of calls that is not part of a closure."""
 
     calls = 0
 
@@ -382,7 +382,7 @@ def counted_and_slow() -> int:
 
 @tool(effects="pure")
 def counted_and_quick() -> int:
-    """Wait for a slot as on a busy machine, and work for microseconds."""
+    """Wait as if for a slot on a busy machine, and work for microseconds."""
     Counted.calls += 1
     time.sleep(0.02)
     return Counted.calls
@@ -457,12 +457,12 @@ async def test_quick_pure_call_is_made_each_time_even_if_it_waits_long() -> None
 
 def test_results_of_a_quick_tool_are_looked_up_twice_per_process() -> None:
     worth = CacheAdmission()
-    looks = 0
+    polls = 0
     for _ in range(1_000):
         if worth.should_look_up("quick"):
-            looks += 1
+            polls += 1
             worth.record_lookup("quick", found_s=None)
-    assert looks == 2
+    assert polls == 2
 
 
 def test_results_of_a_slow_tool_are_always_looked_up() -> None:
@@ -481,11 +481,11 @@ def test_one_slow_call_of_a_quick_tool_causes_two_lookups() -> None:
     for _ in range(2):
         worth.record_lookup("quick", found_s=None)
     worth.record_slow_call("quick", 0.02)
-    looks = 0
+    polls = 0
     while worth.should_look_up("quick"):
-        looks += 1
+        polls += 1
         worth.record_lookup("quick", found_s=None)
-    assert looks == 2
+    assert polls == 2
 
 
 def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:

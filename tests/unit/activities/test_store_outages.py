@@ -24,7 +24,7 @@ from tests.support.memory_store import MemoryStore
 
 
 class SlowStore(MemoryStore):
-    """Answers `get` when a test lets it."""
+    """Store whose `get` returns when a test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ async def test_activity_waits_for_an_unresponsive_store() -> None:
 
 
 class FullStore(MemoryStore):
-    """Store that accepts only small and known values until a test frees space."""
+    """Store that accepts only small or existing values until a test frees space."""
 
     def __init__(self) -> None:
         super().__init__()

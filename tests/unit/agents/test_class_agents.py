@@ -36,7 +36,7 @@ class Asking:
         return [agent.answers[0], agent.checkpoint]
 
 
-async def _answer(
+async def _call_agent(
     kind: type, *steps: Any, objective: str = "?", context: Any = None, **card: Any
 ) -> tuple[Any, Any, Any]:
     """Call an agent of a class; return its payload, the decoded result and the server of the model."""
@@ -49,7 +49,7 @@ async def _answer(
 async def test_class_gets_objective_and_context_and_reports_its_usage() -> None:
     steps = (text("42", tokens=Tokens(3, 4)), json_text({"ok": True}, tokens=Tokens(10, 20)))
     context = {"b": [1], "a": None}
-    payload, result, server = await _answer(Twice, *steps, objective="Six times seven?", context=context)
+    payload, result, server = await _call_agent(Twice, *steps, objective="Six times seven?", context=context)
     assert result == {"said": "42", "checked": {"ok": True}, "context": context, "calls": 1}
     used = usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
     assert used == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
@@ -96,9 +96,9 @@ def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_pat
         (tmp_path / "agents.json").write_text(json.dumps({"agents": agents}))
         return load_agents([str(tmp_path / "agents.json")]).classes
 
-    found = loaded(a="minds_of_a_test:Thinker", b="minds_of_a_test.Thinker", c="ReasoningAgent")
-    assert [each.__name__ for each in found.values()] == ["Thinker", "Thinker", "ReasoningAgent"]
-    assert (found["a"] is found["b"], found["c"] is ReasoningAgent) == (True, True)
+    actual = loaded(a="minds_of_a_test:Thinker", b="minds_of_a_test.Thinker", c="ReasoningAgent")
+    assert [each.__name__ for each in actual.values()] == ["Thinker", "Thinker", "ReasoningAgent"]
+    assert (actual["a"] is actual["b"], actual["c"] is ReasoningAgent) == (True, True)
     with pytest.raises(AgentsUnreadable) as caught:
         loaded(a="minds_of_a_test:Thinkr")
     assert str(caught.value) == "agents.json: /agents/a/class_name: there is no class 'Thinkr' in minds_of_a_test"
@@ -132,7 +132,7 @@ async def test_reasoning_agent_splits_a_question_and_answers_from_its_findings()
     parts = json_text({"parts": ["How long is the coast?", " ", "Who measured it?"]})
     steps = (parts, text("It hangs on the ruler."), text("Richardson."), text("As long as you like."))
     context = {"map": {"scale": 1}}
-    _, result, server = await _answer(
+    _, result, server = await _call_agent(
         ReasoningAgent, *steps, objective="How long is it?", context=context, effects="read"
     )
     findings = [("How long is the coast?", "It hangs on the ruler."), ("Who measured it?", "Richardson.")]
@@ -153,7 +153,7 @@ async def test_reasoning_agent_splits_a_question_and_answers_from_its_findings()
 
 async def test_reasoning_agent_repeats_after_an_invalid_answer_up_to_four_times() -> None:
     steps = (text("First the coast."), json_text({"questions": []}), json_text({"parts": []}), text("Yes."))
-    _, result, server = await _answer(ReasoningAgent, *steps, effects="read")
+    _, result, server = await _call_agent(ReasoningAgent, *steps, effects="read")
     assert result == {"answer": "Yes.", "steps": []}
     before, last = server.calls[1].messages[-2:]
     assert before == {"role": "assistant", "content": "First the coast."}
@@ -167,7 +167,7 @@ async def test_reasoning_agent_repeats_after_an_invalid_answer_up_to_four_times(
 
 async def test_reasoning_agent_truncates_its_context_with_a_note() -> None:
     context = {"a": "x" * 30_000}
-    _, result, server = await _answer(ReasoningAgent, json_text({"parts": []}), text("Yes."), context=context)
+    _, result, server = await _call_agent(ReasoningAgent, json_text({"parts": []}), text("Yes."), context=context)
     assert result == {"answer": "Yes.", "steps": []}
     message = server.calls[0].messages[-1]["content"]
     assert message.endswith("x\n[… cut here: 6,005 of 30,005 characters are left out]\n\nThe question: ?")

@@ -22,20 +22,20 @@ ROOT = Path(__file__).parents[3]
 CASES = read_cases()
 
 
-def right(place: int) -> dict[str, Any]:
-    """Return the right plan of a request as a model would write it."""
+def expected_plan(place: int) -> dict[str, Any]:
+    """Return the expected plan of a request as a response of a model."""
     return {"nodes": CASES.requests[place].plan["nodes"]}
 
 
-def asked_for(place: int) -> str:
+def prompt_end(place: int) -> str:
     """Return the end of the prompt for the plan of a request."""
     return f"\n\nRequest:\n{CASES.requests[place].words}"
 
 
-def right_steps(*omitted: int) -> list[Step]:
-    """Return answers with the right plans, whatever the order of the calls."""
+def expected_steps(*omitted: int) -> list[Step]:
+    """Return steps with the expected plans, for calls in any order."""
     places = [place for place in range(len(CASES.requests)) if place not in omitted]
-    return [step(json_text(right(place)), last=asked_for(place)) for place in places]
+    return [step(json_text(expected_plan(place)), last=prompt_end(place)) for place in places]
 
 
 async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
@@ -45,9 +45,9 @@ async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
 
 @pytest.mark.parametrize("place", range(len(CASES.requests)))
 def test_expected_plan_of_each_request_is_valid(place: int) -> None:
-    read = parse_plan(right(place), "", CASES.tools)
+    read = parse_plan(expected_plan(place), "", CASES.tools)
     assert read.notes == []
-    assert len(read.planned.nodes) == len(right(place)["nodes"])
+    assert len(read.planned.nodes) == len(expected_plan(place)["nodes"])
 
 
 def test_expected_plans_use_every_tool() -> None:
@@ -56,7 +56,7 @@ def test_expected_plans_use_every_tool() -> None:
 
 
 async def test_model_that_is_always_right_has_every_score() -> None:
-    async with ModelServer(*right_steps()) as server:
+    async with ModelServer(*expected_steps()) as server:
         planned = await planned_with(server)
     assert [each.case.words for each in planned] == [case.words for case in CASES.requests]
     result = table(planned).splitlines()
@@ -74,19 +74,19 @@ async def test_model_that_is_always_right_has_every_score() -> None:
 
 async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -> None:
     wrong = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
-    repaired = step(json_text(right(0)), text=asked_for(0), last="This plan cannot be run:\n")
-    steps = [step(wrong, last=asked_for(0)), repaired, step("No.", text=asked_for(1), times=3)]
-    async with ModelServer(*steps, *right_steps(0, 1)) as server:
+    repaired = step(json_text(expected_plan(0)), text=prompt_end(0), last="This plan cannot be run:\n")
+    steps = [step(wrong, last=prompt_end(0)), repaired, step("No.", text=prompt_end(1), times=3)]
+    async with ModelServer(*steps, *expected_steps(0, 1)) as server:
         planned = await planned_with(server, plans=3)
     assert [len(each.tries) for each in planned] == [2, 3, *[1] * 18]
-    found = report(planned, model="small")
-    assert (found["first"]["valid"], found["after_repair"]["valid"], found["usage"]["calls"]) == (18, 19, 23)
-    assert found["requests"][0]["tries"][0]["problems"][0]["code"] == "invalid_arguments"
+    actual = report(planned, model="small")
+    assert (actual["first"]["valid"], actual["after_repair"]["valid"], actual["usage"]["calls"]) == (18, 19, 23)
+    assert actual["requests"][0]["tries"][0]["problems"][0]["code"] == "invalid_arguments"
     problems = [problem.to_json() for problem in planned[1].tries[2].problems]
-    assert found["requests"][1]["tries"][2] == {"text": "No.", "valid": False, "problems": problems}
+    assert actual["requests"][1]["tries"][2] == {"text": "No.", "valid": False, "problems": problems}
     tools = [len(case.facts.tools) for case in CASES.requests]
     nodes = 2 * sum(tools[2:]) / (2 * sum(tools[2:]) + tools[0] + tools[1])
-    assert found["first"]["node_f1"] == pytest.approx(nodes)
+    assert actual["first"]["node_f1"] == pytest.approx(nodes)
     lines = table(planned).splitlines()
     assert lines[2] == "| plans that can be run | 18 of 20 | 19 of 20 |"
     assert lines[-2] == "Without a plan:"
@@ -95,14 +95,14 @@ async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -
 
 async def test_command_prints_the_table_and_saves_the_responses(tmp_path: Path) -> None:
     saved = tmp_path / "found.json"
-    async with ModelServer(*right_steps()) as server:
+    async with ModelServer(*expected_steps()) as server:
         options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved)]
         environment = {**os.environ, "OPENAI_API_KEY": "key"}
         process = await start_program(("-m", "benchmarks.planning"), options, folder=ROOT, environment=environment)
         result, _ = await process.communicate()
     assert process.returncode == 0
     assert result.decode().startswith("small\n\n| | first plans | after repair |\n")
-    found = json.loads(saved.read_text(encoding="utf-8"))
-    assert [*found] == ["model", "first", "after_repair", "usage", "requests"]
-    assert found["after_repair"]["valid"] == 20
+    actual = json.loads(saved.read_text(encoding="utf-8"))
+    assert [*actual] == ["model", "first", "after_repair", "usage", "requests"]
+    assert actual["after_repair"]["valid"] == 20
     assert {(call.model, call.body["temperature"], call.api_key) for call in server.calls} == {("small", 0.0, "key")}

@@ -89,5 +89,5 @@ def test_f1_equals_the_f1_of_flags_over_the_union(sets: list[tuple[frozenset[str
     flags = [(name in expected, name in got) for expected, got in sets for name in expected | got]
     true_positives = sum(expected and got for expected, got in flags)
     wrong = sum(expected != got for expected, got in flags)
-    found = score([(PlanFacts(tools=expected), PlanFacts(tools=got)) for expected, got in sets]).nodes
-    assert found.f1 == (2 * true_positives / (2 * true_positives + wrong) if flags else None)
+    actual = score([(PlanFacts(tools=expected), PlanFacts(tools=got)) for expected, got in sets]).nodes
+    assert actual.f1 == (2 * true_positives / (2 * true_positives + wrong) if flags else None)

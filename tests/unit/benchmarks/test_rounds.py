@@ -20,8 +20,8 @@ def _answers() -> list[str]:
 
 def test_every_round_of_the_script_can_be_started() -> None:
     workers = encode_tools(load_tools([round_workers.__file__]).declarations())
-    found = [parse_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
-    assert [(each["valid"], len(each.get("sub_goals", ()))) for each in found] == [(True, 7)] * ROUNDS
+    actual = [parse_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
+    assert [(each["valid"], len(each.get("sub_goals", ()))) for each in actual] == [(True, 7)] * ROUNDS
 
 
 def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:

@@ -37,17 +37,17 @@ def test_retries_of_idempotent_nodes_and_reported_unknown_outcomes_are_right() -
         "not-made": _node("write_key", "outcome_unknown"),
     }
     keys = [_key(node_id) for node_id in ("a", "b", "b", "made")]
-    found = tally({"execution": {"status": "completed", "nodes": nodes}}, keys)
+    actual = tally({"execution": {"status": "completed", "nodes": nodes}}, keys)
     expected = Tally(
         nodes=4, once=2, repeated_writes=0, missing=0, unplanned=0, unknown=2, repeated_idempotent=1, lost_runs=0
     )
-    assert (found, found.is_right) == (expected, True)
+    assert (actual, actual.is_right) == (expected, True)
 
 
 def test_duplicated_lost_and_unplanned_effects_and_lost_runs_are_wrong() -> None:
     nodes = {"twice": _node("write_key"), "lost": _node("apply_key")}
-    found = tally({"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"])
+    actual = tally({"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"])
     expected = Tally(
         nodes=2, once=0, repeated_writes=1, missing=1, unplanned=1, unknown=0, repeated_idempotent=0, lost_runs=1
     )
-    assert (found, found.is_right) == (expected, False)
+    assert (actual, actual.is_right) == (expected, False)

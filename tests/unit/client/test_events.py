@@ -41,8 +41,8 @@ def moment_of(view: RunView, *, hidden: Mapping[str, NodeStatus] | None = None) 
 
 def durable_of(mapper: EventMapper, view: RunView) -> list[str]:
     assert view.scheduler is not None
-    found = mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
-    return [description(each) for each in found.durable]
+    actual = mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
+    return [description(each) for each in actual.durable]
 
 
 def mapper(reported: Reported | None = None) -> EventMapper:
@@ -50,7 +50,7 @@ def mapper(reported: Reported | None = None) -> EventMapper:
 
 
 class Walk:
-    """A run of five nodes that a test moves on, one task at a time."""
+    """A run of five nodes that a test advances one task at a time."""
 
     def __init__(self) -> None:
         self.view = view_of(node("a"), node("b"), node("c", "a", "b"), node("d", "c"), node("e", "a"))
@@ -99,9 +99,9 @@ def test_client_of_the_history_gets_the_events_of_a_live_client(steps: list[tupl
         if number == stops:
             later = mapper(reported_at(walk.snapshot(number + 1)))
         walk.step(choice, fails=fails)
-        found = durable_of(live, walk.view)
+        actual = durable_of(live, walk.view)
         if later is not None:
-            assert durable_of(later, walk.view) == found
+            assert durable_of(later, walk.view) == actual
 
 
 def test_items_of_a_moment_are_in_the_order_of_their_numbers() -> None:
@@ -119,8 +119,8 @@ def test_items_of_a_moment_are_in_the_order_of_their_numbers() -> None:
 
 def test_requests_of_items_are_in_the_order_of_their_numbers() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}, "for_each": [*range(12)]})
-    found = mapper().events(moment_of(view), is_closed=False)
-    requests = [each for each in found.durable if isinstance(each, FeedbackRequested)]
+    actual = mapper().events(moment_of(view), is_closed=False)
+    requests = [each for each in actual.durable if isinstance(each, FeedbackRequested)]
     assert [each.node_id for each in requests] == [f"check[{number}]" for number in range(12)]
 
 
@@ -138,8 +138,8 @@ def test_request_is_open_until_the_run_has_its_answer() -> None:
 
 
 def requested_in(moment: EventMoment) -> list[tuple[str | None, bool]]:
-    found = mapper().events(moment, is_closed=False).durable
-    return [(each.node_id, each.is_open) for each in found if isinstance(each, FeedbackRequested)]
+    actual = mapper().events(moment, is_closed=False).durable
+    return [(each.node_id, each.is_open) for each in actual if isinstance(each, FeedbackRequested)]
 
 
 def test_node_that_is_retried_starts_again() -> None:
@@ -160,12 +160,12 @@ def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
     live, marks = mapper(), WaitMarks()
     durable_of(live, view)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
-    found = live.events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
-    assert [description(each) for each in found.after] == ["node.waiting a"]
-    assert (found.before, found.durable) == ([], [])
+    actual = live.events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
+    assert [description(each) for each in actual.after] == ["node.waiting a"]
+    assert (actual.before, actual.durable) == ([], [])
     marks.clear()
-    found = live.events(moment_of(view), is_closed=False)
-    assert ([description(each) for each in found.before], found.durable, found.after) == (["node.resumed a"], [], [])
+    actual = live.events(moment_of(view), is_closed=False)
+    assert ([description(each) for each in actual.before], actual.durable, actual.after) == (["node.resumed a"], [], [])
     start_ready(view.scheduler)
 
 
@@ -175,9 +175,9 @@ def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
     assert view.scheduler is not None
     start_ready(view.scheduler)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
-    found = mapper().events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
+    actual = mapper().events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
-    events = [*stream._with_cursors(found, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
+    events = [*stream._with_cursors(actual, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
     assert [description(each) for each in events] == ["run.started", "node.started a", "node.waiting a"]
     assert events[1].cursor == events[2].cursor
 
@@ -191,8 +191,8 @@ def test_status_of_the_run_is_reported_when_it_changes() -> None:
         ("waiting", []),
         ("running", ["run.running"]),
     ):
-        found = live.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
-        assert [each.type for each in (*found.before, *found.after)] == expected
+        actual = live.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
+        assert [each.type for each in (*actual.before, *actual.after)] == expected
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,8 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     unlisted = _Namespace(namespace.runs)
-    found = await _requests_of(unlisted, lacks="DagwrightRoot").requests_of("run")
-    assert [one.id for one in found] == [one.id for one in whole]
+    actual = await _requests_of(unlisted, lacks="DagwrightRoot").requests_of("run")
+    assert [one.id for one in actual] == [one.id for one in whole]
     assert unlisted.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
 
@@ -287,21 +287,21 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
 @pytest.mark.parametrize("following", ["again", "nothing", None, "lost"])
 async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, following: Any) -> None:
     again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
-    looks: list[str] = []
+    polls: list[str] = []
 
     class Feed:
         def __init__(self, workflow_id: str) -> None:
             self._workflow_id = workflow_id
 
         async def read(self) -> Any:
-            looks.append(self._workflow_id)
-            if following == "lost" and len(looks) > 1:
+            polls.append(self._workflow_id)
+            if following == "lost" and len(polls) > 1:
                 raise _GONE
             return None
 
     def following_request(_view: Any, request: str) -> Any:
         assert request == "lookup:a"
-        if len(looks) < 2:
+        if len(polls) < 2:
             return None
         return again if following == "again" else following
 
@@ -309,9 +309,9 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
     people._timeout_s = 0.05 if following is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback._POLL_INTERVAL_S", 0.0)
-    found = await people.request_after(RequestRef("run-1", "lookup:a"))
-    assert (found and found["request_id"]) == ("lookup:a#2" if following == "again" else None)
-    assert (len(looks) == 2) == (following is not None)
+    actual = await people.request_after(RequestRef("run-1", "lookup:a"))
+    assert (actual and actual["request_id"]) == ("lookup:a#2" if following == "again" else None)
+    assert (len(polls) == 2) == (following is not None)
 
 
 async def test_large_answer_is_not_sent() -> None:
@@ -323,7 +323,7 @@ async def test_large_answer_is_not_sent() -> None:
 
 
 class FakeRequests:
-    """Fake that accepts answers, and refuses some with a reason."""
+    """Fake that accepts answers, and rejects some with a reason."""
 
     def __init__(self, **refusals: Exception) -> None:
         self._refusals = refusals
@@ -376,11 +376,11 @@ async def test_answer_goes_to_each_run_and_may_be_rejected_in_some() -> None:
     assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
     people = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
-    found = await sent_answer(people, target)
-    assert [each.is_accepted for each in found.results] == [True, False, False]
-    assert (found.is_accepted, found.is_refused) == (False, False)
+    actual = await sent_answer(people, target)
+    assert [each.is_accepted for each in actual.results] == [True, False, False]
+    assert (actual.is_accepted, actual.is_refused) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
-    assert found.message == f"answered in 1 of 3 sub-plans: {words}"
+    assert actual.message == f"answered in 1 of 3 sub-plans: {words}"
 
 
 async def test_unread_request_is_found_by_its_name() -> None:

@@ -17,7 +17,7 @@ def _view(status: str) -> RunView:
 
 
 class _Requests:
-    """Open requests, the same at each moment."""
+    """Open requests, which are the same at each moment."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -39,10 +39,10 @@ async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
 
 
 async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypatch: Any) -> None:
-    found = await _moments(monkeypatch)
-    assert [[each["request_id"] for each in moment.requests] for moment in found] == [["check", "other"], []]
-    assert [moment.changed for moment in found] == [("running", "None"), ("completed", "None")]
-    assert [moment.is_last for moment in found] == [True, True]
+    actual = await _moments(monkeypatch)
+    assert [[each["request_id"] for each in moment.requests] for moment in actual] == [["check", "other"], []]
+    assert [moment.changed for moment in actual] == [("running", "None"), ("completed", "None")]
+    assert [moment.is_last for moment in actual] == [True, True]
 
 
 async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> None:

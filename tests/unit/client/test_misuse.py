@@ -25,11 +25,11 @@ _BUILTIN = {"TypeError", "ValueError", "WorkflowAlreadyStartedError", "ChildWork
 
 def _public_functions() -> Iterator[tuple[str, Any]]:
     for name in dagwright.__all__:
-        found = getattr(dagwright, name)
-        if inspect.isfunction(found):
-            yield name, found
-        elif inspect.isclass(found):
-            for attribute, member in vars(found).items():
+        actual = getattr(dagwright, name)
+        if inspect.isfunction(actual):
+            yield name, actual
+        elif inspect.isclass(actual):
+            for attribute, member in vars(actual).items():
                 function = getattr(member, "__func__", member)
                 if inspect.isfunction(function) and not attribute.startswith("_"):
                     yield f"{name}.{attribute}", function
@@ -112,7 +112,7 @@ def test_options_of_none_are_left_out() -> None:
 
 
 @reports_server_errors
-class Asked:
+class RequestSender:
     """Send requests to a server that responds with an error."""
 
     _address = "localhost:7233"
@@ -125,7 +125,7 @@ class Asked:
         raise RPCError("no luck\nand a stack", self._status, b"")
 
     async def listen(self) -> AsyncGenerator[int, None]:
-        """Yield something before the server fails."""
+        """Yield an event before the server fails."""
         yield 1
         raise RPCError("no luck", self._status, b"")
 
@@ -135,7 +135,7 @@ class Asked:
 
 @pytest.mark.parametrize("status", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED])
 async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> None:
-    asked = Asked(status)
+    asked = RequestSender(status)
     message = r"^the Temporal server at localhost:7233 does not respond: no luck$"
     with pytest.raises(ServerUnreachable, match=message):
         await asked.ask()
@@ -148,7 +148,7 @@ async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> N
 async def test_rejected_request_has_the_status_of_the_server() -> None:
     message = r"^the Temporal server at localhost:7233 rejects the request \(PERMISSION_DENIED\): no luck$"
     with pytest.raises(ServerError, match=message) as rejected:
-        await Asked(RPCStatusCode.PERMISSION_DENIED).ask()
+        await RequestSender(RPCStatusCode.PERMISSION_DENIED).ask()
     assert type(rejected.value) is ServerError
     with pytest.raises(RPCError):
-        await Asked(RPCStatusCode.PERMISSION_DENIED)._private()
+        await RequestSender(RPCStatusCode.PERMISSION_DENIED)._private()

@@ -50,16 +50,16 @@ def _classes_in(annotation: Any) -> Iterator[type]:
 def test_each_type_that_a_method_returns_can_be_imported(name: str) -> None:
     modules = (dagwright, errors, events, settings, tools, types)
     public = {getattr(module, each) for module in modules for each in getattr(module, "__all__", ["Settings"])}
-    found = getattr(dagwright, name, None) or getattr(types, name)
-    returned = {each for each in _returned_types(found) if each.__module__.startswith("dagwright.")}
+    actual = getattr(dagwright, name, None) or getattr(types, name)
+    returned = {each for each in _returned_types(actual) if each.__module__.startswith("dagwright.")}
     assert returned <= public
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_name_is_documented(name: str) -> None:
-    found = getattr(dagwright, name)
-    assert found.__doc__
-    assert found.__module__.startswith("dagwright.")
+    actual = getattr(dagwright, name)
+    assert actual.__doc__
+    assert actual.__module__.startswith("dagwright.")
 
 
 def test_an_unknown_name_is_rejected() -> None:
@@ -156,7 +156,7 @@ def test_public_errors_are_in_the_module_of_errors() -> None:
     exceptions = [
         name
         for name in dagwright.__all__
-        if isinstance(found := getattr(dagwright, name), type) and issubclass(found, Exception)
+        if isinstance(actual := getattr(dagwright, name), type) and issubclass(actual, Exception)
     ]
     assert len(exceptions) > 5
     assert [name for name in exceptions if name not in errors.__all__] == []

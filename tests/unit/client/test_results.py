@@ -38,7 +38,7 @@ async def stored(store: MemoryStore, value: Any, *, name: str) -> Any:
     return describe(value, await store.put(content), size_bytes=len(content), projections=(), name=f"{name}.result")
 
 
-def ended(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:
+def ended_run(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:
     """Return a run whose nodes have ended with these results, or errors."""
 
     def step(scheduler: RunScheduler) -> None:
@@ -54,7 +54,7 @@ def ended(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:
 
 async def test_values_of_the_store_are_loaded() -> None:
     store = MemoryStore()
-    view = ended(node("a"), node("b", "a"), results={"a": await stored(store, "x" * 50_000, name="a"), "b": 2})
+    view = ended_run(node("a"), node("b", "a"), results={"a": await stored(store, "x" * 50_000, name="a"), "b": 2})
     result = await read_result(view, store)
     assert (result.nodes["a"].result, result.nodes["b"].result) == ("x" * 50_000, 2)
     assert (result.output, result.status) == ({"b": 2}, RunStatus.COMPLETED)
@@ -62,14 +62,14 @@ async def test_values_of_the_store_are_loaded() -> None:
 
 
 async def test_results_are_short_in_print() -> None:
-    view = ended(node("a"), node("b", "a"), results={"a": {"text": "x" * 50_000}, "b": NodeError("bad", "no luck")})
+    view = ended_run(node("a"), node("b", "a"), results={"a": {"text": "x" * 50_000}, "b": NodeError("bad", "no luck")})
     result = await read_result(view, MemoryStore())
     assert str(result) == f"RunResult({view.workflow_id!r}, status='failed', error=\"'b' failed: no luck\")"
     assert str(result.nodes["a"]).startswith("NodeResult('a', status='completed', result={'text': 'xxx")
     assert len(str(result.nodes["a"])) < 300
     assert str(result.nodes["b"]) == "NodeResult('b', status='failed', error='no luck')"
     assert str(result.nodes) == "NodeResults(2 nodes: ['a', 'b'])"
-    completed = await read_result(ended(node("a"), results={"a": list(range(1_000))}), MemoryStore())
+    completed = await read_result(ended_run(node("a"), results={"a": list(range(1_000))}), MemoryStore())
     assert str(completed).startswith("RunResult(")
     assert "output={'a': [0, 1, 2" in str(completed)
     assert len(str(completed)) < 300
@@ -78,7 +78,7 @@ async def test_results_are_short_in_print() -> None:
 async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one() -> None:
     store = MemoryStore()
     values = {name: await stored(store, name * 50_000, name=name) for name in "abc"}
-    view = ended(*(node(name) for name in "abc"), results=values)
+    view = ended_run(*(node(name) for name in "abc"), results=values)
     result = await read_result(view, store, max_bytes=60_000)
     assert [(name, each.is_loaded) for name, each in result.nodes.items()] == [("a", True), ("b", False), ("c", False)]
     with pytest.raises(ValueNotLoaded, match=r"'c' is not loaded: .*run\.nodes\(\)"):
@@ -91,24 +91,24 @@ async def test_value_that_is_lost_is_an_error_and_not_a_reference() -> None:
     store = MemoryStore()
     lost = await stored(store, "x" * 50_000, name="a")
     store.contents.clear()
-    result = await read_result(ended(node("a"), node("b", "a"), results={"a": lost, "b": 2}), store)
+    result = await read_result(ended_run(node("a"), node("b", "a"), results={"a": lost, "b": 2}), store)
     assert result.output == {"b": 2}
     with pytest.raises(ValueNotLoaded, match="'a' is not loaded: a: "):
         _ = result.nodes["a"].result
-    result = await read_result(ended(node("a"), results={"a": lost}), store)
+    result = await read_result(ended_run(node("a"), results={"a": lost}), store)
     with pytest.raises(ValueNotLoaded, match="the output of the run 'run-1' is not loaded"):
         _ = result.output
 
 
 async def test_failed_run_raises_with_a_problem_for_each_failed_node() -> None:
     error = NodeError("tool_failed", "out of stock")
-    view = ended(node("a"), node("b"), node("c", "a", "b"), results={"a": error, "b": error})
+    view = ended_run(node("a"), node("b"), node("c", "a", "b"), results={"a": error, "b": error})
     result = await read_result(replace(view, status="failed"), MemoryStore())
-    with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as failed:
+    with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as raised:
         result.raise_on_failure()
-    assert [(each.node, each.code) for each in failed.value.problems] == [("a", "tool_failed"), ("b", "tool_failed")]
+    assert [(each.node, each.code) for each in raised.value.problems] == [("a", "tool_failed"), ("b", "tool_failed")]
     assert result.nodes["c"].blocked_by == ("a", "b")
-    assert pickle.loads(pickle.dumps(failed.value)).result.status == RunStatus.FAILED
+    assert pickle.loads(pickle.dumps(raised.value)).result.status == RunStatus.FAILED
     with pytest.raises(RunCancelled, match="was cancelled"):
         replace(result, status=RunStatus.CANCELLED, error=None).raise_on_failure()
 
@@ -181,8 +181,8 @@ async def test_document_is_read_from_the_end_of_the_history(before: int, documen
 
 
 async def test_parent_of_a_cancelled_run_finds_its_usage_and_lineage() -> None:
-    found = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "child_snapshot": {"state": "x"}})])), "run-1")
+    actual = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "child_snapshot": {"state": "x"}})])), "run-1")
     document = {"usage": _USAGE, "lineage": _LINEAGE, "child_snapshot": {"state": "x"}}
-    assert found == {"status": "cancelled", "output": None, "error": None, **document}
-    found = await _outcome_of(_client(FakeHistory([HistoryEvent()])), "run-1")
-    assert found == {"status": "cancelled", "output": None, "error": None}
+    assert actual == {"status": "cancelled", "output": None, "error": None, **document}
+    actual = await _outcome_of(_client(FakeHistory([HistoryEvent()])), "run-1")
+    assert actual == {"status": "cancelled", "output": None, "error": None}

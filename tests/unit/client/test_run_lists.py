@@ -27,7 +27,7 @@ STARTED_AT = "2026-01-02T00:00:00.000Z"
 
 
 class Listing:
-    """The pages of a server, as the iterator of Temporal's client."""
+    """Pages of a server, with the interface of Temporal's workflow iterator."""
 
     def __init__(self, there: Sequence[Any], page: int, token: bytes | None) -> None:
         self._there, self._page, self.next_page_token = there, page, token
@@ -45,7 +45,7 @@ class Listing:
 
 
 class Namespace:
-    """Runs of a server that ignores the query up to its cursor, and the queries that it has received.
+    """Runs of a server that evaluates only the cursor of a query, and the received queries.
 
     All runs are open and started at the same time, so run IDs order them.
     """
@@ -104,16 +104,16 @@ def execution(
 @pytest.mark.parametrize("limit", [1, 7, 10, 21, 50])
 async def test_pages_list_each_run_once(limit: int) -> None:
     namespace = Namespace([execution(number) for number in range(21)])
-    found: list[str] = []
+    actual: list[str] = []
     cursor: ListCursor | None = None
     while True:
         page, cursor = await runs_of(namespace).page_of_runs(limit=limit, after=cursor)
-        found += [run.run_id for run in page]
+        actual += [run.run_id for run in page]
         assert len(page) <= limit
         if cursor is None:
             break
         cursor = ListCursor.parse(str(cursor))
-    assert found == [f"run-{number}" for number in range(21)]
+    assert actual == [f"run-{number}" for number in range(21)]
     assert len(namespace.queries) == -(-21 // limit)
 
 
@@ -127,7 +127,7 @@ async def test_cursor_of_each_run_continues_after_it() -> None:
 
 
 async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
-    namespace = Namespace([_asking(number, _request()) for number in range(10)])
+    namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
     runs = runs_of(namespace)
     first = await runs.inbox(limit=4)
     listed, place = await runs.page_of_runs(limit=4)
@@ -176,10 +176,10 @@ def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
 async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     attributes = {wire.SEARCH_STATE: "waiting", wire.SEARCH_TITLE: "Report", wire.SEARCH_PROGRESS: "1/3"}
     damaged = execution(2, ValueError("no codec"), attributes=attributes)
-    found = await runs_of(Namespace([execution(1), damaged, execution(3)])).list_runs()
+    actual = await runs_of(Namespace([execution(1), damaged, execution(3)])).list_runs()
     expected = [("run-1", "running", None), ("run-2", "waiting", "Report"), ("run-3", "running", None)]
-    assert [(run.run_id, run.status, run.title) for run in found] == expected
-    assert (found[1].nodes_done, found[1].nodes_total, found[1].started_at) == (1, 3, STARTED)
+    assert [(run.run_id, run.status, run.title) for run in actual] == expected
+    assert (actual[1].nodes_done, actual[1].nodes_total, actual[1].started_at) == (1, 3, STARTED)
 
 
 _TOP = f"{wire.RUN_WORKFLOWS_FILTER} AND DagwrightRoot IS NULL"
@@ -236,8 +236,8 @@ def test_query_matches_more_than_the_filter_only_if_case_or_first_execution_diff
 async def test_run_whose_memo_cannot_be_read_is_found_by_its_attributes() -> None:
     attributes = {wire.SEARCH_TAGS: ["team=blue", "odd"], wire.SEARCH_OWNER: "ann", wire.SEARCH_TITLE: "Report"}
     runs = runs_of(Namespace([execution(1, ValueError("no codec"), attributes=attributes)]))
-    [found] = await runs.list_runs(run_filter=RunFilter(tags={"team": "blue"}, owner="ann", title="Rep"))
-    assert (found.title, found.tags) == ("Report", {"team": "blue"})
+    [actual] = await runs.list_runs(run_filter=RunFilter(tags={"team": "blue"}, owner="ann", title="Rep"))
+    assert (actual.title, actual.tags) == ("Report", {"team": "blue"})
     assert await runs.list_runs(run_filter=RunFilter(owner="bob")) == []
 
 
@@ -246,8 +246,8 @@ async def test_page_ends_after_one_page_of_excluded_runs() -> None:
     page, cursor = await runs_of(namespace).page_of_runs(limit=2, run_filter=RunFilter(title="Run-"))
     assert (page, cursor and cursor.run_id[:8], len(namespace.queries)) == ([], "00000002", 1)
     assert await runs_of(namespace).list_runs(limit=999, run_filter=RunFilter(title="Run-")) == []
-    [found] = await runs_of(namespace).list_runs(limit=2, run_filter=RunFilter(title="run-2999"))
-    assert (found.run_id, found.cursor) == ("run-2999", None)
+    [actual] = await runs_of(namespace).list_runs(limit=2, run_filter=RunFilter(title="run-2999"))
+    assert (actual.run_id, actual.cursor) == ("run-2999", None)
     assert len(await runs_of(namespace).list_runs(limit=5_000)) == 3_000
 
 
@@ -285,8 +285,8 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z",
         wire.MEMO_ERROR: {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
     }
-    found = run_summary(execution(status=_S.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
-    assert found.to_json() == {
+    actual = run_summary(execution(status=_S.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
+    assert actual.to_json() == {
         "run_id": "run-1",
         "status": "failed",
         "title": "Report",
@@ -331,9 +331,9 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     "read", [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")]
 )
 async def test_namespace_without_an_attribute_is_named_with_the_remedy(read: Callable[[Runs], Any]) -> None:
-    with pytest.raises(SearchAttributesMissing) as refused:
+    with pytest.raises(SearchAttributesMissing) as error:
         await read(runs_of(Namespace([]), missing=["DagwrightTags"]))
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "runs cannot be listed, because the namespace 'default' lacks search attributes; register them with "
         "`temporal operator search-attribute create --namespace default --name DagwrightTags --type KeywordList`, "
         "then restart the workers; if they are registered already, connect again: a server accepts new attributes "
@@ -363,7 +363,7 @@ def test_filter_of_the_inbox_is_a_query(expected_filter: InboxFilter, condition:
     assert expected_filter.query() == f"{_WAITS}{condition}"
 
 
-def _asking(
+def _waiting_run(
     number: int, *requests: Mapping[str, Any], count: int | None = None, memo: Mapping[str, Any] = NO_MEMO
 ) -> Any:
     shown = [{"node": request["request_id"].partition("[")[0], "request": request} for request in requests]
@@ -378,7 +378,7 @@ def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any
 
 async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> None:
     below = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
-    there = [_asking(1, _request()), _asking(2, _request("ask[7]", day=1), memo=below)]
+    there = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=below)]
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [
         (each.id, each.document["run_id"], each.request_ref.workflow_id, each.full_node) for each in page.requests
@@ -388,7 +388,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
 
 async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
     damaged = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
-    there = [execution(1, {wire.MEMO_REQUESTS: damaged}), _asking(2, _request())]
+    there = [execution(1, {wire.MEMO_REQUESTS: damaged}), _waiting_run(2, _request())]
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert ([each.id for each in page.requests], page.omitted) == (["check"], {"run-1": 1})
 
@@ -414,14 +414,14 @@ async def test_inbox_is_filtered(expected_filter: InboxFilter, ids: list[str]) -
         _request("choose", type="SELECTION"),
         _request("old", assignee="ann", day=1),
     ]
-    page = await runs_of(Namespace([_asking(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
+    page = await runs_of(Namespace([_waiting_run(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
         limit=10, inbox_filter=expected_filter
     )
     assert [each.id for each in page.requests] == ids
 
 
 async def test_inbox_counts_omitted_requests() -> None:
-    there = [_asking(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
+    there = [_waiting_run(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [each.id for each in page.requests] == ["check"]
     assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
@@ -429,14 +429,14 @@ async def test_inbox_counts_omitted_requests() -> None:
 
 
 async def test_page_of_the_inbox_ends_after_two_pages_without_requests() -> None:
-    namespace = Namespace([_asking(number, _request()) for number in range(10)])
+    namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
     first = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
     assert (first.requests, len(namespace.queries)) == ([], 2)
-    found: list[str] = []
+    actual: list[str] = []
     page = await runs_of(namespace).inbox(limit=2, after=first.cursor)
     while True:
-        found += [each.request_ref.workflow_id for each in page.requests]
+        actual += [each.request_ref.workflow_id for each in page.requests]
         if page.cursor is None:
             break
         page = await runs_of(namespace).inbox(limit=2, after=page.cursor)
-    assert found == ["run-6", "run-7", "run-8", "run-9"]
+    assert actual == ["run-6", "run-7", "run-8", "run-9"]

@@ -98,7 +98,7 @@ def test_invalid_plan_is_rejected() -> None:
 
 def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
     (file := tmp_path / "policy.yaml").write_text("otherwise: ask\n")
-    found = run_options(
+    actual = run_options(
         StartOptions(
             deadline=timedelta(hours=2),
             policy=file,
@@ -108,9 +108,9 @@ def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
             interactive=False,
         )
     )
-    assert (found.deadline_s, found.policy, found.tags) == (7200.0, Policy(otherwise="ask"), {"team": "a"})
-    assert (found.input_fields.compensate, found.input_fields.is_interactive) == (True, False)
-    assert found.input_fields.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
+    assert (actual.deadline_s, actual.policy, actual.tags) == (7200.0, Policy(otherwise="ask"), {"team": "a"})
+    assert (actual.input_fields.compensate, actual.input_fields.is_interactive) == (True, False)
+    assert actual.input_fields.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
 
 
 @pytest.mark.parametrize(

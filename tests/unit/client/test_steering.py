@@ -75,28 +75,28 @@ async def test_message_that_every_run_would_reject_is_not_sent(
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steers = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
     sent = steers.cancel("run", actor) if command is None else steers.send("run", command, actor)
-    with pytest.raises(CommandRejected, match=words) as refused:
+    with pytest.raises(CommandRejected, match=words) as error:
         await sent
-    assert (type(refused.value), run.was_cancelled) == (CommandRejected, False)
+    assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
 
 
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
 @pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
+def called_outside_of_event_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
     """Return a function that records whether a module function is called outside of the event loop."""
-    found: dict[str, bool] = {}
+    actual: dict[str, bool] = {}
 
     def watch(module: Any, name: str) -> dict[str, bool]:
         watched = getattr(module, name)
 
         def noted(*args: Any, **named: Any) -> Any:
-            found[name] = get_ident() != main_thread().ident
+            actual[name] = get_ident() != main_thread().ident
             return watched(*args, **named)
 
         monkeypatch.setattr(module, name, noted)
-        return found
+        return actual
 
     return watch
 
@@ -104,7 +104,9 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, boo
 Watch = Callable[[Any, str], dict[str, bool]]
 
 
-async def test_nodes_are_checked_outside_of_the_event_loop(apart: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_are_checked_outside_of_the_event_loop(
+    called_outside_of_event_loop: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def view(*_: Any) -> Any:
         return SimpleNamespace(scheduler=None)
 
@@ -113,17 +115,17 @@ async def test_nodes_are_checked_outside_of_the_event_loop(apart: Watch, monkeyp
 
     monkeypatch.setattr(Steering, "_open_view", view)
     monkeypatch.setattr(Steering, "_send", taken)
-    found = apart(steering, "_checked")
+    actual = called_outside_of_event_loop(steering, "_checked")
     people = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
     assert await people.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
-    assert found == {"_checked": True}
-    found.clear()
+    assert actual == {"_checked": True}
+    actual.clear()
     await people.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
-    assert found == {"_checked": True}
+    assert actual == {"_checked": True}
 
 
 async def test_fork_is_checked_outside_the_event_loop(
-    apart: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    called_outside_of_event_loop: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
     scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
@@ -139,8 +141,11 @@ async def test_fork_is_checked_outside_the_event_loop(
 
     monkeypatch.setattr(forks, "_inherited_input", lambda *_, **__: None)
     for module, name in ((fork_runs, "check_plan"), (forks, "_reuse_and_prediction"), (forks, "plan_to_json")):
-        found = apart(module, name)
+        actual = called_outside_of_event_loop(module, name)
     runs = cast("Any", SimpleNamespace(reader=reader))
     forks_of_test, tools = Forks(reader, cast("Any", None)), toolset.declarations()
     draft = await draft_of("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
-    assert (draft.origin, found) == ("run-1", {"check_plan": True, "_reuse_and_prediction": True, "plan_to_json": True})
+    assert (draft.origin, actual) == (
+        "run-1",
+        {"check_plan": True, "_reuse_and_prediction": True, "plan_to_json": True},
+    )

@@ -69,9 +69,9 @@ async def test_arguments_that_fit_are_passed() -> None:
     ],
 )
 def test_unknown_argument_and_argument_of_another_type_are_named(call: Callable[[Any], object], message: str) -> None:
-    with pytest.raises(TypeError) as refused:
+    with pytest.raises(TypeError) as error:
         call(Subject("a"))
-    assert message in str(refused.value)
+    assert message in str(error.value)
 
 
 async def test_coroutines_reject_arguments_too() -> None:

@@ -37,9 +37,9 @@ def effects(arguments: dict[str, Any], **fields: Any) -> str:
     node = {"id": "n", "tool": "http_request", "arguments": {"url": URL, **arguments}, **fields}
     compiled = compile_plan(check_plan({"plan": 1, "nodes": [first, node]}, TOOLS))
     decoded = plan_from_json(plan_to_json(compiled))
-    found = tool_of(decoded.nodes[1], decoded.tools).effects.value
-    assert found == tool_of(compiled.nodes[1], compiled.tools).effects.value
-    return found
+    actual = tool_of(decoded.nodes[1], decoded.tools).effects.value
+    assert actual == tool_of(compiled.nodes[1], compiled.tools).effects.value
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, 
 
 
 def asks_before_effects(policy: Policy) -> bool:
-    found = [rule for rule in policy.rules if rule.effects is not None and rule.tool is None]
-    return found == [Rule("ask", effects=(Effects.IDEMPOTENT.value, Effects.WRITE.value))]
+    actual = [rule for rule in policy.rules if rule.effects is not None and rule.tool is None]
+    return actual == [Rule("ask", effects=(Effects.IDEMPOTENT.value, Effects.WRITE.value))]
 
 
 @pytest.mark.parametrize(

@@ -186,10 +186,10 @@ def test_plan_includes_short_schemas_where_people_may_be_asked() -> None:
 
     tools = [tool("long", 17_000), tool("pure", 10, Effects.PURE), *(tool(f"t{number}", 15_000) for number in range(6))]
     plan = plan_of(*(node(each.name, tool=each.name) for each in tools))
-    found = compiled(plan, tools={each.name: each for each in tools}).tools
-    with_schema = [name for name, each in found.items() if each.input_schema is not None]
+    actual = compiled(plan, tools={each.name: each for each in tools}).tools
+    with_schema = [name for name, each in actual.items() if each.input_schema is not None]
     assert with_schema == ["t0", "t1", "t2", "t3"]
-    assert [found["t0"], found["long"].input_schema] == [tool("t0", 15_000), None]
+    assert [actual["t0"], actual["long"].input_schema] == [tool("t0", 15_000), None]
 
 
 _NODES = compiled(

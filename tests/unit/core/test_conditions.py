@@ -35,8 +35,8 @@ from tests.support.plan_building import (
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
-def _evaluated(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds, in one go: a run reads the values of all items once."""
+def _evaluate(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
+    """Return the value of a condition, evaluated in one step: a run reads the values of all items once."""
     values = read_values(condition, scope)
     if "item" in scope:
         values = with_item(condition, values, item=scope["item"], index=scope["index"])
@@ -50,7 +50,7 @@ def evaluate(text: str, **scope: Any) -> bool:
     nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
     condition = parse_condition(text, IDS.__contains__)
     read = {name: nodes[name] for name in condition.nodes}
-    return _evaluated(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
+    return _evaluate(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_condition_that_needs_a_null_or_missing_value_is_false(text: str) -> Non
 )
 def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
     condition = parse_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
-    assert (condition.nodes, _evaluated(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
+    assert (condition.nodes, _evaluate(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
         ("check",),
         False,
     )
@@ -164,13 +164,13 @@ def test_text_that_is_not_a_condition_is_rejected(text: str, message: str) -> No
 
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
+    """Let the scheduler start every item itself, instead of child runs for batches of items."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 10_000)
     monkeypatch.setattr(map_items, "MAX_OWN_ITEMS", 10_000)
 
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
-    """Return a scheduler in which `m` has just got its items and its condition has read the result of `facts`."""
+    """Return a scheduler in which `m` has its items, and its condition has read the result of `facts`."""
     scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
     )

@@ -207,9 +207,9 @@ def test_missing_part_and_wrong_type_of_any_value_is_rejected(making: Any, using
 
 
 def test_missing_part_in_the_output_is_rejected() -> None:
-    found = problems_of(PERSON, output={"name": "{{a.result.nme}}"})
+    actual = problems_of(PERSON, output={"name": "{{a.result.nme}}"})
     message = "a.result has no part 'nme': it has name, age"
-    assert found == [("invalid_reference", "/output/name", message, "did you mean 'name'?")]
+    assert actual == [("invalid_reference", "/output/name", message, "did you mean 'name'?")]
 
 
 @pytest.mark.parametrize(
@@ -316,10 +316,10 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
 @pytest.mark.parametrize("heartbeat", ["999ms", "1s"])
 def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
     inner = {"nodes": [{"id": "b", "tool": "hello", "arguments": {"name": "b"}, "heartbeat": heartbeat}]}
-    found = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner})
+    actual = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner})
     message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
     expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
-    assert [each[:3] for each in found] == (expected if heartbeat == "999ms" else [])
+    assert [each[:3] for each in actual] == (expected if heartbeat == "999ms" else [])
 
 
 def test_circular_schema_of_an_answer_is_followed_to_a_limit() -> None:

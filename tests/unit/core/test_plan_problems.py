@@ -132,8 +132,8 @@ def test_plan_without_a_list_of_nodes_has_a_hint(plan: dict[str, Any], expected:
 
 
 def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | None]]:
-    found = problems_of(plan_of(node("a"), node("b", **fields)))
-    return [(each.code, each.pointer, each.node, each.message, each.hint) for each in found]
+    actual = problems_of(plan_of(node("a"), node("b", **fields)))
+    return [(each.code, each.pointer, each.node, each.message, each.hint) for each in actual]
 
 
 @pytest.mark.parametrize(
@@ -278,8 +278,8 @@ def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan_of(node("a", **fields)), TOOLS)
     assert [(each.code, each.pointer) for each in caught.value.problems] == [("invalid_syntax", place)]
-    found = check_posted(PostedPlan("nodes: \ud800"), TOOLS)
-    assert [error["line"] for error in found["errors"]] == [1]
+    actual = check_posted(PostedPlan("nodes: \ud800"), TOOLS)
+    assert [error["line"] for error in actual["errors"]] == [1]
 
 
 def test_inputs_and_forks_have_short_messages() -> None:

@@ -109,7 +109,7 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     assert [*lookup] == ["search_text", "entity_type", "aisle"]
 
 
-def looking(**more: str) -> dict[str, object]:
+def plan_with_lookup(**more: str) -> dict[str, object]:
     lookup = {"search_text": "Long shelf", "entity_type": "shelf", **more}
     return {"intents": [{"verb": "toy.put", "params": {"item": "lamp"}, "lookups": {"shelf-id": lookup}}]}
 
@@ -125,9 +125,9 @@ def looking(**more: str) -> dict[str, object]:
 )
 def test_lookups_are_checked_by_the_resolver_of_the_application(more: dict[str, str], message: str) -> None:
     declared = load_toolset(Settings()).declarations()
-    assert [each.filters for each in check_plan(looking(aisle="b"), declared).lookups] == [(("aisle", "B"),)]
+    assert [each.filters for each in check_plan(plan_with_lookup(aisle="b"), declared).lookups] == [(("aisle", "B"),)]
     with pytest.raises(PlanInvalid, match=message):
-        check_plan(looking(**more), declared)
+        check_plan(plan_with_lookup(**more), declared)
 
 
 def test_without_an_application_nothing_is_looked_up(tmp_path: Path) -> None:

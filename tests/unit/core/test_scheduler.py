@@ -27,8 +27,8 @@ from tests.support.plan_building import (
 )
 
 
-def finish(scheduler: RunScheduler, **results: Any) -> list[str]:
-    """Run everything there is, each task with the result given for its node or with its own id; returns the order."""
+def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
+    """Run all tasks, each with the given result of its node or else its ID, and return their order."""
     order: list[str] = []
     while tasks := started(scheduler):
         for task in tasks:
@@ -46,13 +46,13 @@ DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
 
 def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> None:
     scheduler = scheduler_of(*DIAMOND, node("e"))
-    finish(scheduler, b=broken())
+    run_to_end(scheduler, b=broken())
     assert states(scheduler) == {"a": "completed", "b": "failed", "c": "completed", "d": "blocked", "e": "completed"}
     assert error_of(scheduler, "d") == ("dependency_failed", "Waiting for dependency: b failed")
     assert scheduler.records[3].blocked_by == ("b",)
     assert scheduler.status() == "completed_with_failures"
     scheduler = scheduler_of(node("z", "y"), node("x"), node("y", "w", "x"), node("w"))
-    finish(scheduler, w=broken(), x=broken())
+    run_to_end(scheduler, w=broken(), x=broken())
     assert scheduler.records[0].blocked_by == ("x", "w")
     assert error_of(scheduler, "z") == ("dependency_failed", "Waiting for dependency: x, w failed")
 
@@ -129,24 +129,24 @@ def test_result_of_an_incomplete_node_is_null_and_its_error_can_be_read() -> Non
 
 def test_missing_data_fails_the_node_or_the_run() -> None:
     scheduler = scheduler_of(node("fetch"), node("b", arguments={"x": ["{{fetch.result.data[0].emial}}"]}))
-    finish(scheduler, fetch={"data": [{"name": "S", "email": "s@x.org"}]})
+    run_to_end(scheduler, fetch={"data": [{"name": "S", "email": "s@x.org"}]})
     assert error_of(scheduler, "b") == (
         "missing_data",
         "Missing data: fetch.result.data[0].emial: 'emial' not found in fetch.result.data[0]; it has email, name",
     )
     scheduler = scheduler_of(node("a"), output="{{a.result.x}}")
-    finish(scheduler, a={"y": 1})
+    run_to_end(scheduler, a={"y": 1})
     error = NodeError("missing_data", "output: Missing data: a.result.x: 'x' not found in a.result; it has y")
     assert (scheduler.status(), scheduler.state.error, scheduler.output()) == ("failed", error, (None, error))
 
 
 def test_false_condition_skips_dependents_and_one_that_is_not_a_boolean_fails() -> None:
     scheduler = scheduler_of(node("a"), node("b", when="a.result > 3"), node("c", "b"), node("d", "b", join="any"))
-    assert finish(scheduler, a=2) == ["a", "d"]
+    assert run_to_end(scheduler, a=2) == ["a", "d"]
     assert states(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
     assert scheduler.status() == "completed"
     scheduler = scheduler_of(node("a"), node("b", when="a.result + 1"))
-    finish(scheduler, a=2)
+    run_to_end(scheduler, a=2)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: 'a.result + 1' is neither true nor false but 3")
 
 
@@ -184,7 +184,7 @@ def test_for_each_over_a_value_that_is_not_a_list(
     monkeypatch.setattr(map_items, "MAX_ITEMS", 1_000)
     key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
     scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
-    assert finish(scheduler, a=value) == ["a", "z"]
+    assert run_to_end(scheduler, a=value) == ["a", "z"]
     record = scheduler.records[1]
     assert record.status.value == state
     assert (record.error.code if record.error else None) == code
@@ -193,7 +193,7 @@ def test_for_each_over_a_value_that_is_not_a_list(
 
 def test_key_of_an_item_cannot_create_the_id_of_another_node() -> None:
     scheduler = scheduler_of(node("m", for_each=["x"], key="{{item}}"), node("m[x]"))
-    assert finish(scheduler) == ["m[x]"]
+    assert run_to_end(scheduler) == ["m[x]"]
     expected = ("duplicate_key", "'m[x]' names two items or nodes; the keys of 'm' must be unique")
     assert error_of(scheduler, "m") == expected
 
@@ -215,11 +215,11 @@ def test_failed_items_fail_the_node_or_have_the_value_of_on_error() -> None:
 
 def test_condition_on_the_item_skips_single_items_and_others_skip_the_node() -> None:
     scheduler = scheduler_of(node("m", for_each=[1, 5, 2], when="item > 1 && index < 2"))
-    assert finish(scheduler) == ["m[1]"]
+    assert run_to_end(scheduler) == ["m[1]"]
     assert scheduler.records[0].result == [None, "m[1]", None]
     assert [item.record.status for item in scheduler.records[0].items] == ["skipped", "completed", "skipped"]
     scheduler = scheduler_of(node("m", for_each=[1, 5], when="inputs.go"), inputs={"go": False})
-    assert (finish(scheduler), states(scheduler)) == ([], {"m": "skipped"})
+    assert (run_to_end(scheduler), states(scheduler)) == ([], {"m": "skipped"})
 
 
 def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> None:
@@ -356,7 +356,7 @@ def test_record_keeps_attempts_times_and_version(count: int, began: float) -> No
 )
 def test_outcome_of_a_request(fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
-    finish(scheduler, **{name: broken() for name in failing})
+    run_to_end(scheduler, **{name: broken() for name in failing})
     assert (scheduler.status(), scheduler.output()) == (run, (output, None))
 
 
@@ -369,7 +369,7 @@ def test_default_of_an_input_replaces_a_missing_value() -> None:
 
 def test_worker_that_reports_a_failure_fails_its_node() -> None:
     scheduler = started_scheduler(compiled(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
-    finish(
+    run_to_end(
         scheduler,
         ok={"status": "success", "outputs": {"x": 1}},
         part={"status": "partial", "outputs": {"x": 2}},
@@ -386,7 +386,7 @@ def test_worker_that_reports_a_failure_fails_its_node() -> None:
     # Metadata of a plan does not make a worker.
     plain = scheduler_of(node("a", metadata={"worker": True}))
     result = {"status": "failed", "outputs": {}, "error": "no data"}
-    finish(plain, a=result)
+    run_to_end(plain, a=result)
     assert (plain.records[0].status, plain.records[0].result) == ("completed", result)
 
 

@@ -123,9 +123,9 @@ def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
         ('$["rows"][*]["not there"]', "whole"),
     ]
     stored = describe({"rows": rows}, "r", size_bytes=400_000, projections=expected, name="a.result")
-    found, _ = stored.at(("rows",))
-    assert isinstance(found, StoredValue)
-    items = StoredList(found, 0, 400)
+    actual, _ = stored.at(("rows",))
+    assert isinstance(actual, StoredValue)
+    items = StoredList(actual, 0, 400)
     parts: dict[Path, ProjectedPart] = {("id",): ProjectedPart("small", "r7"), ("some", "n"): ProjectedPart("small", 7)}
     assert items[7] == StoredValue("r", name="a.result", paths=(("rows", 7),), parts=parts)
     assert items[2:9].without_parts()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
@@ -267,11 +267,11 @@ def _nothing(ref: str, paths: Any, name: str) -> Any:
 
 def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     """Return node id -> parts of its result that the plan uses; nodes of sub-plans are under `id/inner id`."""
-    found = {node.id: list(node.projections) for node in plan.nodes if node.projections}
+    actual = {node.id: list(node.projections) for node in plan.nodes if node.projections}
     for outer in plan.nodes:
         if outer.sub_plan is not None:
-            found |= {f"{outer.id}/{inner}": wants for inner, wants in _projections(outer.sub_plan).items()}
-    return found
+            actual |= {f"{outer.id}/{inner}": wants for inner, wants in _projections(outer.sub_plan).items()}
+    return actual
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, p
 
 
 def problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
-    found = problems_of(plan_of(*nodes, **fields))
-    return [(problem.code, problem.pointer, problem.node, problem.message, problem.hint) for problem in found]
+    actual = problems_of(plan_of(*nodes, **fields))
+    return [(problem.code, problem.pointer, problem.node, problem.message, problem.hint) for problem in actual]
 
 
 def test_duplicate_ids_and_dependencies_on_the_node_itself_are_reported() -> None:
@@ -175,9 +175,9 @@ _NOT_CACHEABLE = (
     ],
 )
 def test_cache_is_rejected_for_results_that_cannot_be_reused(fields: dict[str, Any], message: str | None) -> None:
-    found = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
+    actual = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
     refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "leave 'cache' out")
-    assert found == ([] if message is None else [refusal])
+    assert actual == ([] if message is None else [refusal])
     assert problems_of(plan_of(node("a", cache="off", **fields)), tools=CACHE_TOOLS) == ()
 
 
@@ -267,8 +267,8 @@ def test_invalid_argument_has_a_location(
     arguments: dict[str, Any], at: str, message: str | None, hint: str | None
 ) -> None:
     problem = ("invalid_arguments", f"/nodes/1/arguments{at}", "a", f"typed: {message}", hint)
-    found = problems_in(node("f"), node("a", tool="typed", arguments=arguments))
-    assert found == ([] if message is None else [problem])
+    actual = problems_in(node("f"), node("a", tool="typed", arguments=arguments))
+    assert actual == ([] if message is None else [problem])
 
 
 @pytest.mark.parametrize("schema", [{"type": "objekt"}, {"$ref": "http://127.0.0.1:9/schema.json"}])

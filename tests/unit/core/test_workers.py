@@ -114,15 +114,15 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
     ],
 )
 def test_unusable_set_of_worker_tools_is_rejected(workers: dict[str, WorkerCard], message: str) -> None:
-    with pytest.raises(WorkersRefused) as refused:
+    with pytest.raises(WorkersRefused) as error:
         check_workers(_set_of(workers))
-    assert str(refused.value).startswith(message)
+    assert str(error.value).startswith(message)
 
 
 def test_all_problems_of_a_set_are_reported_at_once() -> None:
-    with pytest.raises(WorkersRefused) as refused:
+    with pytest.raises(WorkersRefused) as error:
         check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
-    assert len(str(refused.value).split("; ")) == 4
+    assert len(str(error.value).split("; ")) == 4
 
 
 # Plans that call them.
@@ -227,8 +227,8 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     assert states(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
     message = "'show' was not called: it requires 'found' (a.result.found is null)"
     assert scheduler.records[1].error == NodeError("precondition_missing", message)
-    found = resumed(scheduler).records[0]
-    assert (found.result, found.message, found.partial) == ({"found": None, "count": 0}, "three names fit", True)
+    actual = resumed(scheduler).records[0]
+    assert (actual.result, actual.message, actual.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
 def test_a_list_of_slots_is_missing_if_a_slot_is_null_but_not_if_an_item_is() -> None:
@@ -264,8 +264,8 @@ def test_outputs_must_be_exactly_the_slots_of_the_card(outputs: dict[str, Any], 
 
 
 def test_partial_answer_may_omit_slots_and_must_be_an_object() -> None:
-    found = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
-    assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
+    actual = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
+    assert (actual.outputs, actual.is_partial) == ({"found": None, "count": 0}, True)
     assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
     assert unwrap_worker_result([1], FIND).error == NodeError(
         "invalid_result", "a worker tool must return an object of its slots"
@@ -276,8 +276,8 @@ def test_partial_answer_may_omit_slots_and_must_be_an_object() -> None:
 def test_message_of_a_failed_or_stored_answer_is_kept_and_cut() -> None:
     message = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
     assert message.message == '{"of":[1]}'
-    found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
-    assert (found.error, found.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
+    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
+    assert (actual.error, actual.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
     message_of_large = stored_from_json(
         {
             "ref": "r",
@@ -292,8 +292,8 @@ def test_message_of_a_failed_or_stored_answer_is_kept_and_cut() -> None:
             ],
         }
     )
-    found = unwrap_worker_result(message_of_large, FIND)
-    assert (found.error, found.message) == (None, "many")
+    actual = unwrap_worker_result(message_of_large, FIND)
+    assert (actual.error, actual.message) == (None, "many")
 
 
 def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:

@@ -82,8 +82,8 @@ def test_reference_to_a_missing_result_hints_at_lookups(number: str) -> None:
 )
 def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, places: list[str]) -> None:
     problems = to_document(intents({"verb": "v", "lookups": {"a": lookup}}), tools=RESOLVER.tools()).problems
-    found = [(problem.code, problem.pointer) for problem in problems]
-    assert found == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
+    actual = [(problem.code, problem.pointer) for problem in problems]
+    assert actual == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
 
 
 @pytest.mark.parametrize("text", ["@result_1", " @result_1 ", "@result_0", "@Result_1", "@cbu", "@no.such-name"])
@@ -126,9 +126,9 @@ def test_name_of_the_session_may_replace_a_party_with_its_name() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
     document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
-    found = document.bindings[0, "a"]
-    assert isinstance(found, Lookup)
-    assert (found, found.display_name) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
+    actual = document.bindings[0, "a"]
+    assert isinstance(actual, Lookup)
+    assert (actual, actual.display_name) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
 
 
 @pytest.mark.parametrize("empty", ["", "  "])

@@ -212,8 +212,8 @@ def test_unknown_label_of_nestful_is_reported_with_the_nearest() -> None:
         {"name": "b", "arguments": {"x": ["$vra1.y$"]}, "label": 7},
         {"name": "var_result", "arguments": {"x": "$var9$"}},
     ]
-    found = [(problem.code, problem.pointer, problem.hint) for problem in problems_of(raw)]
-    assert found == [
+    actual = [(problem.code, problem.pointer, problem.hint) for problem in problems_of(raw)]
+    assert actual == [
         ("invalid_field", "/1/label", None),
         ("invalid_reference", "/1/arguments/x/0", "did you mean 'var1'?"),
         ("invalid_reference", "/2/arguments/x", "did you mean 'var1'?"),

@@ -52,9 +52,9 @@ def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, va
     ],
 )
 def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
-    ((found_code, place, found),) = refusals(read_text, text, name=name)
+    ((found_code, place, actual),) = refusals(read_text, text, name=name)
     assert (found_code, place) == (code, "")
-    assert found.startswith(message)
+    assert actual.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_files_of_sub_plans_are_included_relative_to_the_file_that_names_them(tm
 
 def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
-    found = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
-    assert [(code, place) for code, place, _ in found] == [
+    actual = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
+    assert [(code, place) for code, place, _ in actual] == [
         ("unreadable", "/nodes/0/plan"),
         ("invalid_field", "/nodes/1/plan/a"),
         ("unreadable", "/nodes/2/plan/nodes/0/plan"),

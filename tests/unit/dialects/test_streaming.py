@@ -55,15 +55,15 @@ def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -
         root = nodes
     text = data.draw(st.sampled_from(FRAMES)).format(written(root, data.draw(st.integers(0, 5))))
     pieces = cut(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
-    found = steps_of(JsonSteps(), pieces)
-    assert [step.value for step in found] == nodes
-    assert [step.index for step in found] == list(range(len(nodes)))
-    for step in found:
+    actual = steps_of(JsonSteps(), pieces)
+    assert [step.value for step in actual] == nodes
+    assert [step.index for step in actual] == list(range(len(nodes)))
+    for step in actual:
         assert json.loads(text[step.start : step.end]) == step.value
-    assert found == steps_of(JsonSteps(), list(text))
-    if found:
+    assert actual == steps_of(JsonSteps(), list(text))
+    if actual:
         value = read_written_json(text).value
-        assert (value if isinstance(value, list) else value["nodes"]) == [step.value for step in found]
+        assert (value if isinstance(value, list) else value["nodes"]) == [step.value for step in actual]
 
 
 SLIPS = """Here:

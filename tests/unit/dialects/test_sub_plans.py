@@ -48,7 +48,7 @@ _EMPTY: list[Any] = [
     [*((raw, "empty_plan") for raw in _EMPTY), ({"plan": 1}, "invalid_field"), (plan_of({"x": 1}), "invalid_field")],
 )
 def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
-    assert [found for found, _ in codes_of(raw)] == [code]
+    assert [actual for actual, _ in codes_of(raw)] == [code]
 
 
 @pytest.mark.parametrize("raw", [None, True, 7, {"sub_goal": []}])

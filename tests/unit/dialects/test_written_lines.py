@@ -30,8 +30,8 @@ def lines(text: str, *places: str) -> list[int | None]:
 
 
 def test_values_have_the_line_of_their_key() -> None:
-    found = lines(YAML, "", "/nodes/0", "/nodes/0/arguments/expression", "/nodes/1/id", "/nodes/1/a~1b/1")
-    assert found == [1, 3, 6, 7, 9]
+    actual = lines(YAML, "", "/nodes/0", "/nodes/0/arguments/expression", "/nodes/1/id", "/nodes/1/a~1b/1")
+    assert actual == [1, 3, 6, 7, 9]
     assert lines(JSON, "/plan", "/nodes", "/nodes/0", "/nodes/0/tool") == [2, 3, 4, 5]
     assert lines(YAML, "/nodes/0/timeout", "/nodes/7", "/inputs/number") == [3, 2, 1]
     assert lines("a: &x [1]\nb: *x\n", "/b/0") == [2]

@@ -51,8 +51,8 @@ def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunSchedule
     return started_scheduler(plan, setup={"budget": budget})
 
 
-def spent(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
-    """Return a run in which everything started that could, and the first node has completed with 20 tokens."""
+def partly_spent_run(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
+    """Return a run in which all ready nodes have started, and the first node has completed with 20 tokens."""
     scheduler = run_of(*nodes, budget=budget, **fields)
     first, *_ = started(scheduler)
     scheduler.complete(first.id, 1, at=1.0, attempt=used(20))
@@ -83,7 +83,7 @@ def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
 
 
 def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
-    scheduler = spent(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     (request,) = scheduler.features.feedback.requests.open.values()
     prompt = (
@@ -118,11 +118,11 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
 
 def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() -> None:
     budget: dict[Kind, Limit] = {"calls": 1}
-    scheduler = spent(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
+    scheduler = partly_spent_run(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
     assert (scheduler.is_finished, scheduler.features.feedback.requests.open) == (True, {})
     nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
-    scheduler = spent(*nodes, budget=Budget(budget, "finish"))
+    scheduler = partly_spent_run(*nodes, budget=Budget(budget, "finish"))
     assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
     assert ids_of(started(scheduler)) == ["read"]
 
@@ -151,7 +151,7 @@ def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
 
 
 def added_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
-    """Let a run grow, as by the plan of a model."""
+    """Add nodes to a run, like the plan of a model."""
     added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
     moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
@@ -231,7 +231,7 @@ def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
 
 
 def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
-    scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
     names = ("budget", "budget#0", "budget#0#2")
@@ -240,7 +240,7 @@ def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
     assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
     assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
     assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
-    scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
     asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
     add_nodes(scheduler, Extension(2, asks), Actor("ann", None, "update"), at=2.0)
     assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
@@ -284,7 +284,7 @@ def test_invalid_limits_are_rejected(encoded: Any) -> None:
 
 
 def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
-    scheduler = spent(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
     assert answer(scheduler, {"finish": True}) is None
@@ -306,7 +306,7 @@ def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.Mon
 
     for name in ("grant_waiting", "reasons", "describe"):
         monkeypatch.setattr(Budget, name, counting(name))
-    scheduler = spent(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
+    scheduler = partly_spent_run(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
     assert reason(scheduler, "n999") == "budget (calls: 1 of 1 used)"
     assert max(looked.values()) < 10

@@ -44,7 +44,7 @@ def short(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
 
 
 def batch_of(scheduler: RunScheduler, *, separate: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
-    """Start all ready tasks and return those that may share an activity, and their followers."""
+    """Start all ready tasks, and return the tasks that may share an activity and their followers."""
     tasks = []
     while (task := scheduler.next_task(1.0)) is not None:
         if can_lead(scheduler, task):

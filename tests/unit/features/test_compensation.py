@@ -73,7 +73,7 @@ def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
 
 
 def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
-    """Run everything, one task after the other at a time of its own, and returns the tasks in order."""
+    """Run all tasks one after the other at different times, and return them in order."""
     done: list[Task] = []
     at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
     while tasks := started(scheduler, at=at):
@@ -88,7 +88,7 @@ def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = Non
 
 
 def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
-    """Return a run in which everything that started in so many rounds has completed at second 1."""
+    """Return a run after some rounds, in which all started tasks have completed at second 1."""
     scheduler = _saga(*nodes)
     for _ in range(rounds):
         for task in started(scheduler):
@@ -388,10 +388,10 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
                 scheduler.fail("b", broken(), at=at)
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
-                found: Any = (
+                actual: Any = (
                     [{"party": party, "reason": "", "created": created}] if len(done) == 2 else {"party": party}
                 )
-                scheduler.complete(task.id, found, at=at)
+                scheduler.complete(task.id, actual, at=at)
     _, bind, *rest = done
     assert rest == ["a", "b", *(name.format(bind=bind) for name in undos)]
     assert not _standing(scheduler)

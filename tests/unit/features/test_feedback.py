@@ -122,7 +122,7 @@ _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
 
 def _paying(**fields: Any) -> RunScheduler:
-    """Return a run that pays three times as soon as its first node has completed."""
+    """Return a run that pays three times after its first node has completed."""
     pay = node("p", "first", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
     return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY})
 
@@ -372,8 +372,8 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
     )
     long = {"text": "x" * 250_000}
-    taken = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
-    assert taken == [None] * 33
+    accepted = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
+    assert accepted == [None] * 33
     before = state_to_json(scheduler)
     scheduler = resumed(scheduler)
     assert json.dumps(state_to_json(scheduler)) == json.dumps(before)

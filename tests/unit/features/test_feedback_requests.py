@@ -21,21 +21,21 @@ from tests.support.plan_building import node, plan_of, problems_of, resumed, sch
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
 
 
-def _asking(**fields: Any) -> dict[str, Any]:
+def _node_with_request(**fields: Any) -> dict[str, Any]:
     human = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "10s", "on_timeout": _CHAIN}
     return node("ask", human=human | fields)
 
 
 def _scheduler(**fields: Any) -> RunScheduler:
-    return started_run(_asking(**fields))
+    return started_run(_node_with_request(**fields))
 
 
 def _answers(scheduler: RunScheduler) -> list[dict[str, Any]]:
     number = scheduler.state.number_of("ask")
     assert number is not None
     plan_node, record = scheduler.plan.nodes[number], scheduler.records[number]
-    found: list[dict[str, Any]] = node_document(scheduler, "ask", node=plan_node, record=record)["lineage"]["answers"]
-    return found
+    actual: list[dict[str, Any]] = node_document(scheduler, "ask", node=plan_node, record=record)["lineage"]["answers"]
+    return actual
 
 
 def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
@@ -109,7 +109,7 @@ def test_escalation_without_a_next_step_and_request_without_an_assignee() -> Non
     ],
 )
 def test_wrong_step_of_a_chain_is_a_problem_of_the_plan(on_timeout: Any, message: str) -> None:
-    problem, *_ = problems_of(plan_of(_asking(on_timeout=on_timeout)))
+    problem, *_ = problems_of(plan_of(_node_with_request(on_timeout=on_timeout)))
     assert message in problem.message
     assert problem.pointer.startswith("/nodes/0/human/on_timeout")
 
@@ -138,7 +138,7 @@ def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None
 
 
 def test_early_answer_is_checked_when_its_node_asks() -> None:
-    scheduler = started_run(node("first"), {**_asking(), "depends_on": ["first"]})
+    scheduler = started_run(node("first"), {**_node_with_request(), "depends_on": ["first"]})
     assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
@@ -217,7 +217,7 @@ _ATTEMPT = Attempt(1)
 
 
 def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
-    """Start the one node, which asks; answers it, and returns why it could not ask."""
+    """Start the single node, answer its request, and return the error if it could not open a request."""
     task = scheduler.next_task(0.0)
     assert task is not None
     problem = scheduler.features.feedback.ask("n", Raised("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)

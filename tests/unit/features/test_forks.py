@@ -51,10 +51,10 @@ def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dic
     return node(node_id, *needs, tool=tool, arguments=arguments)
 
 
-def ran(
+def ended_scheduler(
     made: CompiledPlan, results: Mapping[str, Any], *, setup: Mapping[str, Any] | None = None, **inputs: Any
 ) -> RunScheduler:
-    """Return the scheduler of a run in which tasks ended with these results; an error is a failure."""
+    """Return the scheduler of a run whose tasks ended with these results or errors."""
     scheduler = started_scheduler(made, inputs, setup=setup, at=1.0)
     while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
         for task in waiting:
@@ -88,7 +88,7 @@ CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c"
 
 def test_fork_without_changes_reuses_everything() -> None:
     made = plan(*CHAIN)
-    fork, _, prediction = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+    fork, _, prediction = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
 
     assert scopes(fork) == {}
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
@@ -101,13 +101,13 @@ def test_fork_without_changes_reuses_everything() -> None:
 
 def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_with_new_keys() -> None:
     made = plan(*CHAIN)
-    fork, _, prediction = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    fork, _, prediction = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
     assert scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     made = plan(*CHAIN)
-    fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    fork, _, _ = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
     scopes(fork)
     fork.complete("a", 7, at=12.0)
     assert scopes(fork) == {"b": None}
@@ -117,7 +117,7 @@ def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_wi
 
 def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
-    old = ran(made, {"a": 1, "c": broken(), "d": 4})
+    old = ended_scheduler(made, {"a": 1, "c": broken(), "d": 4})
     fork, _, prediction = forked(old, made)
     assert scopes(fork) == {"c": "old-scope"}
     assert prediction.runs == {"c": "had failed"}
@@ -129,7 +129,7 @@ def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"))
-    second, _, _ = forked(ran(made, {"a": 1, "c": broken()}), made)
+    second, _, _ = forked(ended_scheduler(made, {"a": 1, "c": broken()}), made)
     started(second)
     second.fail("c", broken(), at=20.0)
     third = reusable_results(
@@ -143,10 +143,12 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -
 def test_other_plan_or_tool_version_runs_what_changed() -> None:
     made = plan(look("a"), send("c", to="x"))
     newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
-    fork, _, prediction = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
+    fork, _, prediction = forked(
+        ended_scheduler(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer)
+    )
     assert scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
-    old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
+    old = ended_scheduler(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
     fork, _, prediction = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
@@ -157,7 +159,9 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
     before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
     after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
-    fork, _, prediction = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
+    fork, _, prediction = forked(
+        ended_scheduler(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after
+    )
     assert (prediction.reused, [*prediction.runs], prediction.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
     assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
@@ -165,14 +169,14 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     assert fork.records[0].result == [1, 20, 2]
     assert [*scopes(fork)] == ["all"]
     made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
-    fork, _, prediction = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
+    fork, _, prediction = forked(ended_scheduler(made, {"each[x]": 1, "each[y]": broken()}), made)
     assert scopes(fork) == {"each[y]": "old-scope"}
     assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
     made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
-    fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
+    fork, _, _ = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
     scopes(fork)
     fork.complete("a", 9, at=12.0)
     assert scopes(fork) == {"b": None}
@@ -188,7 +192,7 @@ def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
 )
 def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any, is_open: bool, expected: str) -> None:
     made = plan(send("c", to="x"))
-    old = ran(made, {} if result is None else {"c": result})
+    old = ended_scheduler(made, {} if result is None else {"c": result})
     _, reuse, _ = forked(old, made, is_open=is_open)
     assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
     _, reuse, _ = forked(old, made, is_open=is_open, rerun=["c"])
@@ -198,14 +202,14 @@ def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any,
 def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change() -> None:
     nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
     made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
-    fork, _, _ = forked(ran(made, {}, x=0), made, is_open=True, x=1)
+    fork, _, _ = forked(ended_scheduler(made, {}, x=0), made, is_open=True, x=1)
     scopes(fork)
     fork.complete("a", 1, at=12.0)
     fork.complete("b", 1, at=12.0)
     assert scopes(fork) == {"c": "old-scope", "d": None}
 
 
-def ran_in_chunks(
+def ended_map_scheduler(
     made: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
 ) -> RunScheduler:
     """Return the scheduler of a run with one large map.
@@ -241,7 +245,7 @@ def ran_in_chunks(
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
     made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
-    fork, reuse, prediction = forked(ran_in_chunks(made, size=size), made)
+    fork, reuse, prediction = forked(ended_map_scheduler(made, size=size), made)
 
     assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
     assert states(fork) == {"m": "completed"}
@@ -259,7 +263,7 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
 )
 def test_large_map_with_completed_writes_must_be_named(is_open: bool, map_batches: dict[str, int], advice: str) -> None:
     made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
-    old = ran_in_chunks(made, size=1, **map_batches)
+    old = ended_map_scheduler(made, size=1, **map_batches)
     _, reuse, _ = forked(old, made, is_open=is_open)
     words = "the items of 'm' run in child runs, and some may have had effects already"
     assert reuse.problems == [f"{words}: {advice}"]
@@ -274,24 +278,26 @@ UNDOABLE = {
 }
 
 
-def undone(results: Mapping[str, Any]) -> RunScheduler:
-    """Return a run that compensates two bookings after a later failure, as far as its events were reported."""
+def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
+    """Return a run that compensates two bookings after a later failure, up to the given events."""
     made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
-    return ran(made, results, setup={"compensate": True})
+    return ended_scheduler(made, results, setup={"compensate": True})
 
 
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
-    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
+    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
     made = without_compensation(old.plan)
     assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
     fork, reuse, prediction = forked(old, made)
     assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
     assert not reuse.problems
-    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
+    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
     _, reuse, _ = forked(old, without_compensation(old.plan), is_open=True)
     assert (reuse.compensated, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
-    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
+    old = compensating_run(
+        {"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None}
+    )
     made = without_compensation(old.plan)
     words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
     assert forked(old, made)[1].problems == [words]

@@ -43,7 +43,7 @@ from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.plan_building import resumed, started_scheduler
 
 
-def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
+def plan_with_lookup(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
     return {"search_text": text, "entity_type": kind, **more}
 
 
@@ -73,17 +73,22 @@ def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task
 
 
 def tasks_of(scheduler: RunScheduler) -> list[Task]:
-    found = []
+    actual = []
     while (task := scheduler.next_task(0.0)) is not None:
-        found.append(task)
-    return found
+        actual.append(task)
+    return actual
 
 
 def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
     plan = plan_of(
-        intent(a=looking("Ann"), b=looking("Bob")),
-        intent({"x": "@result_1"}, c=looking("Ann"), d=looking("Ann", "entity"), e=looking("Ann", jurisdiction="lu")),
-        intent(f=looking("  Ann ", "Natural Person")),
+        intent(a=plan_with_lookup("Ann"), b=plan_with_lookup("Bob")),
+        intent(
+            {"x": "@result_1"},
+            c=plan_with_lookup("Ann"),
+            d=plan_with_lookup("Ann", "entity"),
+            e=plan_with_lookup("Ann", jurisdiction="lu"),
+        ),
+        intent(f=plan_with_lookup("  Ann ", "Natural Person")),
     )
     assert plan.written_count == 3
     ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
@@ -131,7 +136,7 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
         "intents": [
             {"verb": "pay", "params": params},
             {"verb": "pay", "params": {}, "refs": {"fund_id": "@cbu"}},
-            {"verb": "pay", "params": {}, "lookups": {"fund_id": looking("fund_1", "fund")}},
+            {"verb": "pay", "params": {}, "lookups": {"fund_id": plan_with_lookup("fund_1", "fund")}},
         ]
     }
     plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
@@ -143,7 +148,7 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     ]
     assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
     scheduler, [find] = started(plan)
-    assert find.arguments == looking("fund_1", "fund")
+    assert find.arguments == plan_with_lookup("fund_1", "fund")
     scheduler.complete(find.id, {"party": {"id": "fund_1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
     assert bind.arguments["found"][:2] == [
@@ -185,7 +190,12 @@ def test_approval_of_a_call_names_its_parties() -> None:
     tool = replace(PARTY_TOOL, returns="fund")
     raw = {
         "intents": [
-            {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
+            {
+                "verb": "pay",
+                "params": {},
+                "refs": {"cbu-id": "@cbu"},
+                "lookups": {"fund_id": plan_with_lookup("Apex", "fund")},
+            },
             {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None},
         ]
     }
@@ -207,7 +217,12 @@ def test_approval_of_a_call_names_its_parties() -> None:
 def test_reason_for_the_party_of_a_step_is_reported() -> None:
     raw = {
         "intents": [
-            {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
+            {
+                "verb": "pay",
+                "params": {},
+                "refs": {"cbu-id": "@cbu"},
+                "lookups": {"fund_id": plan_with_lookup("Apex", "fund")},
+            },
             {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None},
         ]
     }
@@ -241,9 +256,9 @@ def test_question_names_the_purpose_of_the_party() -> None:
     role = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
     plan = plan_of(
         {"verb": "make", "params": {"name": "Apex Fund", "jurisdiction": "LU"}, "refs": {}, "lookups": None},
-        {**role, "lookups": {"entity-id": looking("John")}},
-        {**role, "params": {}, "lookups": {"entity-id": looking("Ann"), "by": looking("John")}},
-        *(intent(who=looking("Bob")) for _ in range(4)),
+        {**role, "lookups": {"entity-id": plan_with_lookup("John")}},
+        {**role, "params": {}, "lookups": {"entity-id": plan_with_lookup("Ann"), "by": plan_with_lookup("John")}},
+        *(intent(who=plan_with_lookup("Bob")) for _ in range(4)),
     )
     scheduler, finds = started(plan)
     for find in finds:
@@ -259,7 +274,7 @@ def test_question_names_the_purpose_of_the_party() -> None:
 
 
 def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> None:
-    scheduler, [find] = started(plan_of(intent(who=looking("John"))))
+    scheduler, [find] = started(plan_of(intent(who=plan_with_lookup("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert following_request(view, find.id) == "nothing"
     assert scheduler.features.feedback.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
@@ -281,7 +296,11 @@ def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> N
 
 
 def test_id_of_a_long_text_is_short_and_unique() -> None:
-    plan = plan_of(intent(a=looking("x" * 10_000), b=looking("x" * 10_001), c=looking("two\nlines\u202e")))
+    plan = plan_of(
+        intent(
+            a=plan_with_lookup("x" * 10_000), b=plan_with_lookup("x" * 10_001), c=plan_with_lookup("two\nlines\u202e")
+        )
+    )
     first, second, third, _ = hidden(plan)
     assert first != second
     assert {len(each.encode()) < 150 for each in hidden(plan)} == {True}
@@ -292,7 +311,7 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
     raw = {
         "nodes": [
             {"id": "lookup:person:Ann", "tool": "pay"},
-            {"id": "b", "plan": {"intents": [intent(a=looking("Ann"))]}},
+            {"id": "b", "plan": {"intents": [intent(a=plan_with_lookup("Ann"))]}},
         ]
     }
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
@@ -300,7 +319,7 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
 
 
 def test_plan_with_too_many_lookups_is_rejected() -> None:
-    raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
+    raw = {"intents": [intent(a=plan_with_lookup(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
     with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
         check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True)
 
@@ -312,7 +331,7 @@ def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
 
 
 def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> None:
-    scheduler, tasks = started(plan_of(intent(a=looking("Ann")), intent(b=looking("Bob")), intent()))
+    scheduler, tasks = started(plan_of(intent(a=plan_with_lookup("Ann")), intent(b=plan_with_lookup("Bob")), intent()))
     assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
     assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
     scheduler.complete("lookup:person:Ann", {"party": {"id": "p1"}, "reason": "exact name"}, at=1.0)
@@ -334,12 +353,12 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
 
 
 def test_non_interactive_run_passes_it_to_its_lookups() -> None:
-    _, [task] = started(plan_of(intent(a=looking("Ann"))), is_interactive=False)
+    _, [task] = started(plan_of(intent(a=plan_with_lookup("Ann"))), is_interactive=False)
     assert task.arguments == {"search_text": "Ann", "entity_type": "person", "is_interactive": False}
 
 
 def test_failed_binding_ends_the_run() -> None:
-    scheduler, [task] = started(plan_of(intent(a=looking("Ann")), intent()))
+    scheduler, [task] = started(plan_of(intent(a=plan_with_lookup("Ann")), intent()))
     scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
     [bind] = tasks_of(scheduler)
     scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
@@ -353,7 +372,7 @@ def test_failed_binding_ends_the_run() -> None:
 
 
 def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
-    scheduler, [ann, _] = started(plan_of(intent(a=looking("Ann"), b=looking("Bob")), intent()))
+    scheduler, [ann, _] = started(plan_of(intent(a=plan_with_lookup("Ann"), b=plan_with_lookup("Bob")), intent()))
     error = NodeError("tool_failed", "the database refuses: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
     assert scheduler.is_stopped
@@ -361,7 +380,7 @@ def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
 
 
 def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
-    inner = {"intents": [intent(a=looking("Ann"))]}
+    inner = {"intents": [intent(a=plan_with_lookup("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
     scheduler, [task] = started(plan)
@@ -383,7 +402,7 @@ ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": 
 
 
 def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
-    plan = plan_of(intent(a=looking("Ann")))
+    plan = plan_of(intent(a=plan_with_lookup("Ann")))
     before, [task] = started(plan)
     before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
     assert before.status() is RunStatus.WAITING
@@ -398,7 +417,7 @@ def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
 
 
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
-    scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
+    scheduler, [task] = started(plan_of(intent(a=plan_with_lookup("Ann"))))
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
     add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
     assert [node.id for node, _ in scheduler.state.visible_nodes()] == ["@result_1", "more"]
@@ -410,7 +429,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
 
 
 def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened() -> None:
-    scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
+    scheduler, [task] = started(plan_of(intent(a=plan_with_lookup("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
         2
@@ -425,12 +444,12 @@ def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened(
     assert scheduler.features.feedback.requests.early == {}
 
 
-_ANN, _BOB = looking("Ann"), looking("Bob")
+_ANN, _BOB = plan_with_lookup("Ann"), plan_with_lookup("Bob")
 _PROBLEM = {"problem": {"code": "lookup_not_found", "message": "no"}}
 
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
-    """Return the errors of a run in which `bind_parties` came to this."""
+    """Return the errors of a run in which `bind_parties` returned this result."""
     scheduler = started_scheduler(plan)
     while (task := scheduler.next_task(0.0)) is not None:
         scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)

@@ -34,8 +34,8 @@ BRANCHES = (node("a"), node("b", "a"), node("c", "b"), node("late", "b", "side")
 SIDE = (node("side"), node("after", "side"))
 
 
-def _going_on() -> RunScheduler:
-    """Return a run of which `a` has failed, its branch is blocked, and something else runs on."""
+def _partly_failed_run() -> RunScheduler:
+    """Return a run in which `a` has failed, its branch is blocked, and another node is running."""
     scheduler = scheduler_of(node("a"), node("b", "a", arguments={"of": "{{a.result.n}}"}), node("c", "b"), node("on"))
     assert ids_of(started(scheduler)) == ["a", "on"]
     scheduler.fail("a", broken(), at=1.0)
@@ -118,7 +118,7 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     ],
 )
 def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand, refusal: str) -> None:
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     before = state_to_json(scheduler)
     assert apply_command(command, scheduler, at=2.0) == refusal
     assert state_to_json(scheduler) == before
@@ -128,7 +128,7 @@ def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand,
 
 
 def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     assert apply_command(RetryNode("a", actor=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
     assert (task.id, task.call_id, task.path) == ("a", "a#2", [["node", "a"]])
@@ -141,7 +141,7 @@ def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
 
 
 def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     assert apply_command(RetryNode("a", {"file": "other"}, actor=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
     assert (task.id, task.call_id, task.path, task.arguments) == ("a#2", "a#2", [["node", "a#2"]], {"file": "other"})
@@ -149,7 +149,7 @@ def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     assert [task.arguments for task in started(scheduler)] == [{"of": 7}]
     assert states(scheduler) == {"a": "superseded", "b": "running", "c": "pending", "on": "running", "a#2": "completed"}
     assert apply_command(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': send the command to 'a#2'"
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     apply_command(RetryNode("a"), scheduler, at=2.0)
     started(scheduler)
     scheduler.fail("a", broken(), at=2.0)
@@ -159,7 +159,7 @@ def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
         scheduler.fail(name, broken(), at=4.0)
     record = record_of(scheduler, "b")
     assert (states(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     for at in (2.0, 3.0):
         apply_command(RetryNode("a"), scheduler, at=at)
         started(scheduler)
@@ -208,7 +208,7 @@ def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
 
 
 def test_manual_result_ends_a_node_and_is_marked() -> None:
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     assert apply_command(SetResult("a", {"n": 3}, actor=ANN), scheduler, at=2.0) is None
     assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
@@ -234,9 +234,9 @@ def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continu
     for number in range(90):
         scheduler.fail(f"n{number}", broken(), at=1.0)
     large = "x" * 250_000
-    taken = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
-    assert [refusal is None for refusal in taken] == [True] * 33 + [False] * 57
-    assert taken[33] == (
+    accepted = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
+    assert [refusal is None for refusal in accepted] == [True] * 33 + [False] * 57
+    assert accepted[33] == (
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
         "stored; up to 1,024 are always accepted, such as the name of a file"
     )
@@ -254,7 +254,7 @@ def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continu
 
 
 def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     nodes = (CompiledNode("x", tool="any", dependencies=(3,)), CompiledNode("y", tool="any", dependencies=(4, 0)))
     assert apply_command(AddNodes(Extension(4, nodes), actor=ANN), scheduler, at=2.0) is None
     scheduler.complete("on", 1, at=3.0)
@@ -262,16 +262,16 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     assert states(scheduler)["y"] == "pending"
     scheduler.complete("x", 1, at=4.0)
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     before = state_to_json(scheduler)
     early = (CompiledNode("x", tool="any"),)
     refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
     assert apply_command(AddNodes(Extension(3, early)), scheduler, at=2.0) == refusal
-    taken = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
-    assert apply_command(taken, scheduler, at=2.0) == "the run has a node or item 'on' already"
+    accepted = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
+    assert apply_command(accepted, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert state_to_json(scheduler) == before
 
 
 def test_scheduler_has_so_few_attributes_that_access_to_them_stays_fast() -> None:
-    scheduler = _going_on()
+    scheduler = _partly_failed_run()
     assert max(len(vars(scheduler)), len(vars(scheduler.state))) < 30

@@ -96,9 +96,9 @@ def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones()
     assert [plan.nodes[number].projections for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
 
     late = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
-    with pytest.raises(PlanInvalid) as refused:
+    with pytest.raises(PlanInvalid) as error:
         extension_of(late, scheduler.state, tools={})
-    problems = refused.value.problems
+    problems = error.value.problems
     assert [(problem.code, problem.pointer, problem.message.partition(" ")[0]) for problem in problems] == [
         ("too_large", "/nodes/0", "made.result.n"),
         ("too_large", "/nodes/1", "made.result.rows"),
@@ -120,21 +120,21 @@ _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of the time for checks in one activation, so that few nodes use it up."""
+    """Reduce the budget for checks in one activation to a tenth, so that few nodes use it up."""
     monkeypatch.setattr(request_registry, "CHECK_BUDGET", CHECK_BUDGET // 10)
 
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the count of nodes of each plan that is checked."""
-    found: list[int] = []
+    actual: list[int] = []
 
     def counted(document: Any, **more: Any) -> Checked:
-        found.append(len(document.plan["nodes"]))
+        actual.append(len(document.plan["nodes"]))
         return check_document(document, **more)
 
     monkeypatch.setattr(plan_edits, "check_document", counted)
-    return found
+    return actual
 
 
 def _with_map() -> Any:

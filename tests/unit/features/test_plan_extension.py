@@ -32,7 +32,7 @@ from tests.support.plan_building import (
 
 
 class Counting(FreePursuit):
-    """Adds a node behind the last one until there are so many, and has the output be its result."""
+    """Extender that appends nodes up to a number; the output is the result of the last node."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -92,7 +92,7 @@ def _twice(state: RunState) -> Extension:
     return Extension(len(state.plan.nodes), (CompiledNode("n0", tool="any"),))
 
 
-def _for_ever(state: RunState) -> Extension:
+def _extend_without_end(state: RunState) -> Extension:
     return Extension(len(state.plan.nodes), ())
 
 
@@ -102,7 +102,10 @@ def _for_ever(state: RunState) -> Extension:
         (_bug, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
         (_give_up, NodeError("rejected", "nobody wants it")),
         (_twice, NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already")),
-        (_for_ever, NodeError("Bug", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress")),
+        (
+            _extend_without_end,
+            NodeError("Bug", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"),
+        ),
     ],
 )
 def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(

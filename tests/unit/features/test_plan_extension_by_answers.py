@@ -43,7 +43,7 @@ _ASKING = {"type": "GUIDANCE", "prompt": "What else?"}
 _MORE = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("sum", "look", "a")]
 
 
-def _asking(*others: dict[str, Any]) -> RunScheduler:
+def _run_with_request(*others: dict[str, Any]) -> RunScheduler:
     return scheduler_of(node("a"), node("ask", human=_ASKING), node("on", arguments={"x": "{{ask.result}}"}), *others)
 
 
@@ -52,7 +52,7 @@ def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
 
 
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
-    scheduler = _asking()
+    scheduler = _run_with_request()
     started(scheduler)
     assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
@@ -78,7 +78,7 @@ class _Giving(FreePursuit):
 
 
 def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
-    scheduler = pursuing(_asking(), _Giving())
+    scheduler = pursuing(_run_with_request(), _Giving())
     refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not kept either: it could never be taken.
     assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
@@ -92,12 +92,12 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
 
 
 def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
-    scheduler = _asking()
+    scheduler = _run_with_request()
     [request] = scheduler.features.feedback.requests.open.values()
     assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
     assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [node("look")]}), 1.0) is None
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
-    scheduler = _asking()
+    scheduler = _run_with_request()
     tools = {"mail": {"effects": "write", "task_queue": "post"}}
     assert scheduler.features.feedback.answer(_answer(nodes=[node("send", tool="mail")], tools=tools), 1.0) is None
     assert scheduler.plan.tools["mail"].task_queue == "post"
@@ -126,7 +126,7 @@ def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
     ],
 )
 def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
-    scheduler = _asking()
+    scheduler = _run_with_request()
     before = json.dumps(state_to_json(scheduler))
     result = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
     assert result.startswith("'ask': ")
@@ -135,7 +135,7 @@ def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, refu
 
 
 def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
-    scheduler = _asking()
+    scheduler = _run_with_request()
     scheduler.features.feedback.requests.stored_bytes = RUN_ANSWERS_BYTES
     result = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
     assert result is not None
@@ -185,15 +185,15 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
         assert number is not None
         scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
-    taken, left = asking[:13], asking[13:]
-    assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *taken]
+    accepted, left = asking[:13], asking[13:]
+    assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *accepted]
     assert [*scheduler.features.feedback.requests.open] == left
     assert scheduler.features.feedback.requests.take_refusals() == [
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in left
     ]
     assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
     # Conditions have their part of the work of that moment.
-    assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in taken)]
+    assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
     assert scheduler.features.feedback.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(started(scheduler, at=2.0)) == ["again"]
 

@@ -135,7 +135,7 @@ def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
 
 
 class _Run:
-    """A run that takes messages, and its notes."""
+    """A run that receives messages, and its notes."""
 
     def __init__(self) -> None:
         self.notes = Notes()
@@ -286,8 +286,8 @@ def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest
     run = _Run()
     scheduler = run.start()
     monkeypatch.setattr(commands, "decode_command", _defect)
-    taken = run.send(wire.RETRY_NODE, {"node_id": "a"})
-    assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
+    accepted = run.send(wire.RETRY_NODE, {"node_id": "a"})
+    assert (accepted.refusal, type(accepted.error)) == ("Bug: KeyError: 'x'", KeyError)
     assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
     assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
         confirmation="the run is being stopped", note=("cancel", "cancelled")

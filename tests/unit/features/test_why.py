@@ -39,7 +39,7 @@ class Backing:
     next_attempt_at: float | None = 90.0
 
 
-def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
+def run_with_requests(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
     """Return a run, started at time 0, with some nodes that ask people."""
     return started_scheduler(compiled_form(check(plan_of(*nodes))), inputs)
 
@@ -53,7 +53,7 @@ def sentence_of(chain: Chain) -> str:
 
 
 def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
-    scheduler = asking(node("check", human=HUMAN), node("publish", "check"), node("other"))
+    scheduler = run_with_requests(node("check", human=HUMAN), node("publish", "check"), node("other"))
     started(scheduler, at=5.0)
 
     chain = why(scheduler, "publish", calls={})
@@ -158,7 +158,7 @@ def test_ends_are_reported_with_the_node_and_reason_that_caused_them() -> None:
 
 
 def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first() -> None:
-    scheduler = asking(
+    scheduler = run_with_requests(
         node("approval", human=HUMAN), node("ship", when="approval.result.approved"), node("notify", "ship")
     )
     scheduler.features.feedback.answer(Feedback("approval", {"approved": False}, by="ann"), 5.0)
@@ -172,7 +172,7 @@ def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first
 
 
 def test_result_is_reported_with_its_sources() -> None:
-    scheduler = asking(
+    scheduler = run_with_requests(
         node("ask", human={"type": "CLARIFICATION", "prompt": "Which?", "assignee": "ann"}),
         node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
         year=2026,
@@ -202,7 +202,7 @@ def test_result_is_reported_with_its_sources() -> None:
 
 
 def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
-    scheduler = asking(node("a"), node("b", "a"))
+    scheduler = run_with_requests(node("a"), node("b", "a"))
     started(scheduler, at=1.0)
     assert apply_command(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
     assert sentence_of(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"

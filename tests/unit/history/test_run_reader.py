@@ -310,7 +310,7 @@ NAMES = [f"n{number}" for number in range(40)]
 
 
 class SilentInsides(AsyncIterator[Any]):
-    """Insides in a store that does not answer; the run itself holds every second node."""
+    """Offloaded region in a store that does not respond; the run itself has every second node."""
 
     held = frozenset(NAMES[::2])
 

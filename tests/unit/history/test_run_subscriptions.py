@@ -23,7 +23,7 @@ NO_TASK_FACTS = TaskFacts(0, None, DONE, None, "", None, None, None)
 
 
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
-    """Return a run at an event; its states stand where its scheduler would."""
+    """Return the view of a run at an event, with states in place of a scheduler."""
     status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(states))
     more: Any = {"is_closed": is_closed, "cursor": Cursor(1, event), "has_marks": has_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **more)

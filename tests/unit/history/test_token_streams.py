@@ -55,7 +55,7 @@ def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: in
 
 
 class _Server:
-    """A run whose description a test writes, and whose reader ends when the test says so."""
+    """A run whose description a test sets, and whose reader ends on request of the test."""
 
     data_converter = data_converter
     open_reader: Any
@@ -108,13 +108,13 @@ async def test_readers_of_one_answer_share_one_poll() -> None:
     await eventually(lambda: all(entries))
     server.stream("Oslo has")
     await eventually(lambda: all(len(pieces) == 2 for pieces in entries))
-    looks = server.looks
+    polls = server.looks
     server.ended.set()
     await asyncio.gather(*reading)
     assert entries == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
     assert server.readers == 1
     # One look for each moment and not for each reader, however slow the machine.
-    assert looks < 50
+    assert polls < 50
 
 
 def _answer(text: str, **more: Any) -> Any:
@@ -141,8 +141,8 @@ async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first:
     reading = asyncio.create_task(_read(server.texts(), entries))
     await eventually(lambda: server.looks > 1 and len(entries) == bool(first))
     server.described = DescribeWorkflowExecutionResponse()
-    looks = server.looks
-    await eventually(lambda: server.looks > looks + 1)
+    polls = server.looks
+    await eventually(lambda: server.looks > polls + 1)
     server.ended.set()
     await reading
     assert [piece.text for piece in entries] == pieces
@@ -239,8 +239,8 @@ def _mark_of(text: str) -> TextMark:
     return TextMark("it/turn1", len(text), text_checksum(text))
 
 
-def _ended(*results: Any) -> RunView:
-    """Return the run of an agent whose turns have come to something."""
+def _ended_agent_run(*results: Any) -> RunView:
+    """Return the run of an agent whose turns have ended with these results."""
     names = [f"turn{number}" for number in range(1, len(results) + 1)]
 
     def end(scheduler: RunScheduler) -> None:
@@ -252,7 +252,7 @@ def _ended(*results: Any) -> RunView:
 
 
 def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
-    view = _ended(_answer("Let me see."), _answer("Four."))
+    view = _ended_agent_run(_answer("Let me see."), _answer("Four."))
     assert not is_superseded(view, "turn1", _mark_of("Let me"))
     assert is_superseded(view, "turn1", _mark_of("I will"))
     # Nothing is known of it yet.
@@ -262,9 +262,9 @@ def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
     assert is_superseded(view, "turn2", _mark_of("Fi"))
     # A result in the payload store is compared only if it is the answer.
     stored = StoredValue("v1/ref")
-    assert is_superseded(_ended(stored), "turn1", _mark_of("I will"))
-    assert not is_superseded(_ended(stored, stored), "turn1", _mark_of("I will"))
-    assert is_superseded(_ended(stored, stored), "turn2", _mark_of("I will"))
+    assert is_superseded(_ended_agent_run(stored), "turn1", _mark_of("I will"))
+    assert not is_superseded(_ended_agent_run(stored, stored), "turn1", _mark_of("I will"))
+    assert is_superseded(_ended_agent_run(stored, stored), "turn2", _mark_of("I will"))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ async def test_abandoned_text_is_found_in_its_run(path: str, is_other: bool) -> 
         async def read(self) -> RunView:
             read.append(self._run)
             message = _answer("Four.")
-            return _ended(message)
+            return _ended_agent_run(message)
 
     server = _Server()
     server.open_reader = Feed
@@ -334,16 +334,16 @@ def test_polled_texts_become_pieces(
 LOOKS = st.lists(st.integers(0, 60))
 
 
-def _looks(answer: str, first: list[int], second: list[int]) -> list[PartialText]:
+def _polled_texts(answer: str, first: list[int], second: list[int]) -> list[PartialText]:
     seen = _written(1, *(f"{answer}!"[:end] for end in sorted(first)))
     return [*seen, *_written(2, *(answer[:end] for end in sorted(second)))]
 
 
-def _read_on(text: str, reported: DeliveredText, looks: list[PartialText], answer: str) -> str:
-    """Return the text of a reader that gets all pieces and the rest."""
-    found = _pieces(reported, *looks)
+def _read_to_end(text: str, reported: DeliveredText, looks: list[PartialText], answer: str) -> str:
+    """Return the text that a reader receives: all pieces and the remaining text."""
+    actual = _pieces(reported, *looks)
     rest = reported.rest_of(answer)
-    for piece in [*found, *([rest] if rest is not None else [])]:
+    for piece in [*actual, *([rest] if rest is not None else [])]:
         text = "" if piece.restarts else text
         assert (piece.offset, piece.text != "") == (len(text), True)
         text += piece.text
@@ -352,22 +352,22 @@ def _read_on(text: str, reported: DeliveredText, looks: list[PartialText], answe
 
 @given(st.text(min_size=1), LOOKS, LOOKS)
 def test_reader_of_two_attempts_ends_with_the_answer(answer: str, first: list[int], second: list[int]) -> None:
-    assert _read_on("", DeliveredText(), _looks(answer, first, second), answer) == answer
+    assert _read_to_end("", DeliveredText(), _polled_texts(answer, first, second), answer) == answer
 
 
 @given(st.text(min_size=1), LOOKS, LOOKS, st.integers(0, 100), st.booleans())
 def test_resumed_reader_gets_the_same(
     answer: str, first: list[int], second: list[int], at: int, is_known: bool
 ) -> None:
-    looks = _looks(answer, first, second)
+    polls = _polled_texts(answer, first, second)
     result, text = DeliveredText(), ""
-    for written in looks[:at]:
+    for written in polls[:at]:
         piece = result.part_of(written)
         text = text if piece is None else piece.text if piece.restarts else text + piece.text
     mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
     other = DeliveredText(mark)
     # It sees the same looks, or later ones.
-    text = _read_on(text, other, looks[max(at - 1, 0) :], answer)
+    text = _read_to_end(text, other, polls[max(at - 1, 0) :], answer)
     assert (text, other.mark.length, other.mark.check) == (answer, len(answer), text_checksum(answer))
 
 

@@ -20,13 +20,13 @@ def saying(words: str = "Hello?", *, config: ModelConfig | None = None, **fields
 
 
 async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
-    """Ask with a client that knows nothing yet."""
+    """Call a model with a new client, which knows no capabilities of the server."""
     async with client_of(server, **options) as client:
         return await client.complete(call or saying())
 
 
 async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> ModelResponse:
-    """Ask for an answer in one piece, or for a stream, whose pieces have to be the text of the answer."""
+    """Request a complete answer or a stream, and check that the pieces of the stream are the text of the answer."""
     if not streamed:
         return await client.complete(call)
     async with client.stream(call) as stream:

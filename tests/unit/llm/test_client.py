@@ -76,9 +76,9 @@ async def test_answer_has_its_model_and_usage() -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_unknown_usage_is_never_zero(answer: Completion, usage: Usage, streamed: bool) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
-        found = await read(client, saying(), streamed=streamed)
-    assert (found.text, found.usage) == ("Hi", usage)
-    assert found.usage.cost is None
+        actual = await read(client, saying(), streamed=streamed)
+    assert (actual.text, actual.usage) == ("Hi", usage)
+    assert actual.usage.cost is None
 
 
 async def test_stream_yields_pieces_and_the_complete_answer_at_its_end() -> None:
@@ -142,7 +142,7 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
 
 
 async def refusal(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
-    """How a call fails whose server is not reached, or not asked."""
+    """Return the failure of a call to an unreachable server, or of a call that is not sent."""
     async with ModelClient(endpoint, model="m") as client:
         with pytest.raises(ModelFailure) as caught:
             await client.complete(call or saying())
@@ -213,9 +213,9 @@ async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
         return text(written(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
 
     async def answer(client: ModelClient, number: int) -> None:
-        found = await read(client, echo(number), streamed=number % 4 == 0)
-        used = (found.model, found.usage.prompt_tokens)
-        assert (found.text, used) == (written(number), (f"model-{number % 2}", number))
+        actual = await read(client, echo(number), streamed=number % 4 == 0)
+        used = (actual.model, actual.usage.prompt_tokens)
+        assert (actual.text, used) == (written(number), (f"model-{number % 2}", number))
 
     steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALLS)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:

@@ -33,7 +33,7 @@ E = ModelError
 
 
 def body(status: int, content: Any) -> Raw:
-    """An error of a server that has a form of its own."""
+    """Error body in a form that is not that of OpenAI."""
     return Raw(json.dumps(content).encode(), status=status)
 
 

@@ -12,13 +12,13 @@ from dagwright.llm.completions import without_lone_surrogates
 from dagwright.llm.visible_text import MAX_CHARACTERS, VisibleText
 
 
-def _found(field: str, *pieces: str) -> list[str]:
+def _json_values(field: str, *pieces: str) -> list[str]:
     text = VisibleText(field)
-    found = []
+    actual = []
     for piece in pieces:
         text.take(piece)
-        found.append(text.text)
-    return found
+        actual.append(text.text)
+    return actual
 
 
 def _cut(words: str, sizes: list[int]) -> list[str]:
@@ -47,22 +47,22 @@ def _cut(words: str, sizes: list[int]) -> list[str]:
     ],
 )
 def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list[str], found: list[str]) -> None:
-    assert _found(field, *pieces) == found
+    assert _json_values(field, *pieces) == found
 
 
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
 def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
-    assert _found("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
-    assert all("I found two. ".startswith(each) for each in _found("", *f"I found two. {marker}"))
+    assert _json_values("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
+    assert all("I found two. ".startswith(each) for each in _json_values("", *f"I found two. {marker}"))
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
 def test_visible_text_only_grows_and_ends_as_the_answer(words: str, sizes: list[int], field: str) -> None:
     words = words.replace("[", "(").strip()
     written = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
-    found = _found(field, *_cut(written, sizes))
-    assert found[-1] == words
-    assert all(after.startswith(before) for before, after in pairwise(found))
+    actual = _json_values(field, *_cut(written, sizes))
+    assert actual[-1] == words
+    assert all(after.startswith(before) for before, after in pairwise(actual))
 
 
 @given(st.lists(st.characters(), max_size=20), st.lists(st.integers(1, 3)))
@@ -72,12 +72,12 @@ def test_halves_of_characters_are_repaired_as_in_the_whole_answer(characters: li
     words = "".join(characters).replace("[", "(") + "."
     sent = words.encode("utf-16-le", "surrogatepass")
     halves = "".join(chr(int.from_bytes(sent[at : at + 2], "little")) for at in range(0, len(sent), 2))
-    assert _found("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
+    assert _json_values("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 
 def test_text_without_a_reader_is_sent_at_the_end() -> None:
-    found = _found("", "x" * MAX_CHARACTERS, "y")
-    assert found[-1] == "x" * MAX_CHARACTERS
+    actual = _json_values("", "x" * MAX_CHARACTERS, "y")
+    assert actual[-1] == "x" * MAX_CHARACTERS
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])

@@ -45,15 +45,15 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         **{"kind": None, "left": WRITTEN_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
         **{"anything": "[1, 2]", "pair": None, "note": "ok"},
     }
-    found = strict.restore(written)
-    assert found == {
+    actual = strict.restore(written)
+    assert actual == {
         "left": {"kind": "leaf", "value": "7"},
         "named": {"x": {"kind": "leaf"}},
         "anything": [1, 2],
         "pair": None,
         "note": "ok",
     }
-    assert Tree.model_validate(found).left == Leaf(kind="leaf", value="7")
+    assert Tree.model_validate(actual).left == Leaf(kind="leaf", value="7")
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ async def test_refused_modes_are_replaced_by_the_next_one_which_is_remembered(re
     refusals, answer = (NO_SCHEMA, NO_JSON, NO_TOOLS)[:refused], ANSWERS[refused]
     async with ModelServer(*refusals, answer, answer) as server, client_of(server) as client:
         for _ in range(2):
-            found = await read(client, saying(output=PERSON_OUTPUT), streamed=streamed)
-            assert (found.output, found.message.tool_calls, found.finish_reason) == (ANN, (), "stop")
+            actual = await read(client, saying(output=PERSON_OUTPUT), streamed=streamed)
+            assert (actual.output, actual.message.tool_calls, actual.finish_reason) == (ANN, (), "stop")
     assert modes(server) == [*MODES[: refused + 1], MODES[refused]]
 
 
@@ -151,8 +151,8 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     )
     async with ModelServer(*refusals, "one", "two") as server, client_of(server) as client:
         for words in ("one", "two"):
-            found = await read(client, saying(labels=CallLabels(node_id="n")), streamed=True)
-            assert (found.text, found.usage.uncounted_calls) == (words, 1)
+            actual = await read(client, saying(labels=CallLabels(node_id="n")), streamed=True)
+            assert (actual.text, actual.usage.uncounted_calls) == (words, 1)
     sent = [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls]
     assert sent == [["metadata", "stream_options"], ["stream_options"], [], []]
     words = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
@@ -171,8 +171,8 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
 async def test_answer_that_is_not_an_object_is_wrapped(refusals: list[Refused], answer: Any) -> None:
     given = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
     async with ModelServer(*refusals, given) as server:
-        found = await ask(server, saying(output=NUMBERS))
-    assert found.output == [1, 2]
+        actual = await ask(server, saying(output=NUMBERS))
+    assert actual.output == [1, 2]
 
 
 @pytest.mark.parametrize(

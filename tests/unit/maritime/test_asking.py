@@ -46,9 +46,9 @@ async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[i
 async def test_a_model_gets_the_problems_of_its_answer() -> None:
     wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
-        found, call = await asked(server)
+        actual, call = await asked(server)
     # Both were paid for, and each was waited for.
-    assert (found, call.heartbeats) == (
+    assert (actual, call.heartbeats) == (
         4,
         [kept(model_failures=1), kept({"n": 3}, 1), kept({"n": 3}, 1, model_failures=1), kept({"n": 4}, 2)],
     )

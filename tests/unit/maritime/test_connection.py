@@ -25,8 +25,8 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 @asynccontextmanager
-async def reached(**settings: Any) -> AsyncIterator[Search]:
-    """Reaches the server as a worker of a process with these settings does."""
+async def connect(**settings: Any) -> AsyncIterator[Search]:
+    """Connect to the server like a worker with these settings."""
     environment = environment_of(MaritimeSettings(**settings))
     try:
         with tool_context(environment=environment):
@@ -38,17 +38,17 @@ async def reached(**settings: Any) -> AsyncIterator[Search]:
 
 async def test_server_that_was_never_configured_or_started_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(GiveUp, match="start one with `make search-server`, or set DAGWRIGHT_OPENSEARCH_URL"):
-        async with reached(state_dir=tmp_path):
+        async with connect(state_dir=tmp_path):
             pass
 
 
 async def test_stopped_server_is_waited_for(tmp_path: Path) -> None:
     record = RunningSearch(address="http://127.0.0.1:1", pid=1)
     (tmp_path / "search.json").write_text(record.model_dump_json(), encoding="utf-8")
-    with pytest.raises(RetryLater, match="no search server runs in") as failed:
-        async with reached(state_dir=tmp_path):
+    with pytest.raises(RetryLater, match="no search server runs in") as error:
+        async with connect(state_dir=tmp_path):
             pass
-    assert failed.value.after == RETRY_AFTER
+    assert error.value.after == RETRY_AFTER
 
 
 async def test_tool_that_is_tried_alone_has_no_search_server() -> None:
@@ -59,7 +59,7 @@ async def test_tool_that_is_tried_alone_has_no_search_server() -> None:
 
 async def test_limits_and_prefix_are_settings() -> None:
     settings: dict[str, Any] = {"opensearch_prefix": "other", "opensearch_max_rows": 7, "opensearch_timeout_s": 2.5}
-    async with reached(opensearch_url=NOWHERE, **settings) as search:
+    async with connect(opensearch_url=NOWHERE, **settings) as search:
         assert (search.indices.shipments, search.limits.rows, search.limits.timeout_s) == ("other-shipments", 7, 2.5)
 
 
@@ -72,16 +72,16 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
             await super().close()
 
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
-    found = []
+    actual = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dagwright_maritime.connection.SearchClients", Telling)
         for _ in range(2):
             with tool_context(environment=environment):
                 async with connect_search() as search:
-                    found.append(search.client)
-        assert (found[0] is found[1], closed) == (True, [])
+                    actual.append(search.client)
+        assert (actual[0] is actual[1], closed) == (True, [])
         await environment.resources.close()
-    assert closed == [found[0]]
+    assert closed == [actual[0]]
 
 
 async def test_server_at_another_address_has_a_client_of_its_own() -> None:
@@ -91,8 +91,8 @@ async def test_server_at_another_address_has_a_client_of_its_own() -> None:
     await clients.close()
 
 
-async def failures_of(*failures: RetryLater) -> list[Exception]:
-    """Make attempts of one call that fail this way, and return the error that each of them raises."""
+async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
+    """Make attempts of one call that fail with this error, and return the error that each attempt raises."""
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     raised: list[Exception] = []
     before = None
@@ -112,14 +112,14 @@ async def failures_of(*failures: RetryLater) -> list[Exception]:
     [(QueryTimeout, "request less, such as fewer groups"), (ServerUnresponsive, "it answers no request: check it")],
 )
 async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], advice: str) -> None:
-    *_, last = await failures_of(*[kind("It is slow")] * 3)
+    *_, last = await errors_of_attempts(*[kind("It is slow")] * 3)
     assert isinstance(last, GiveUp)
     assert str(last).startswith(f"It is slow; 3 attempts got no answer; {advice}")
 
 
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
     away, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
-    raised = await failures_of(*[away] * 12, slow, away, slow, away, slow)
+    raised = await errors_of_attempts(*[away] * 12, slow, away, slow, away, slow)
     expected = [*["nobody is there"] * 12, "It is slow", "nobody is there", "It is slow", "nobody is there"]
     assert [str(error) for error in raised[:-1]] == expected
     assert isinstance(raised[-1], GiveUp)
@@ -147,6 +147,6 @@ def test_every_worker_tool_survives_a_server_outage_of_over_a_minute() -> None:
 
 
 async def test_client_of_the_search_server_does_not_log_each_failed_request(caplog: pytest.LogCaptureFixture) -> None:
-    async with reached(opensearch_url=NOWHERE):
+    async with connect(opensearch_url=NOWHERE):
         logging.getLogger("opensearch").warning("GET http://127.0.0.1:9200/goods [status:N/A request:0.001s]")
     assert caplog.records == []

@@ -52,8 +52,8 @@ TODAY = date(2026, 2, 10)
     ],
 )
 def test_texts_are_converted_to_days(words: str, first: str | None, last: str | None) -> None:
-    found = [day.isoformat() if day is not None else None for day in parse_period(words, TODAY)]
-    assert found == [first, last]
+    actual = [day.isoformat() if day is not None else None for day in parse_period(words, TODAY)]
+    assert actual == [first, last]
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_texts_are_converted_to_days(words: str, first: str | None, last: str | 
     ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
 def test_text_without_days_is_rejected_with_the_accepted_forms(words: str) -> None:
-    with pytest.raises(UnknownPeriod) as refused:
+    with pytest.raises(UnknownPeriod) as error:
         parse_period(words, TODAY)
-    assert FORMS in str(refused.value)
+    assert FORMS in str(error.value)
 
 
 def test_a_period_that_ends_before_it_starts_is_rejected() -> None:

@@ -11,8 +11,8 @@ from dagwright_maritime.unsupported_numbers import unsupported_numbers
 
 
 def model_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
-    (found,) = (each for each in tables if each.title == title)
-    return [{name: text for name, text in row.items() if name != "table"} for row in found.for_model()]
+    (actual,) = (each for each in tables if each.title == title)
+    return [{name: text for name, text in row.items() if name != "table"} for row in actual.for_model()]
 
 
 def rows_of(tables: list[Table], title: str) -> list[str]:
@@ -63,8 +63,8 @@ def grouped(*groups: tuple[str, int, float, float | None], total: int | None = N
 
 
 def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
-    found = tables_of([grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
-    assert rows_of(found, "by_shipper") == [
+    actual = tables_of([grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
+    assert rows_of(actual, "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | share of volume | "
         "volume: first minus this | transit | transit: first minus this",
         "A | 20 | 66.67 % | 0 | 300 | 75 % | 0 | 15.5 | 0",
@@ -216,16 +216,16 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
             "by": {"buckets": buckets},
         },
     )
-    found = tables_of([result], [""])
-    assert model_rows(found, "All matching documents: dates") == [
+    actual = tables_of([result], [""])
+    assert model_rows(actual, "All matching documents: dates") == [
         {"figure": "latest", "value": "2026-11-22"},
         {"figure": "middle 50 %", "value": "2026-03-11"},
     ]
-    assert model_rows(found, "All matching documents") == [{"figure": "documents", "value": "3"}]
+    assert model_rows(actual, "All matching documents") == [{"figure": "documents", "value": "3"}]
     expected = [("A", "2026-11-22"), ("B", "2026-10-01"), ("C", "no value")]
-    assert [(row["by"], row["latest"]) for row in model_rows(found, "by")[:3]] == expected
-    assert [name for name in model_rows(found, "by")[0] if "latest" in name] == ["latest"]
-    assert "| latest | 2026-11-22 |" in found[0].markdown()
+    assert [(row["by"], row["latest"]) for row in model_rows(actual, "by")[:3]] == expected
+    assert [name for name in model_rows(actual, "by")[0] if "latest" in name] == ["latest"]
+    assert "| latest | 2026-11-22 |" in actual[0].markdown()
 
 
 def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
@@ -257,15 +257,15 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
         {"id": "2", "status": "booked", "teu": 2},
         {"id": "3", "status": "arrived", "teu": 6, "days": 11.5},
     ]
-    found = tables_of([EsResults(hits=hits, total=8)], [""])
+    actual = tables_of([EsResults(hits=hits, total=8)], [""])
     title = "Documents, the first 3 of 8"
-    assert rows_of(found, title) == [
+    assert rows_of(actual, title) == [
         "field | with a value | without one | total | average | minimum | maximum",
         "teu | 3 | 0 | 12 | 4 | 2 | 6",
         "days | 2 | 1 | 22 | 11 | 10.5 | 11.5",
     ]
     statuses = ["status | documents | share", "arrived | 2 | 66.67 %", "booked | 1 | 33.33 %"]
-    assert rows_of(found, f"{title}: status") == statuses
+    assert rows_of(actual, f"{title}: status") == statuses
 
 
 def test_pages_are_not_first_documents_and_matches_are_not_added_up() -> None:

@@ -60,14 +60,14 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
-    found: list[list[int]] = []
-    while len(found) < 20:
+    actual: list[list[int]] = []
+    while len(actual) < 20:
         page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=page_size)
-        found.append([each["id"] for each in page.outputs["page_results"]["hits"]])
+        actual.append([each["id"] for each in page.outputs["page_results"]["hits"]])
         offset = page.outputs["next_offset"]
         assert page.outputs["has_more"] == (offset is not None)
         if offset is None:
-            return found
+            return actual
     raise AssertionError("the pages have no end")
 
 

@@ -130,7 +130,7 @@ def test_ports_of_shippers_are_ports() -> None:
 
 
 async def peak_bytes(work: Callable[[], Awaitable[None]]) -> int:
-    """Return the most memory that something took at once."""
+    """Return the peak memory of a function call."""
     gc.collect()
     tracemalloc.start()
     try:

@@ -41,9 +41,9 @@ def test_several_results_are_shown_one_after_the_other() -> None:
     ],
 )
 def test_malformed_aggregations_are_rejected_with_their_pointers(aggregations: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as error:
         EsResults(aggregations=aggregations)
-    assert f"not aggregations of a search server: {problem}" in str(refused.value)
+    assert f"not aggregations of a search server: {problem}" in str(error.value)
 
 
 def test_no_match_is_not_an_empty_table() -> None:

@@ -15,12 +15,12 @@ from dagwright_maritime.settings import MaritimeSettings
 def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.own.declarations().items()}
-    found = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
+    actual = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
     # Every worker tool that accepts a query result also accepts a page of it.
     assert {name: card.same_as for name, card in cards.items() if card is not None and card.same_as} == {
         "page_query": {"page_results": "es_results"}
     }
-    assert found == {
+    assert actual == {
         "common_helpdesk": ("deliverable", (), ("answer",)),
         "metadata_lookup": ("support", (), ("metadata_results", "value_results", "analysis_result")),
         "es_query_gen": ("support", ("analysis_result", "metadata_results"), ("es_query", "ambiguity")),
@@ -34,12 +34,12 @@ def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
 
 
 def test_articles_have_the_fields_of_their_index_and_ids_of_their_own() -> None:
-    found = articles()
+    actual = articles()
     fields = set(Indices("x").bodies()["x-helpdesk"]["mappings"]["properties"])
-    assert len(found) == 40
-    assert {name for each in found for name in each} == fields
-    assert len({each["article_id"] for each in found}) == len({each["title"] for each in found}) == 40
-    assert [each["article_id"] for each in found if len(each["body"]) < 100 or not each["tags"]] == []
+    assert len(actual) == 40
+    assert {name for each in actual for name in each} == fields
+    assert len({each["article_id"] for each in actual}) == len({each["title"] for each in actual}) == 40
+    assert [each["article_id"] for each in actual if len(each["body"]) < 100 or not each["tags"]] == []
 
 
 URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL", "PREFIX", "MAX_ROWS", "TIMEOUT_S"))

@@ -89,13 +89,13 @@ def _program(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_problem_is_reported_with_its_place(entry: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ToolLoadError) as refused:
+    with pytest.raises(ToolLoadError) as error:
         _read(tmp_path, a=entry)
-    assert str(refused.value) == f"servers.json: /mcpServers/a{message}"
-    with pytest.raises(ToolLoadError) as refused:
+    assert str(error.value) == f"servers.json: /mcpServers/a{message}"
+    with pytest.raises(ToolLoadError) as error:
         _read(tmp_path, a=entry, b={"command": "x"}, c=[])
     other = "/mcpServers/c: expected an object with command or url"
-    assert str(refused.value) == f"servers.json: /mcpServers/a{message}; {other}"
+    assert str(error.value) == f"servers.json: /mcpServers/a{message}; {other}"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_file_without_servers_is_rejected(text: str, message: str, tmp_path: Pat
     with pytest.raises(ToolLoadError, match=r"There is no file .*servers\.json of MCP servers"):
         read_servers(file, variables())
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ToolLoadError) as refused:
+    with pytest.raises(ToolLoadError) as error:
         read_servers(file, variables())
-    assert str(refused.value) == f"servers.json{message}"
+    assert str(error.value) == f"servers.json{message}"

@@ -57,20 +57,20 @@ async def _running(servers: ServersOfTools) -> AsyncIterator[ServersOfTools]:
 async def _failure(
     servers: ServersOfTools, tool: str, kind: type[ToolError] = RemoteFailed, **arguments: Any
 ) -> ToolError:
-    with pytest.raises(kind) as failed:
+    with pytest.raises(kind) as error:
         await call_tool(servers, tool, **arguments)
-    return failed.value
+    return error.value
 
 
 def _refused(folder: Path, **entries: Any) -> str:
-    """How servers cannot be loaded."""
-    with pytest.raises(ToolLoadError) as refused:
+    """Return the error of loading servers."""
+    with pytest.raises(ToolLoadError) as error:
         load(folder, **entries)
-    return str(refused.value)
+    return str(error.value)
 
 
 def _returns(servers: ServersOfTools, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
-    """A condition: the server answers, which it may not do while its end is not known yet."""
+    """Return a condition that is true once the server responds."""
 
     async def is_answered() -> bool:
         with suppress(NotStarted, RemoteFailed):
@@ -87,9 +87,9 @@ async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def servers(folder: Path) -> AsyncIterator[ServersOfTools]:
-    """One server that lives for all tests that do not harm it."""
-    async with _running(load(folder, srv=server_entry(folder / "did"))) as found:
-        yield found
+    """One server that is shared by all tests that do not stop or change it."""
+    async with _running(load(folder, srv=server_entry(folder / "did"))) as actual:
+        yield actual
 
 
 def test_tools_are_named_after_their_server_and_have_its_effects(servers: ServersOfTools) -> None:
@@ -307,12 +307,12 @@ def web_did(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def web(web_did: Path) -> AsyncIterator[ServersOfTools]:
-    """One server behind an address, for tests that do not harm it."""
+    """One HTTP server that is shared by tests that do not stop or change it."""
     port = free_port()
     async with _listening(web_did, port):
         servers = load(web_did.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})
-        async with _running(servers) as found:
-            yield found
+        async with _running(servers) as actual:
+            yield actual
 
 
 async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,10 +86,10 @@ def test_failure_that_the_tool_reports(answer: dict[str, Any], text: str | None)
     ],
 )
 def test_error_of_the_protocol(code: int, message: str, status: int | None, expected: ToolError) -> None:
-    found = tool_error_of(code, message, status=status, retry_after=timedelta(seconds=7))
-    assert (type(found), str(found)) == (type(expected), str(expected))
-    if isinstance(found, RetryLater):
-        assert found.after == timedelta(seconds=7)
+    actual = tool_error_of(code, message, status=status, retry_after=timedelta(seconds=7))
+    assert (type(actual), str(actual)) == (type(expected), str(expected))
+    if isinstance(actual, RetryLater):
+        assert actual.after == timedelta(seconds=7)
 
 
 def test_places_are_in_the_arguments_and_in_the_resources_of_the_answer() -> None:
@@ -161,8 +161,8 @@ def test_the_version_changes_with_all_that_a_plan_is_checked_against_and_with_no
 
 
 def test_rules_of_unknown_tools_and_too_long_names_are_rejected() -> None:
-    with pytest.raises(ToolLoadError) as refused:
+    with pytest.raises(ToolLoadError) as error:
         listed_tools(_server(tools={"gett": ToolRules()}), [_tool()])
-    assert str(refused.value) == "/mcpServers/srv/dagwright/tools: the server has no tool 'gett'; did you mean 'get'?"
+    assert str(error.value) == "/mcpServers/srv/dagwright/tools: the server has no tool 'gett'; did you mean 'get'?"
     with pytest.raises(ToolLoadError, match="a name has 1 to 200 bytes, this one 204"):
         listed_tools(_server(), [_tool("x" * 200)])

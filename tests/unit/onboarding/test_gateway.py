@@ -33,8 +33,8 @@ def person(jurisdiction: str, born: str = "") -> NaturalKey:
 
 
 def reasons(gateway: EntityGateway, search_text: str, jurisdiction: str | None) -> list[list[tuple[str | None, str]]]:
-    found = gateway.find(search_text, "person", jurisdiction=jurisdiction)
-    return [[(each.jurisdiction, each.reason) for each in some] for some in (found.hits, found.near)]
+    actual = gateway.find(search_text, "person", jurisdiction=jurisdiction)
+    return [[(each.jurisdiction, each.reason) for each in some] for some in (actual.hits, actual.near)]
 
 
 def test_latest_roles_distinguish(database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs) -> None:
@@ -42,7 +42,7 @@ def test_latest_roles_distinguish(database: EntityDatabase, gateway: EntityGatew
     for number in range(4):
         fund = verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Fund {number}", "LU"))
         verbs.assign_role(f"role-{number}", cbu_id=fund.id, entity_id=first, role="DIRECTOR")
-    roles = {found.id: found.roles for found in gateway.find("John Smith", "person").hits}
+    roles = {actual.id: actual.roles for actual in gateway.find("John Smith", "person").hits}
     assert roles == {first: ("DIRECTOR at Fund 3", "DIRECTOR at Fund 2", "DIRECTOR at Fund 1"), second: ()}
 
 
@@ -50,7 +50,7 @@ def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: En
     rows = "Kite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
     (tmp_path / "parties.csv").write_text(f"name,kind,jurisdiction,lei\n{rows}")
     load_parties(database, tmp_path / "parties.csv")
-    entries = [(found.jurisdiction, found.identifiers) for found in gateway.find("kite", "company").hits]
+    entries = [(actual.jurisdiction, actual.identifiers) for actual in gateway.find("kite", "company").hits]
     assert entries == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
 
 
@@ -118,8 +118,8 @@ def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway:
 def test_term_hits(
     gateway: EntityGateway, search_text: str, entity_type: str, hits: list[tuple[str, str, str]]
 ) -> None:
-    found = gateway.find(search_text, entity_type, jurisdiction="LU").hits
-    assert [(each.id, each.name, each.reason) for each in found] == hits
+    actual = gateway.find(search_text, entity_type, jurisdiction="LU").hits
+    assert [(each.id, each.name, each.reason) for each in actual] == hits
 
 
 def test_aliases_refer_to_existing_codes() -> None:

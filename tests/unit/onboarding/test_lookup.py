@@ -27,9 +27,9 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     database.dispose()
 
 
-def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> list[tuple[str, str | None, str]]:
+def hit_names(database: EntityDatabase, search_text: str, *, entity_type: str) -> list[tuple[str, str | None, str]]:
     findings = database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-    return [(found.name, found.jurisdiction, found.reason) for found in findings.hits]
+    return [(actual.name, actual.jurisdiction, actual.reason) for actual in findings.hits]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> lis
 def test_search_hits(
     loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
 ) -> None:
-    assert sorted(hits(loaded, search_text, entity_type=entity_type)) == sorted(found)
+    assert sorted(hit_names(loaded, search_text, entity_type=entity_type)) == sorted(found)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_full_name_binds(loaded: EntityDatabase, search_text: str, entity_type: 
 )
 def test_part_of_a_name_binds_no_party(loaded: EntityDatabase, search_text: str, entity_type: str, only: str) -> None:
     findings = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-    assert ([found.name for found in findings.hits], findings.bound) == ([only], None)
+    assert ([actual.name for actual in findings.hits], findings.bound) == ([only], None)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,10 @@ def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, t
         ("Old Mill", "entity", "Old Mill", "New Mill"),
     ):
         findings = search(text, kind)
-        assert [[found.name for found in some] for some in (findings.inactive, findings.hits)] == [[inactive], [active]]
+        assert [[actual.name for actual in some] for some in (findings.inactive, findings.hits)] == [
+            [inactive],
+            [active],
+        ]
         assert findings.bound is None
     assert search("John Smith", "company").inactive == ()
     bound = search("Kite", "company").bound
@@ -197,9 +200,9 @@ def test_another_legal_form_than_the_written_one_binds_no_party(database: Entity
     )
 
     def lookup_of(text: str) -> tuple[list[str], str | None, list[str]]:
-        found = search(text, "company")
-        names = [[each.name for each in some] for some in (found.hits, found.inactive)]
-        return names[0], found.bound.name if found.bound is not None else None, names[1]
+        actual = search(text, "company")
+        names = [[each.name for each in some] for some in (actual.hits, actual.inactive)]
+        return names[0], actual.bound.name if actual.bound is not None else None, names[1]
 
     assert lookup_of("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
     assert lookup_of("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
@@ -237,9 +240,9 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     )
 
     def lookup_of(text: str, kind: str = "company") -> tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]:
-        found = search(text, kind)
-        hits, gone = ([(each.name, each.reason) for each in some] for some in (found.hits, found.inactive))
-        return hits, found.bound.name if found.bound is not None else None, gone
+        actual = search(text, kind)
+        hit_names, gone = ([(each.name, each.reason) for each in some] for some in (actual.hits, actual.inactive))
+        return hit_names, actual.bound.name if actual.bound is not None else None, gone
 
     any_order, form_aside = "same words in another order", "same name without the legal form"
     blue = "Blue Harbour S.à r.l."
@@ -276,14 +279,14 @@ def test_legal_form_binds_only_among_names_that_were_all_read(
     assert most < NAMES_RETURNED
     for module in (lookup, name_search):
         monkeypatch.setattr(module, "NAMES_RETURNED", most)
-    read, unread = ["Kite SARL,company,LU", *_of_one_name(most - 2)], _of_one_name(most - 1)
+    read, unread = ["Kite SARL,company,LU", *_kite_companies(most - 2)], _kite_companies(most - 1)
     for rows, is_bound in ((read, True), (unread, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").bound is not None) == is_bound
 
 
-def _of_one_name(count: int) -> list[str]:
-    """Return rows of companies that are called Kite, each of another legal form or jurisdiction."""
+def _kite_companies(count: int) -> list[str]:
+    """Return rows of companies that are called Kite, each with a different legal form or jurisdiction."""
     forms = ("GmbH", "AG", "Ltd", "plc", "SA", "Inc", "BV", "NV", "Oy", "AB")
     countries = (
         *("LU", "IE", "GB", "DE", "FR", "US", "CH", "NL", "ES", "IT", "AT", "BE", "SE", "FI", "DK", "NO", "PT", "PL"),
@@ -295,7 +298,7 @@ def _of_one_name(count: int) -> list[str]:
 def test_party_of_another_type_is_a_near_match_only(loaded: EntityDatabase) -> None:
     findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
-    near = [(found.name, found.kind, found.reason) for found in findings.near]
+    near = [(actual.name, actual.kind, actual.reason) for actual in findings.near]
     assert near == [("John Smith", "person", "is a person")]
 
 
@@ -361,8 +364,8 @@ def test_legal_forms_are_removed_and_reported(database: EntityDatabase, tmp_path
         ("ZOË ROCK LIMITED", "the name with another legal form"),
         ("zoe rock", "same name without the legal form"),
     ):
-        assert hits(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
-    assert [name for name, _, _ in hits(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]
+        assert hit_names(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
+    assert [name for name, _, _ in hit_names(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]
 
 
 @pytest.mark.parametrize("text", ["Ann\nLee", " Ann \t Lee ", "Ann \u202eLee\u202c", "\u2066Ann Lee\u2069"])

@@ -128,8 +128,8 @@ def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: C
     for _ in range(2):
         database = EntityDatabase(database_url)
         for search_text in ("kite", "ag kite", "mill old"):
-            found = EntityGateway(database).find(search_text, "company").hits
-            assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")], search_text
+            actual = EntityGateway(database).find(search_text, "company").hits
+            assert [(party.id, party.name) for party in actual] == [("kite", "Kite AG")], search_text
         assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
         with pytest.raises(ValueError, match=r"this cbu\.ensure cannot be undone: its changes were not recorded"):
             OnboardingVerbs(database).undo("key")
@@ -197,8 +197,8 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     database = EntityDatabase(database_url)
 
     def lookup(search_text: str) -> tuple[str | None, list[str]]:
-        found = EntityGateway(database).find(search_text, "company")
-        return found.bound.id if found.bound is not None else None, [each.id for each in found.inactive]
+        actual = EntityGateway(database).find(search_text, "company")
+        return actual.bound.id if actual.bound is not None else None, [each.id for each in actual.inactive]
 
     assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
     assert lookup("Kite") == ("kite", [])
@@ -217,9 +217,9 @@ def test_store_of_a_newer_version_is_rejected_in_one_sentence_and_left_as_it_is(
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
-    with pytest.raises(DatabaseUnusable) as refused:
+    with pytest.raises(DatabaseUnusable) as error:
         opened(database_url)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "the database belongs to a newer version of Dagwright: its tables have revision 9999, and this version "
         f"supports revisions up to {REVISIONS[-1]}; use the newer version, or another database"
     )

@@ -102,8 +102,8 @@ def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
     assert missing.message == 'cbu.assign-role: "cbu-id" is a required property'
     assert misspelt.hint == "did you mean 'entity-id'?"
     for params, missing_name in (({"product": "CUSTODY"}, "cbu-id"), ({"some_product": "CUSTODY"}, "cbu_id")):
-        found = {each.message for each in problems_of({"verb": "cbu.add-product", "params": params})}
-        assert f'cbu.add-product: "{missing_name}" is a required property' in found
+        actual = {each.message for each in problems_of({"verb": "cbu.add-product", "params": params})}
+        assert f'cbu.add-product: "{missing_name}" is a required property' in actual
 
 
 def test_role_of_persons_is_given_to_persons_only() -> None:
@@ -130,8 +130,8 @@ def test_role_of_persons_is_given_to_persons_only() -> None:
 def test_fund_has_neither_role_nor_link_at_itself() -> None:
     refs = {"cbu-id": "@result_1", "entity-id": "@result_1"}
     wrong = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
-    found = problems_of(FUND, *wrong)
-    assert [(problem.pointer, problem.message) for problem in found] == [
+    actual = problems_of(FUND, *wrong)
+    assert [(problem.pointer, problem.message) for problem in actual] == [
         (
             f"/intents/{number}/refs/entity-id",
             f"{verb}: 'entity-id' is the same entity as 'cbu-id', and must be a different one",
@@ -145,7 +145,7 @@ PARAMETERS = [(verb, name) for verb, found in VERBS.items() for name in found["p
 
 
 def is_refused(*intents: dict[str, Any], place: str) -> bool:
-    """Return whether check refuses what stands at a place of the last intent, whatever else is missing."""
+    """Return whether `check` rejects the value at a pointer of the last intent; other problems are ignored."""
     return any(each.pointer.startswith(f"/intents/{len(intents) - 1}/{place}") for each in problems_of(*intents))
 
 

@@ -257,8 +257,8 @@ def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: Onboard
     before = read_overview(database)
     made = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
     assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(made, created=False)
-    found = verbs.get_cbu(ids[0])
-    held = {"PARENT": found.parent_entity_ids, "MANAGEMENT_COMPANY": [found.manco_id], "RELATED": found.related_to}
+    actual = verbs.get_cbu(ids[0])
+    held = {"PARENT": actual.parent_entity_ids, "MANAGEMENT_COMPANY": [actual.manco_id], "RELATED": actual.related_to}
     assert held[link] == [ids[1]]
     assert verbs.unlink("k3", cbu_id=ids[0], entity_id=ids[2], link=link).removed is False
     gone = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)

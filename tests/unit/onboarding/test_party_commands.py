@@ -93,7 +93,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 
 @pytest.fixture
 def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row in a transaction of its own."""
+    """Load each row in a separate transaction."""
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
     monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
 
@@ -104,10 +104,10 @@ def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run:
     before = signal.getsignal(number)
     with monkeypatch.context() as first:
         first.setattr(EntityDatabase, "release_write_lock", lambda _: signal.raise_signal(number))
-        with pytest.raises(CommandRefused) as refused:
+        with pytest.raises(CommandRefused) as error:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
-    assert (str(refused.value), refused.value.status, refused.value.status.exit_code) == (message, "interrupted", 130)
+    assert (str(error.value), error.value.status, error.value.status.exit_code) == (message, "interrupted", 130)
     assert signal.getsignal(number) is before
     assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 refused\n")
 
@@ -142,8 +142,8 @@ def test_find_shows_what_a_lookup_finds(run: Run) -> None:
     load("parties.csv", Output())
     code, out, _ = run(find, ("kite harbour", "company", None))
     [line] = out.splitlines()
-    found = "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): same name without the legal form; id company_"
-    assert (code, line[: len(found)]) == (0, found)
+    actual = "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): same name without the legal form; id company_"
+    assert (code, line[: len(actual)]) == (0, actual)
     code, out, _ = run(find, ("kite", "company", None))
     assert (code, len(out.splitlines())) == (1, 2)
     code, out, _ = run(find, ("kite castle", "company", "IE"), is_json=True)
@@ -187,10 +187,10 @@ def test_load_reports_renamed_parties(run: Run) -> None:
     def rows(file: str, id: str, name: str) -> str:
         return _write(file, "id,name,kind,jurisdiction", f"{id},{name},person,ES")
 
-    found = [run(load, rows("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")]
+    actual = [run(load, rows("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")]
     renamed = "persons.csv, line 2: person 'Maria López' (ES) was renamed from 'Maria García'"
     added, updated = (f"persons.csv: {words}, 0 unchanged\n" for words in ("1 added, 0 updated", "0 added, 1 updated"))
-    assert found == [(0, added), (0, f"{updated}{renamed}\n")]
+    assert actual == [(0, added), (0, f"{updated}{renamed}\n")]
     code, out, _ = run(load, "persons.csv", is_json=True)
     assert (code, json.loads(out)["renamed"]) == (0, [])
     # A name that lookups still find for that party.

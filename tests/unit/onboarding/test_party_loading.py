@@ -27,7 +27,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 
 def names_found(database: EntityDatabase, search_text: str) -> list[str]:
     findings = database.read(lambda session: find_parties(session, search_text, entity_type="company"))
-    return [found.name for found in findings.hits]
+    return [actual.name for actual in findings.hits]
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -191,8 +191,8 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
     )
     assert report == LoadReport(0, 2, 0, (), (), renamed=renamed)
     assert load_parties(database, later) == LoadReport(0, 0, 2, (), ())
-    found = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
-    assert [(hit.id, hit.name, hit.reason) for hit in found.hits] == [("kite", "Rook AG", "other name")]
+    actual = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
+    assert [(hit.id, hit.name, hit.reason) for hit in actual.hits] == [("kite", "Rook AG", "other name")]
     assert names_found(database, "Rook AG") == ["Rook AG"]
 
 
@@ -334,7 +334,7 @@ def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> No
 
 
 def random_rows(dice: random.Random, count: int) -> list[str]:
-    """Return rows that often have something to do with each other."""
+    """Return random rows, of which many refer to the same parties."""
     names = [f"{first} {last}" for first in ("Ann", "ANN", "Bo", "Cy") for last in ("Lee", "Ray", "Poe")]
     rows = []
     for number in range(count):
@@ -364,7 +364,7 @@ def content(session: Session) -> list[object]:
     ]
 
 
-def without_chance(report: LoadReport) -> LoadReport:
+def without_random_ids(report: LoadReport) -> LoadReport:
     """Return a report without random ids, and without fields that are derived from them."""
     refused = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
     return replace(report, refused=refused, duplicates=tuple(replace(twin, other="") for twin in report.duplicates))
@@ -378,10 +378,10 @@ def test_batched_load_equals_a_load_row_by_row(tmp_path: Path, monkeypatch: pyte
 
     def loaded(name: str) -> tuple[list[LoadReport], list[object]]:
         database = EntityDatabase(f"sqlite:///{tmp_path / name}.db")
-        reports = [without_chance(load_party_file(database, file)) for file in files]
-        found = database.read(content)
+        reports = [without_random_ids(load_party_file(database, file)) for file in files]
+        actual = database.read(content)
         database.dispose()
-        return reports, found
+        return reports, actual
 
     together = loaded("together")
     monkeypatch.setattr(party_loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))

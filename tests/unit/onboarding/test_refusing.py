@@ -26,7 +26,7 @@ ENSURING = {"name": "Race Fund", "jurisdiction": "LU"}
 
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
-    """A store that is there."""
+    """An existing store."""
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     OnboardingVerbs(database).create_limited_company("k", name="Kite Ltd", jurisdiction="GB")
     database.dispose()
@@ -36,9 +36,9 @@ def good(tmp_path: Path) -> Path:
 async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any]) -> ApplicationError:
     """Return the failure of a tool call, as the run receives it."""
     bench = ToolBench(ToolRegistry.of(registry[name]), ToolEnvironment(Path()), None)
-    with pytest.raises(ApplicationError) as failed:
+    with pytest.raises(ApplicationError) as error:
         await bench.payload(arguments)
-    return failed.value
+    return error.value
 
 
 async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ class _Primary(Exception):
 
 
 def test_details_of_postgresql_which_quote_values_are_left_out() -> None:
-    with pytest.raises(DatabaseUnavailable) as refused, readable_errors():
+    with pytest.raises(DatabaseUnavailable) as error, readable_errors():
         raise DBAPIError("INSERT INTO party", {"name": "Sarah Chen"}, _Primary())
-    assert str(refused.value) == f"the database reports an error: {_Primary.diag.message_primary}"
-    assert refused.value.__cause__ is None
+    assert str(error.value) == f"the database reports an error: {_Primary.diag.message_primary}"
+    assert error.value.__cause__ is None
 
 
 def test_no_error_of_the_engine_has_the_values_of_a_statement(good: Path) -> None:
@@ -102,10 +102,10 @@ def test_no_error_of_the_engine_has_the_values_of_a_statement(good: Path) -> Non
     raw: list[str] = []
 
     def work(session: Session) -> None:
-        with pytest.raises(OperationalError) as failed:
+        with pytest.raises(OperationalError) as error:
             session.execute(text("INSERT INTO nowhere VALUES (:name)"), {"name": "Sarah Chen"})
-        raw.append(str(failed.value))
-        raise failed.value
+        raw.append(str(error.value))
+        raise error.value
 
     with pytest.raises(DatabaseUnavailable, match="the database reports an error: no such table: nowhere"):
         database.write(work)

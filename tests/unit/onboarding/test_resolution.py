@@ -46,14 +46,14 @@ def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
 
 
 def load(database: EntityDatabase, folder: Path, *rows: str) -> EntityGateway:
-    """Load rows, of which the first one names the columns."""
+    """Load rows; the first one has the names of the columns."""
     (folder / "parties.csv").write_text("\n".join(rows), encoding="utf-8")
     assert not load_parties(database, folder / "parties.csv").refused
     return EntityGateway(database)
 
 
 class Conversation:
-    """A lookup that asks, as its tool is called again with each answer."""
+    """A lookup with questions, whose tool is called again with each answer."""
 
     def __init__(self, gateway: EntityGateway, *expected: str) -> None:
         self._search = PartyResolver(gateway, LookupRequest(*expected), is_interactive=True)
@@ -82,7 +82,7 @@ class Conversation:
 
 
 def problem_of(gateway: EntityGateway, *expected: str) -> Any:
-    """Return the problem of a lookup that may not ask anybody."""
+    """Return the problem of a lookup in a non-interactive run."""
     return PartyResolver(gateway, LookupRequest(*expected), is_interactive=False).resolve((), None).get("problem")
 
 

@@ -175,8 +175,8 @@ def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityData
         "two errors in a long word": "Smythfeild, John",
     }
     findings = {error: search(database, text, entity_type="person") for error, text in texts.items()}
-    assert {error: found.hits for error, found in findings.items()} == dict.fromkeys(texts, ())
-    assert {error: found.near[0].name for error, found in findings.items()} == dict.fromkeys(texts, "John Smithfield")
+    assert {error: actual.hits for error, actual in findings.items()} == dict.fromkeys(texts, ())
+    assert {error: actual.near[0].name for error, actual in findings.items()} == dict.fromkeys(texts, "John Smithfield")
 
 
 def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityDatabase) -> None:
@@ -186,10 +186,10 @@ def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityD
     def near(session: Session) -> list[list[KnownName]]:
         return list(NameIndex(session, kinds=["company"]).similar_names(words, min_similarity=80))
 
-    found = database.read(near)
-    assert [len(names) <= 50 for names in found] == [True] * len(found)
-    assert {name_similarity(words, name.core) >= 80 for names in found for name in names} == {True}
-    assert "Kate Smithfield Ltd" in [name.name for name in found[0]]
+    actual = database.read(near)
+    assert [len(names) <= 50 for names in actual] == [True] * len(actual)
+    assert {name_similarity(words, name.core) >= 80 for names in actual for name in names} == {True}
+    assert "Kate Smithfield Ltd" in [name.name for name in actual[0]]
 
 
 def test_name_is_near_whose_words_are_written_as_one_in_their_order(database: EntityDatabase) -> None:

@@ -27,7 +27,7 @@ Ids = Mapping[str, str]
 
 @pytest.fixture
 def ids(verbs: OnboardingVerbs) -> Ids:
-    """Parties that are there before the calls that are undone, with a role, a product and a link."""
+    """Parties that exist before the calls that are undone, with a role, a product and a link."""
     manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU").id
     other = verbs.create_limited_company("other", name="Other", jurisdiction="LU").id
     fund = verbs.ensure_cbu("fund", CbuRequest("Fund", "LU")).id
@@ -87,7 +87,7 @@ CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] =
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb of `CALLS` on a database of its own."""
+    """One verb of `CALLS` on a separate database."""
 
     name: str
     database: EntityDatabase
@@ -179,8 +179,8 @@ def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: Onboard
     for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
         verbs.undo(key)
     assert read_overview(database) == before
-    found = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
-    assert (found.hits, found.near) == ((), ())
+    actual = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
+    assert (actual.hits, actual.near) == ((), ())
     assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
 
 
@@ -212,8 +212,8 @@ def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDa
     removed = verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.undo("k1")
     assert read_overview(database) == with_all
-    found = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
-    assert (found.id, found.created) == (removed.id, False)
+    actual = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    assert (actual.id, actual.created) == (removed.id, False)
 
 
 def test_party_that_was_recreated_is_left(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:

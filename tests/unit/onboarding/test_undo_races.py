@@ -110,14 +110,14 @@ def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(da
 
 
 @pytest.fixture
-def two(database: EntityDatabase, database_url: str) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
-    """Verbs on databases of their own, as two processes have: one lets only one of its threads write at a time."""
+def two_processes(database: EntityDatabase, database_url: str) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
+    """Verbs on two database objects, as in two processes, because one object permits one writing thread at a time."""
     other = EntityDatabase(database_url)
     yield OnboardingVerbs(database), OnboardingVerbs(other)
     other.dispose()
 
 
-def at_once(*calls: Callable[[], object]) -> list[object]:
+def run_concurrently(*calls: Callable[[], object]) -> list[object]:
     """Return the result of each call, or the text of its ValueError, when all start together."""
     barrier = Barrier(len(calls))
 
@@ -132,11 +132,11 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
         return list(threads.map(run, calls))
 
 
-def test_fund_is_undone_or_used_but_never_both(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    one, other = two
+def test_fund_is_undone_or_used_but_never_both(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    one, other = two_processes
     for number in range(ROUNDS):
         fund = one.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
-        undone, used = at_once(
+        undone, used = run_concurrently(
             partial(one.undo, f"fund-{number}"),
             partial(other.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
         )
@@ -148,47 +148,55 @@ def test_fund_is_undone_or_used_but_never_both(two: tuple[OnboardingVerbs, Onboa
             assert other.get_cbu(fund.id).products == ["CUSTODY"]
 
 
-def test_fund_that_was_returned_exists_after_any_undo(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    one, other = two
+def test_fund_that_was_returned_exists_after_any_undo(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    one, other = two_processes
     for number in range(ROUNDS):
         request = CbuRequest(f"Apex {number}", "LU")
         fund = one.ensure_cbu(f"a-{number}", request)
-        undone, got = at_once(partial(one.undo, f"a-{number}"), partial(other.ensure_cbu, f"b-{number}", request))
+        undone, got = run_concurrently(
+            partial(one.undo, f"a-{number}"), partial(other.ensure_cbu, f"b-{number}", request)
+        )
         assert isinstance(got, CbuResult)
         assert other.get_cbu(got.id).name == f"Apex {number}"
         assert isinstance(undone, UndoResult) == got.created == (got.id != fund.id)
 
 
-def test_concurrent_undo_leaves_nothing(database: EntityDatabase, two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    one, other = two
+def test_concurrent_undo_leaves_nothing(
+    database: EntityDatabase, two_processes: tuple[OnboardingVerbs, OnboardingVerbs]
+) -> None:
+    one, other = two_processes
     before = read_overview(database)
     for number in range(ROUNDS):
         ensure = partial(one.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
-        at_once(ensure, *[partial(other.undo, f"k-{number}")] * 2)
+        run_concurrently(ensure, *[partial(other.undo, f"k-{number}")] * 2)
         assert read_overview(database) == before
         with pytest.raises(ValueError, match="was undone"):
             ensure()
 
 
-def test_related_funds_that_link_each_other_at_once_have_one_link(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    one, other = two
+def test_related_funds_that_link_each_other_at_once_have_one_link(
+    two_processes: tuple[OnboardingVerbs, OnboardingVerbs],
+) -> None:
+    one, other = two_processes
     for number in range(ROUNDS):
         a, b = (one.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B"))
-        at_once(
+        run_concurrently(
             partial(one.link, f"ab-{number}", cbu_id=a, entity_id=b, link="RELATED"),
             partial(other.link, f"ba-{number}", cbu_id=b, entity_id=a, link="RELATED"),
         )
         assert one.get_cbu(a).related_to == [b]
 
 
-def test_same_role_is_removed_by_one_of_two(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    fund = two[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
-    person = two[0].create_person("person", name="Ann").id
+def test_same_role_is_removed_by_one_of_two(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+    fund = two_processes[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
+    person = two_processes[0].create_person("person", name="Ann").id
     role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
     for number in range(ROUNDS):
-        two[0].assign_role(f"give-{number}", **role)
-        calls = [partial(verbs.remove_role, f"take-{side}-{number}", **role) for side, verbs in enumerate(two)]
-        assert sorted(str(getattr(each, "removed", each)) for each in at_once(*calls)) == ["False", "True"]
+        two_processes[0].assign_role(f"give-{number}", **role)
+        calls = [
+            partial(verbs.remove_role, f"take-{side}-{number}", **role) for side, verbs in enumerate(two_processes)
+        ]
+        assert sorted(str(getattr(each, "removed", each)) for each in run_concurrently(*calls)) == ["False", "True"]
 
 
 @pytest.mark.parametrize(("call", "moment"), [("ensure", "before_commit"), ("undo", "after_flush")])

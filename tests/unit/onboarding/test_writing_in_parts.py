@@ -86,10 +86,10 @@ def test_locked_load_runs_again(
     hold(0)
     parties = path.with_suffix(".csv")
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
-    with pytest.raises(DatabaseUnavailable) as refused:
+    with pytest.raises(DatabaseUnavailable) as error:
         load_parties(database, parties)
     message = "the database reports an error: database is locked: another process has held the write lock for 30 s"
-    assert str(refused.value) == f"{message}; {describe_progress}"
+    assert str(error.value) == f"{message}; {describe_progress}"
     holder.execute("ROLLBACK")
     gaps = iter((-1, -1))
     report = load_parties(database, parties)

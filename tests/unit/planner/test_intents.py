@@ -63,11 +63,11 @@ def problems_in(message: Any, **context: Any) -> list[Problem]:
 
 
 def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
-    found = read(
+    actual = read(
         answer(FUND, CUSTODY, intent("cbu.add-product", product="FUND_ACCOUNTING", refs={"cbu-id": "@cbu"})),
         cbu="prt_9",
     )
-    nodes = found.planned.nodes
+    nodes = actual.planned.nodes
     assert [(node.id, node.tool, node.dependencies) for node in nodes] == [
         ("@result_1", "cbu.ensure", (4,)),
         ("@result_2", "cbu.add-product", (0, 4)),
@@ -76,8 +76,8 @@ def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
         (nodes[4].id, "bind_parties", (3,)),
     ]
     assert nodes[3].arguments == {"search_text": "prt_9", "entity_type": "fund", "known_as": "@cbu"}
-    assert "Looked up" not in found.summary
-    assert (found.change_count, found.model_fields) == (3, {"explanation": "Does it.", "confidence": 0.9})
+    assert "Looked up" not in actual.summary
+    assert (actual.change_count, actual.model_fields) == (3, {"explanation": "Does it.", "confidence": 0.9})
 
 
 def test_written_values_can_be_read_again_with_their_references() -> None:
@@ -105,12 +105,12 @@ def test_summary_of_a_plan_has_the_explanation_in_one_line_and_the_nodes_in_orde
 
 def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
-    found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
+    actual = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_from_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
     assert plan.extender is not None
     scheduler = pursuing(create_scheduler(plan, {}), extender_of(plan))
     scheduler.start(0.0)
-    for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
+    for result in ({"output": None, "message": {"content": ""}}, actual.to_json()):
         task = scheduler.next_task(0.0)
         assert task is not None
         scheduler.complete(task.id, result, at=0.0)
@@ -166,9 +166,9 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
 )
 def test_problems_are_reported_in_the_terms_of_intents(message: Any, code: str, at: str, words: str) -> None:
-    found = [problem for problem in problems_in(message, cbu="prt_1") if (problem.code, problem.pointer) == (code, at)]
-    assert found
-    assert words in found[0].message
+    actual = [problem for problem in problems_in(message, cbu="prt_1") if (problem.code, problem.pointer) == (code, at)]
+    assert actual
+    assert words in actual[0].message
 
 
 def test_missing_session_name_is_reported_with_the_existing_names() -> None:
@@ -195,12 +195,12 @@ def test_plan_with_a_party_as_a_value_is_returned_to_the_model_once() -> None:
 
 def test_confidence_may_be_missing_or_a_text() -> None:
     for message in (answer(FUND, confidence=None), {"intents": [FUND]}):
-        found = read(message)
-        assert found.model_fields["confidence"] == 0
-        assert found.summary.startswith("The model does not say how sure it is")
-    found = read(answer(FUND, confidence="0.92"))
-    assert found.model_fields["confidence"] == 0.92
-    assert [note.message for note in found.notes] == ["repaired: the confidence '0.92' was read as a number"]
+        actual = read(message)
+        assert actual.model_fields["confidence"] == 0
+        assert actual.summary.startswith("The model does not say how sure it is")
+    actual = read(answer(FUND, confidence="0.92"))
+    assert actual.model_fields["confidence"] == 0.92
+    assert [note.message for note in actual.notes] == ["repaired: the confidence '0.92' was read as a number"]
 
 
 def test_answer_may_be_strict_empty_or_large_and_not_cut_off() -> None:
@@ -208,15 +208,15 @@ def test_answer_may_be_strict_empty_or_large_and_not_cut_off() -> None:
     assert [node.arguments["name"] for node in read(json.dumps(answer(strict))).planned.nodes] == ["Apex"]
     assert [problem.pointer for problem in problems_in(json.dumps(answer(strict, confidence=1.5)))] == ["/confidence"]
     assert problems_in(answer({**FUND, "params": "name=Apex"}))[0].pointer == "/intents/0/params"
-    found = read(answer(explanation="It has custody already."))
-    assert (found.planned.nodes, found.change_count) == ((), 0)
-    assert found.summary == "The model is 90% sure: “It has custody already.”\nNothing is to be done."
+    actual = read(answer(explanation="It has custody already."))
+    assert (actual.planned.nodes, actual.change_count) == ((), 0)
+    assert actual.summary == "The model is 90% sure: “It has custody already.”\nNothing is to be done."
     text = json.dumps(answer(FUND, CUSTODY))
     for end in (text.index('"refs"'), text.index("]") + 1, len(text) - 3):
         assert {"cut_off", "invalid_syntax"} & {problem.code for problem in problems_in(text[:end])}, text[:end]
-    found = read(answer(FUND, *[CUSTODY] * 199))
-    assert len(found.planned.nodes) == 200
-    assert len(json.dumps(found.to_json())) < PLANNED_BYTES
+    actual = read(answer(FUND, *[CUSTODY] * 199))
+    assert len(actual.planned.nodes) == 200
+    assert len(json.dumps(actual.to_json())) < PLANNED_BYTES
 
 
 # The prompt.

@@ -114,17 +114,15 @@ def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
     [("", "empty_goal"), (" \n ", "empty_goal"), ("x" * 1_000_000, "too_large"), ({}, "invalid_field")],
 )
 def test_invalid_request_is_rejected_with_a_hint(goal: object, code: str) -> None:
-    with pytest.raises(GoalRejected) as refused:
+    with pytest.raises(GoalRejected) as error:
         validate_goal(goal, build_catalogue({"search": SEARCH}))
-    assert (refused.value.code, bool(refused.value.hint)) == (code, True)
+    assert (error.value.code, bool(error.value.hint)) == (code, True)
 
 
 def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
-    with pytest.raises(GoalRejected) as refused:
+    with pytest.raises(GoalRejected) as error:
         validate_goal("Find it.", build_catalogue({}))
-    assert str(refused.value) == (
-        "there is no tool and no agent that a plan could use; name some in `tools` or `agents`"
-    )
+    assert str(error.value) == ("there is no tool and no agent that a plan could use; name some in `tools` or `agents`")
     goal = "ü" * (GOAL_LIMIT_BYTES // 2)
     assert validate_goal(f" {goal}\n", build_catalogue({"search": SEARCH})) == goal
 
@@ -139,9 +137,9 @@ def test_request_with_too_large_context_is_rejected_before_it_starts() -> None:
     plan, _ = prepare_goal("Work.", cards(4), PlanningOptions())
     assert plan.extender is not None
     words = r"are allowed; the largest agents are 'a0' \(32,\d+ bytes\), "
-    with pytest.raises(GoalRejected, match=words) as refused:
+    with pytest.raises(GoalRejected, match=words) as error:
         prepare_goal("Work.", cards(12), PlanningOptions())
-    assert refused.value.code == "too_large"
+    assert error.value.code == "too_large"
 
 
 _WHICH = {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"]}

@@ -60,7 +60,7 @@ def test_blocked_nodes_continue_if_replaced_dependencies_allow_it(replaced: list
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
 def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
     class Counted(list[Record]):
-        looks = 0
+        polls = 0
 
         def __getitem__(self, place: Any) -> Any:
             Counted.looks += 1
@@ -97,14 +97,14 @@ def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
         (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
         (each("told", on_error="replan"), Record(F, error=error)),
     ]
-    found = reasons_of(steps, handled={"told"})
-    assert [(reason.node, reason.description) for reason in found] == [
+    actual = reasons_of(steps, handled={"told"})
+    assert [(reason.node, reason.description) for reason in actual] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),
         ("many", "guidance at 'many': one / two"),
     ]
     assert (
-        title_of(found, count=2, max_replans=3)
+        title_of(actual, count=2, max_replans=3)
         == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
     )
 
@@ -149,8 +149,8 @@ def test_state_of_a_run_survives_serialization() -> None:
 
 
 def renamed(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
-    found = rename_reserved_ids(Document({"nodes": list(nodes)}))
-    return None if found is None else found[0]["nodes"]
+    actual = rename_reserved_ids(Document({"nodes": list(nodes)}))
+    return None if actual is None else actual[0]["nodes"]
 
 
 def test_only_references_and_edges_change_with_the_id() -> None:
@@ -177,9 +177,9 @@ def test_only_references_and_edges_change_with_the_id() -> None:
 
 
 def test_first_free_id_is_used() -> None:
-    found = renamed({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
-    assert found is not None
-    assert [node["id"] for node in found] == ["plan_step_3", "plan_step", "plan_step_2"]
+    actual = renamed({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
+    assert actual is not None
+    assert [node["id"] for node in actual] == ["plan_step_3", "plan_step", "plan_step_2"]
 
 
 @pytest.mark.parametrize(

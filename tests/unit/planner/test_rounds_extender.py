@@ -37,7 +37,7 @@ FAILS: Answers = {"sg1": NodeError("tool_failed", "no")}
 
 
 class Question:
-    """A question whose calls a test answers.
+    """A question in rounds whose model calls are answered by the test.
 
     Args:
         planner: its answers in order.
@@ -63,7 +63,7 @@ class Question:
         return pursuing(scheduler, extender_of(scheduler.plan))
 
     def step(self) -> list[str]:
-        """End all tasks that may start now, and returns their ids."""
+        """Start and end all tasks that may start now, and return their IDs."""
         tasks = self.start()
         self.end(tasks)
         return [task.id for task in tasks]
@@ -105,7 +105,7 @@ class Question:
         return {"numbers": [1, 2]} if "name" in arguments else {"clarification": arguments["question"]}
 
     def run(self) -> list[list[str]]:
-        """Run it to its end, and returns which tasks ran at once."""
+        """Run the question to its end, and return the groups of tasks that ran together."""
         steps = []
         while not self.scheduler.is_finished:
             steps.append(self.step())
@@ -119,7 +119,7 @@ class Question:
         restore_state(self.scheduler, carried)
 
     def planning(self) -> list[Task]:
-        """Continue until the planner is called for the second time, which the test answers."""
+        """Continue until the second call of the planner, which the test answers."""
         for _ in range(3):
             self.step()
         return self.start()
@@ -206,9 +206,9 @@ def test_sub_goal_that_a_person_has_repaired_meanwhile_is_not_done_again() -> No
 
 
 def _document(question: Question) -> dict[str, Any]:
-    found = rounds_document(question.scheduler, lambda value, _: value)
-    assert found is not None
-    return found
+    actual = rounds_document(question.scheduler, lambda value, _: value)
+    assert actual is not None
+    return actual
 
 
 def _results(question: Question) -> list[list[tuple[int, str]]]:
@@ -247,23 +247,23 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
         asked=RoundsOptions(turns=turns),
     )
     question.run()
-    found = _document(question)
+    actual = _document(question)
     documented = json.loads(
         next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if '"phase"' in text)
     )
-    assert [*documented] == [*found]
+    assert [*documented] == [*actual]
     for part in ("sub_goals", "messages", "rounds", "conversation_history"):
-        assert [*documented[part][0]] == [*found[part][0]], part
+        assert [*documented[part][0]] == [*actual[part][0]], part
     outputs: dict[int, Any] = {1: {"numbers": [1, 2]}, 9: {"clarification": "Which?"}}
-    assert found["rounds"][0]["results"] == [
+    assert actual["rounds"][0]["results"] == [
         {"sub_goal_id": number, "status": "success", "outputs": output, "error": None, "message": None}
         for number, output in outputs.items()
     ]
-    assert found["completed_outputs"] == {str(number): output for number, output in outputs.items()}
-    (turn,) = found["conversation_history"]
+    assert actual["completed_outputs"] == {str(number): output for number, output in outputs.items()}
+    (turn,) = actual["conversation_history"]
     assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
     assert f"at most {SHOWN_TURN_CHARACTERS} characters" in PAGE
-    assert [(each["role"], each["name"], each["content"]) for each in found["messages"]] == [
+    assert [(each["role"], each["name"], each["content"]) for each in actual["messages"]] == [
         *(("user", "question", "Compare."), ("assistant", "intention", "intention"), ("assistant", "plan", "First.")),
         *(("tool", "sg1", "success"), ("tool", "sg9", "success")),
         *(("assistant", "plan", "All is there."), ("assistant", "answer", "Which?")),
@@ -283,11 +283,11 @@ def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None
     wordy = sub_goal(2, "pick", name="é" * 1_000)
     question = Question(continue_with(PICK, wordy), failed("no"), workers={"sg1": short, "sg2": long})
     question.run()
-    found = _document(question)
-    outputs = found["rounds"][0]["results"][0]["outputs"]
+    actual = _document(question)
+    outputs = actual["rounds"][0]["results"][0]["outputs"]
     assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
-    assert found["completed_outputs"]["1"] == outputs
-    first, second = found["sub_goals"]
+    assert actual["completed_outputs"]["1"] == outputs
+    first, second = actual["sub_goals"]
     assert first["result"] == short
     assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
     expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]

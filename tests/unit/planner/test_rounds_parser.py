@@ -30,7 +30,7 @@ from tests.support.rounds import continue_with, done, failed, ref, sub_goal
 
 
 def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
-    """Return a worker tool whose arguments are those named in `takes`, of any type."""
+    """Return a worker tool with the arguments in `takes`, which have any type."""
     takes = more.pop("takes", ())
     schema = {"type": "object", "properties": {each: {} for each in takes}, "additionalProperties": False}
     card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
@@ -82,24 +82,24 @@ FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "
 
 
 def problems_of(answer: str, *existing: KnownSubGoal) -> list[tuple[str, str]]:
-    found = read(answer, *existing)
-    assert found["valid"] is False
-    assert found["repair"].startswith("This answer is invalid:\n- ")
-    return [(problem["code"], problem["pointer"]) for problem in found["problems"]]
+    actual = read(answer, *existing)
+    assert actual["valid"] is False
+    assert actual["repair"].startswith("This answer is invalid:\n- ")
+    return [(problem["code"], problem["pointer"]) for problem in actual["problems"]]
 
 
 def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
-    found = read(
+    actual = read(
         continue_with(
             sub_goal(1, "pick", "the numbers", name="Maersk"),
             sub_goal(2, "add_up", numbers=[ref(1, "numbers"), ref(1, "numbers")], more=1),
             reasoning="Both.",
         )
     )
-    assert (found["valid"], found["action"], found["reasoning"]) == (True, "continue", "Both.")
+    assert (actual["valid"], actual["action"], actual["reasoning"]) == (True, "continue", "Both.")
     first = {"id": 1, "worker": "pick", "description": "the numbers", "outputs": ["numbers"], "goal_type": "support"}
     second = {"id": 2, "worker": "add_up", "description": "", "outputs": ["total", "rest"], "goal_type": "support"}
-    assert found["sub_goals"] == [
+    assert actual["sub_goals"] == [
         {**first, "inputs": {}, "params": {"name": "Maersk"}},
         {**second, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
     ]
@@ -120,8 +120,8 @@ _ANSWER = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "par
     ids=["fenced", "texts in fields", "a text"],
 )
 def test_unambiguous_answer_is_read_in_every_form(written: str) -> None:
-    (found,) = read(written)["sub_goals"]
-    assert (found["id"], found["params"]) == (1, {"name": "M"})
+    (actual,) = read(written)["sub_goals"]
+    assert (actual["id"], actual["params"]) == (1, {"name": "M"})
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
 def test_argument_names_are_normalized() -> None:
     existing = known(1, "pick", name="x")
     with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (found,) = read(continue_with(with_input), existing)["sub_goals"]
-    assert found["inputs"] == {"all_results": ref(1, "numbers")}
+    (actual,) = read(continue_with(with_input), existing)["sub_goals"]
+    assert actual["inputs"] == {"all_results": ref(1, "numbers")}
     twice = {**with_input, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
     assert problems_of(continue_with(twice), existing) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
     (same,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing)
@@ -267,8 +267,8 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     with_input = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
     assert problems_of(continue_with(with_input), *FAILED_AND_PENDING)[0] == expected
-    found = read(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
-    assert [each["id"] for each in found["sub_goals"]] == [1, 3]
+    actual = read(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
+    assert [each["id"] for each in actual["sub_goals"]] == [1, 3]
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     again = sub_goal(1, "pick", name="x")
     assert [each["id"] for each in read(continue_with(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
@@ -294,8 +294,8 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     ],
 )
 def test_same_work_is_a_repetition(existing: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool) -> None:
-    found = read(continue_with(again), existing)
-    assert (found["valid"], found.get("repeats", False)) == (not is_repeated, is_repeated)
+    actual = read(continue_with(again), existing)
+    assert (actual["valid"], actual.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
 def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
@@ -305,8 +305,8 @@ def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
         known(3, "show", "failed", total=2),
         known(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    found = read(done(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
-    assert found["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
+    actual = read(done(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
+    assert actual["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
     assert problems_of(done(numbers=ref(1, "numbers")), *existing) == [("no_deliverable", "/synthesis_inputs")]
     assert problems_of(done(shown=ref(3, "shown")), *existing) == [("invalid_reference", "/synthesis_inputs/shown")]
     assert problems_of(done(rest=ref(4, "rest")), *existing) == [("invalid_reference", "/synthesis_inputs/rest")]
@@ -347,10 +347,10 @@ def read_both_ways(answer: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_unstorable_json_text_in_an_answer_is_rejected(params: str, code: str) -> None:
-    for found in read_both_ways(_with_params(params)):
-        assert found["valid"] is False
-        assert found["problems"][0]["code"] == code
-        assert plain_json(found) == found
+    for actual in read_both_ways(_with_params(params)):
+        assert actual["valid"] is False
+        assert actual["problems"][0]["code"] == code
+        assert plain_json(actual) == actual
 
 
 def test_answer_that_is_nested_too_deep_is_rejected_in_every_form() -> None:
@@ -358,7 +358,7 @@ def test_answer_that_is_nested_too_deep_is_rejected_in_every_form() -> None:
     for _ in range(MAX_DEPTH):
         deep = [deep]
     answer = {"action": "continue", "sub_goals": [sub_goal(1, "pick", name=deep)]}
-    assert [found["problems"][0]["code"] for found in read_both_ways(answer)] == ["too_large"] * 2
+    assert [actual["problems"][0]["code"] for actual in read_both_ways(answer)] == ["too_large"] * 2
 
 
 _TEXTS = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(
@@ -387,18 +387,18 @@ _ANSWERS = _VALUES | st.fixed_dictionaries(
 @settings(deadline=None)
 @given(_ANSWERS)
 def test_any_answer_of_a_planner_is_parsed_or_rejected(answer: Any) -> None:
-    for found in read_both_ways(answer):
-        assert found["valid"] is True or found["repair"]
-        assert plain_json({"read": found}) == {"read": found}
-        assert encoded_size(found) > 0
+    for actual in read_both_ways(answer):
+        assert actual["valid"] is True or actual["repair"]
+        assert plain_json({"read": actual}) == {"read": actual}
+        assert encoded_size(actual) > 0
 
 
 @settings(deadline=None)
 @given(_TEXTS)
 def test_any_text_of_a_planner_is_rejected(text: str) -> None:
-    found = parse_round(None, text, RoundContext(encode_tools(WORKERS)))
-    assert found["valid"] is False
-    assert plain_json(found) == found
+    actual = parse_round(None, text, RoundContext(encode_tools(WORKERS)))
+    assert actual["valid"] is False
+    assert plain_json(actual) == actual
 
 
 def test_newest_answer_has_up_to_10000_characters_and_earlier_ones_up_to_4000() -> None:

@@ -43,9 +43,9 @@ def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) 
     ("name", "value"), [("max_rounds", 0), ("max_rounds", "3"), ("worker_timeout", 5), ("deadline", "soon")]
 )
 def test_invalid_limit_is_reported_with_its_location(name: str, value: Any) -> None:
-    with pytest.raises(PlanInvalid) as refused:
+    with pytest.raises(PlanInvalid) as error:
         limits_of(**{name: value})
-    (problem,) = refused.value.problems
+    (problem,) = error.value.problems
     assert (problem.code, problem.pointer) == ("invalid_field", f"/{name}")
     assert problem.message.startswith(f"{name}: ")
 

@@ -15,9 +15,9 @@ from tests.support.shop_tools import articles, fetch, order, stock
 
 
 def nodes(plan: Plan) -> list[Any]:
-    found = plan.to_dict()["nodes"]
-    assert isinstance(found, list)
-    return found
+    actual = plan.to_dict()["nodes"]
+    assert isinstance(actual, list)
+    return actual
 
 
 def test_example_of_the_documentation_builds_a_valid_plan() -> None:

@@ -59,7 +59,7 @@ def _overlap(one: Box, other: Box) -> bool:
 
 
 def _assert_clear(layout: Layout, points: Any) -> None:
-    """Check that an edge is curved only where no box stands, and passes the layers above or below of their boxes."""
+    """Check that an edge is curved only where there is no box, and passes above or below the boxes of each layer."""
     for number, ((x, y), (next_x, next_y)) in enumerate(pairwise(points)):
         for box in layout.boxes:
             is_beside = next_x <= box.x + 1e-6 or box.x + box.width <= x + 1e-6

@@ -79,9 +79,9 @@ UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
 )
 def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[str, Any], reported: list[Any]) -> None:
     template = load_templates(_folder(tmp_path, sum__yaml=_SUM), tools)["sum"]
-    with pytest.raises(PlanInvalid) as refused:
+    with pytest.raises(PlanInvalid) as error:
         template.compiled(inputs)
-    assert [(each.code, each.pointer, each.hint) for each in refused.value.problems] == reported
+    assert [(each.code, each.pointer, each.hint) for each in error.value.problems] == reported
 
 
 def test_template_is_read_again_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
@@ -96,10 +96,10 @@ def test_template_is_read_again_when_its_sub_plan_changes(tmp_path: Path, tools:
 def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> None:
     folder = _folder(tmp_path, a__json=_PLAIN, a__yaml=_SUM, broken__yaml=_BROKEN)
     (folder / "two words.yaml").write_text(_SUM, encoding="utf-8")
-    with pytest.raises(TemplatesUnreadable) as refused:
+    with pytest.raises(TemplatesUnreadable) as error:
         load_templates(folder, tools)
     places = [
-        str(refused.value).find(start)
+        str(error.value).find(start)
         for start in (
             "a.yaml: a.json has the same name before its suffix; rename one of them; ",
             "broken.yaml: unknown_tool at /nodes/0/tool: ",

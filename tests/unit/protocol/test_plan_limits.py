@@ -24,7 +24,7 @@ _FEW_EDGES = 20_000
 
 @pytest.fixture
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of a few hundred nodes meet the limits: what counts is not a matter of how much it is."""
+    """Lower the limits, so that plans of a few hundred nodes reach them."""
     monkeypatch.setattr(plan_limits, "PLAN_STEPS", _FEW_STEPS)
     monkeypatch.setattr(plan_limits, "PLAN_EDGES", _FEW_EDGES)
     monkeypatch.setattr(plan_limits, "PLAN_NODES", _FEW_NODES)
@@ -45,57 +45,57 @@ def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"id": f"{tool}{number}", "tool": tool, **fields} for number in range(count)]
 
 
-def _refusals(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
-    """Return code, pointer and message of what `run` refuses, which must be what `check` does."""
+def _run_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
+    """Return code, pointer and message of the problems of `run`, which must be those of `check`."""
     checked = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
-    found: list[list[tuple[str, str, str]]] = []
+    actual: list[list[tuple[str, str, str]]] = []
     refusals: list[Callable[[], object]] = [lambda: prepare_plan(checked, {}), lambda: check_size(checked)]
     for refuse in refusals:
         try:
             refuse()
         except PlanInvalid as invalid:
-            found.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
+            actual.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
         else:
-            found.append([])
-    assert found[0] == found[1]
-    return found[0]
+            actual.append([])
+    assert actual[0] == actual[1]
+    return actual[0]
 
 
 @low_limits
 def test_calls_up_to_the_limit_are_held_and_one_more_is_not() -> None:
-    assert _refusals(_nodes(_FEW_STEPS, "read")) == []
-    assert _refusals(_nodes(_FEW_STEPS + 1, "read")) == [("too_large", "", _too_many(_FEW_STEPS))]
+    assert _run_problems(_nodes(_FEW_STEPS, "read")) == []
+    assert _run_problems(_nodes(_FEW_STEPS + 1, "read")) == [("too_large", "", _too_many(_FEW_STEPS))]
 
 
 @low_limits
 def test_run_rejects_too_many_nodes_in_unchecked_pages() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(_FEW_STEPS + 1, "read")}, _TOOLS))
-    with pytest.raises(PlanTooLarge) as refused:
+    with pytest.raises(PlanTooLarge) as error:
         checked_graph(plan)
-    assert (PLAN_STEPS, str(refused.value)) == (50_000, _too_many(_FEW_STEPS))
+    assert (PLAN_STEPS, str(error.value)) == (50_000, _too_many(_FEW_STEPS))
 
 
 @low_limits
 def test_nodes_that_only_their_region_needs_do_not_count() -> None:
     pure = _nodes(_FEW_STEPS + 1_000, "pure")
     call = {"id": "call", "tool": "read", "depends_on": ["pure0", "pure7"]}
-    assert _refusals(pure) == []
-    assert _refusals([*pure, call], output="{{call.result}}") == []
+    assert _run_problems(pure) == []
+    assert _run_problems([*pure, call], output="{{call.result}}") == []
 
 
 @low_limits
 def test_nodes_of_a_region_that_others_need_count() -> None:
     pure = _nodes(_FEW_STEPS - 1, "pure")
     call = {"id": "call", "tool": "read", "depends_on": [node["id"] for node in pure]}
-    assert _refusals([*pure, call]) == [("too_large", "", _too_many(_FEW_STEPS))]
+    assert _run_problems([*pure, call]) == [("too_large", "", _too_many(_FEW_STEPS))]
 
 
 @low_limits
 def test_edges_have_a_limit() -> None:
     first = _nodes(201, "pure", for_each=[1])
     needed = [node["id"] for node in first]
-    assert _refusals([*first, *_nodes(99, "read", depends_on=needed)]) == []
-    [(code, at, message)] = _refusals([*first, *_nodes(100, "read", depends_on=needed)])
+    assert _run_problems([*first, *_nodes(99, "read", depends_on=needed)]) == []
+    [(code, at, message)] = _run_problems([*first, *_nodes(100, "read", depends_on=needed)])
     assert (code, at) == ("too_large", "")
     assert "it has 20,100, the limit is 20,000; add a node that joins common dependencies" in message
 
@@ -120,32 +120,34 @@ def test_edges_have_a_limit() -> None:
     ids=["items", "bytes_below", "nodes_below"],
 )
 def test_oversized_node_is_reported_with_its_place(node: dict[str, Any], words: str) -> None:
-    [(code, at, message)] = _refusals([*_nodes(2, "read"), {"id": "large", **node}])
+    [(code, at, message)] = _run_problems([*_nodes(2, "read"), {"id": "large", **node}])
     assert (code, at, message[: len(words)]) == ("too_large", "/nodes/2", words)
 
 
 @low_limits
 def test_large_region_of_a_sub_plan_does_not_count() -> None:
-    assert _refusals([{"id": "sub", "plan": {"nodes": _nodes(2_000, "pure", arguments={"text": "x" * 1_000})}}]) == []
+    assert (
+        _run_problems([{"id": "sub", "plan": {"nodes": _nodes(2_000, "pure", arguments={"text": "x" * 1_000})}}]) == []
+    )
 
 
 def test_everything_except_the_nodes_travels_in_one_piece() -> None:
-    [(code, at, message)] = _refusals(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
+    [(code, at, message)] = _run_problems(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
     assert (code, at) == ("too_large", "")
     assert message.startswith("the plan is too large without its nodes, in bytes of its compiled form: it has 1,000,")
 
 
 def test_all_nodes_together_have_a_limit_in_bytes() -> None:
-    [(code, at, message)] = _refusals(_nodes(35, "read", arguments={"text": "x" * 950_000}))
+    [(code, at, message)] = _run_problems(_nodes(35, "read", arguments={"text": "x" * 950_000}))
     assert (code, at) == ("too_large", "")
     assert message.startswith("the plan is too large for a run to hold, in bytes of its compiled form: it has 33,")
 
 
 def test_compiled_plan_in_an_input_has_limits_of_its_own() -> None:
     nodes = [{"id": str(number)} for number in range(PLAN_NODES + 1)]
-    with pytest.raises(MessageInvalid) as refused:
+    with pytest.raises(MessageInvalid) as error:
         run_input_from_json({"compiled": {"format": 1, "nodes": nodes}})
-    assert (refused.value.code, str(refused.value)) == (
+    assert (error.value.code, str(error.value)) == (
         "too_large",
         "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans: it has "
         "20,001, the limit is 20,000; send the plan as written, in 'plan'",

@@ -45,8 +45,8 @@ def test_tags_keep_their_order_and_invalid_ones_are_rejected(tags: dict[str, obj
 
 
 def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> None:
-    found = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
-    assert found == {
+    actual = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
+    assert actual == {
         "DagwrightState": "running",
         "DagwrightTitle": "Nightly sales",
         "DagwrightTemplate": "sales",

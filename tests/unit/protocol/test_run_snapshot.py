@@ -161,9 +161,9 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
 )
 def test_unpacked_value_is_rejected_in_one_sentence(message: Any, words: str) -> None:
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the words are compared
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared
         unpack(message)
-    assert str(refused.value).startswith(words)
+    assert str(error.value).startswith(words)
 
 
 def test_decompression_bomb_is_never_unpacked_completely() -> None:

@@ -235,10 +235,10 @@ def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
 @settings(deadline=None)
 @given(st.text(), st.integers(min_value=100, max_value=3_000))
 def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None:
-    found = cut_inside(text * 50, max_bytes=most)
-    assert encoded_size(found) <= most
-    if found != (text * 50).encode(errors="replace").decode():
-        assert CUT in found
+    actual = cut_inside(text * 50, max_bytes=most)
+    assert encoded_size(actual) <= most
+    if actual != (text * 50).encode(errors="replace").decode():
+        assert CUT in actual
 
 
 @pytest.mark.parametrize("sign", ["\x01", "日"])
@@ -324,9 +324,9 @@ def test_request_becomes_a_turn_with_an_extender() -> None:
             turn_start_from_json({"run_id": "r", "start": {}, field: "1"})
     rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
     large = {"run_id": "r", "start": {}, "policy": {"rules": rules}}
-    with pytest.raises(MessageInvalid, match="the policy has") as refused:
+    with pytest.raises(MessageInvalid, match="the policy has") as error:
         turn_start_from_json(large)
-    assert refused.value.code == "too_large"
+    assert error.value.code == "too_large"
 
 
 @pytest.mark.parametrize(

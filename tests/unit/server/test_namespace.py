@@ -14,7 +14,7 @@ _REJECTED, _DOWN = RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNAVAILABLE
 
 
 class _Server:
-    """A server that lists registered attributes, and answers queries with the given statuses; the last one stays."""
+    """A server that lists registered attributes and responds with the given statuses, the last one repeatedly."""
 
     namespace = "default"
 

@@ -29,7 +29,7 @@ def _program(path: Path, version: str, *, body: str = "") -> Path:
 
 @pytest.fixture
 def path_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on the path that may hold `temporal` or `go`."""
+    """The only folder on the path that may contain `temporal` or `go`."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in ("sh", "env", "cat", "mkdir", "cp", "chmod"):
@@ -40,7 +40,7 @@ def path_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the download site out of reach, whatever the network of this machine is."""
+    """Make the download site unreachable, independently of the network of this machine."""
     monkeypatch.setattr("dagwright.server.binary._DOWNLOAD_SITE", "http://127.0.0.1:9/")
 
 
@@ -155,9 +155,9 @@ async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
 async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
     on_path: str, expected: str | None, is_cached: bool, tmp_path: Path, path_folder: Path
 ) -> None:
-    found = Binary(_program(path_folder / "temporal", on_path), on_path)
+    actual = Binary(_program(path_folder / "temporal", on_path), on_path)
     cached = Binary(_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
-    assert await get_binary(tmp_path, required_version=expected) == (cached if is_cached else found)
+    assert await get_binary(tmp_path, required_version=expected) == (cached if is_cached else actual)
 
 
 @pytest.mark.usefixtures("no_download", "path_folder")
@@ -179,8 +179,8 @@ def _go(folder: Path, body: str) -> None:
 async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
     _go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
-    found = await asyncio.gather(*(get_binary(tmp_path, required_version=None) for _ in range(2)))
-    assert found == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
+    actual = await asyncio.gather(*(get_binary(tmp_path, required_version=None) for _ in range(2)))
+    assert actual == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert builds.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock", "temporal-1.5.1"]
     assert "building the Temporal server with Go (once, about 3 minutes)" in capsys.readouterr().err
@@ -196,8 +196,8 @@ async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
 
-async def _refusal(**settings: Any) -> str:
-    """How the start of a server fails."""
+async def _start_error(**settings: Any) -> str:
+    """Return the error of the start of a server."""
     with pytest.raises(ServerUnreachable) as refusal:
         async with LocalServer(Settings(**settings)).hold():
             pass
@@ -207,7 +207,9 @@ async def _refusal(**settings: Any) -> str:
 async def test_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     state_dir = tmp_path / "file" / ".dagwright"
-    assert await _refusal(state_dir=state_dir) == f"the state folder {state_dir} can not be written: Not a directory"
+    assert (
+        await _start_error(state_dir=state_dir) == f"the state folder {state_dir} can not be written: Not a directory"
+    )
 
 
 @pytest.mark.parametrize("name", ["server.lock", "start.lock", "server.json"])
@@ -215,7 +217,7 @@ async def test_folder_in_place_of_a_state_file_is_reported(tmp_path: Path, name:
     (tmp_path / name).mkdir()
     advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
     words = f"the state folder can not be used: {tmp_path / name}: Is a directory; {advice}"
-    assert await _refusal(state_dir=tmp_path) == words
+    assert await _start_error(state_dir=tmp_path) == words
 
 
 @pytest.mark.usefixtures("path_folder")
@@ -224,7 +226,7 @@ async def test_failed_start_is_reported_with_its_last_words(tmp_path: Path) -> N
     _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=body)
     log = tmp_path / "state" / "server.log"
     words = f"the Temporal server does not start (disk is full): see {log}"
-    assert await _refusal(state_dir=tmp_path / "state", cache_home=tmp_path) == words
+    assert await _start_error(state_dir=tmp_path / "state", cache_home=tmp_path) == words
 
 
 async def test_process_with_deleted_files_is_still_reached(tmp_path: Path) -> None:

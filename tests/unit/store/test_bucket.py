@@ -39,8 +39,8 @@ async def _sentence(store: PayloadStore) -> str:
 async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, request: pytest.FixtureRequest) -> None:
     client = boto3.Session().client("s3")
     await store.put(b"content")
-    found = client.get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
-    assert found["Body"].read() == b"content"
+    actual = client.get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
+    assert actual["Body"].read() == b"content"
     client.create_bucket(Bucket="at-the-top", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
     top = open_store("s3://at-the-top")
     await top.put(b"content")

@@ -28,12 +28,12 @@ def _mode(path: Path) -> int:
 
 
 def test_folder_is_made_private_unless_all_users_share_it(tmp_path: Path) -> None:
-    found, shared = tmp_path / "open", tmp_path / "shared"
-    found.mkdir()
+    actual, shared = tmp_path / "open", tmp_path / "shared"
+    actual.mkdir()
     shared.mkdir()
     shared.chmod(0o1777)
-    private = [make_private_folder(path) for path in (tmp_path / "a" / "state", found, shared)]
-    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", found)]
+    private = [make_private_folder(path) for path in (tmp_path / "a" / "state", actual, shared)]
+    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", actual)]
     assert (private, modes, _mode(shared)) == ([True, True, False], [0o755, 0o700, 0o700], 0o1777)
 
 

@@ -131,12 +131,12 @@ async def test_errors_have_their_body_and_retry_after() -> None:
     limit = Refused(400, "too long", code="context_length_exceeded", param="messages")
     date = http_date(timedelta(seconds=90))
     async with ModelServer(limit, busy(retry_after=2), busy(retry_after=date), Refused(503)) as server:
-        found = [await ask(server) for _ in range(4)]
-    assert [response.status_code for response in found] == [400, 429, 429, 503]
+        actual = [await ask(server) for _ in range(4)]
+    assert [response.status_code for response in actual] == [400, 429, 429, 503]
     error = {"message": "too long", "type": "invalid_request_error", "param": "messages"}
-    assert found[0].json() == {"error": {**error, "code": "context_length_exceeded"}}
-    assert (found[1].headers["retry-after"], "retry-after" in found[3].headers) == ("2", False)
-    delay = parsedate_to_datetime(found[2].headers["retry-after"]) - datetime.now(UTC)
+    assert actual[0].json() == {"error": {**error, "code": "context_length_exceeded"}}
+    assert (actual[1].headers["retry-after"], "retry-after" in actual[3].headers) == ("2", False)
+    delay = parsedate_to_datetime(actual[2].headers["retry-after"]) - datetime.now(UTC)
     assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
 
 

@@ -173,7 +173,7 @@ async def test_program_rejects_a_missing_file(tmp_path: Path) -> None:
 def test_port_in_use_is_reported_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "script.yaml"
     file.write_text("steps: [{text: hello}]")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as accepted:
+        port = accepted.getsockname()[1]
         assert main([str(file), "--port", str(port)]) == 1
     assert f"port {port} of 127.0.0.1 is in use: end the process that uses it" in capsys.readouterr().err

@@ -24,7 +24,7 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 class Bench(ToolBench):
-    """Calls one tool as a worker would that has the model of a scripted server, or none."""
+    """Call one tool like a worker that has a scripted model server or no model."""
 
     def __init__(self, function: Callable[..., Any], server: ModelServer | None) -> None:
         environment = ToolEnvironment(Path(), secret={"TOKEN": "very-secret"}.get)
@@ -35,11 +35,11 @@ class Bench(ToolBench):
 @tool(effects="read")
 async def compare(first: str, second: str) -> list[Any]:
     """Asks two questions, one after the other."""
-    found = await context().ask_model(first)
+    actual = await context().ask_model(first)
     number = await context().ask_model(
         [system("Be brief."), user(second)], purpose="count", output=NUMBER, config=ModelConfig(model="large")
     )
-    return [found.text, number.output]
+    return [actual.text, number.output]
 
 
 @tool(effects="read", secrets=["TOKEN"])

@@ -58,8 +58,8 @@ def test_code_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.M
     )
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-c", program]
-    found = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    assert found.stdout.strip() == here
+    actual = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert actual.stdout.strip() == here
 
 
 def test_code_differs_if_a_helper_in_another_file_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_function_with_indistinguishable_values_has_no_code() -> None:
     ids=["constant", "package without a file", "module of such a package", "inside of a function"],
 )
 def test_code_differs_with_imports(imported: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    actual = []
     for number, factor in enumerate((2, 3, 2)):
         folder, package = tmp_path / str(number), "anything"
         (folder / f"{package}_space").mkdir(parents=True)
@@ -153,9 +153,9 @@ def test_code_differs_with_imports(imported: str, used: str, tmp_path: Path, mon
         importlib.invalidate_caches()
         module = importlib.import_module(f"{package}_tools")
         assert module.double(1) == factor
-        found.append(fingerprint(module.double))
-    assert found[0] is not None
-    assert found[0] == found[2] != found[1]
+        actual.append(fingerprint(module.double))
+    assert actual[0] is not None
+    assert actual[0] == actual[2] != actual[1]
 
 
 def test_tool_that_imports_an_unloaded_module_has_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_a_leftover_draft_that_is_a_link_is_not_written_through(tools: Tools, ro
 
 @contextmanager
 def swapped_replace(drafts: list[str]) -> Iterator[None]:
-    """Note the names of drafts."""
+    """Record the names of drafts."""
     replace = os.replace
 
     def noting(source: str, target: str, **folders: Any) -> None:
@@ -101,7 +101,7 @@ def swapped_replace(drafts: list[str]) -> Iterator[None]:
 
 @contextmanager
 def swapping(place: Path, target: Path) -> Iterator[None]:
-    """Replace a file by a link to another place and back, as fast as a thread can."""
+    """Repeatedly replace a file by a link to another place and back, in a thread."""
     link = place.with_name(".link")
     link.symlink_to(target)
     names = [str(place).encode(), str(link).encode()]
@@ -138,12 +138,12 @@ def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path,
                 ("list_directory", {"path": "dir"}),
             ):
                 try:
-                    found = call(tools, name, **arguments)
+                    actual = call(tools, name, **arguments)
                     ends["ok"] += 1
                 except (GiveUp, OSError):
                     ends["refused"] += 1
                     continue
-                seen += [found] if name == "read_file" else found.get("matches", ())
+                seen += [actual] if name == "read_file" else actual.get("matches", ())
     assert set(map(str, seen)) == {"own"}
     assert [path.name for path in outside.iterdir()] == ["a.txt"]
     assert (outside / "a.txt").read_text() == SECRET

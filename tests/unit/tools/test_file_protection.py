@@ -120,8 +120,8 @@ def test_rejected_package_is_not_listed_and_not_found(tools: Tools) -> None:
     names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
     assert names == ["data", "keys", "lib"]
     with tool_context():
-        found = tools["search_files"](text="before")["matches"]
-    assert [match["path"] for match in found] == ["data/a.txt", "lib/helper.py"]
+        actual = tools["search_files"](text="before")["matches"]
+    assert [match["path"] for match in actual] == ["data/a.txt", "lib/helper.py"]
     for folder in ("state", "plans", ".dagwright"):
         for name, argument in (("list_files", "folder"), ("list_directory", "path"), ("search_files", "path")):
             with tool_context(), pytest.raises(GiveUp):

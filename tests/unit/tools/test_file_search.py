@@ -78,8 +78,8 @@ def test_lines_are_found_by_text_whatever_its_case_and_never_in_hidden_or_binary
 
 
 def test_more_matches_than_the_limit_are_cut_and_counted(tools: Tools) -> None:
-    found = search(tools, text="milk", limit=2)
-    assert (len(found["matches"]), found["is_cut"]) == (2, True)
+    actual = search(tools, text="milk", limit=2)
+    assert (len(actual["matches"]), actual["is_cut"]) == (2, True)
     assert search(tools, text="milk", limit=3)["is_cut"] is False
 
 
@@ -87,8 +87,8 @@ def test_large_files_and_long_lines_are_bounded(tools: Tools, root: Path, monkey
     monkeypatch.setattr(file_search, "SEARCHED_FILE_BYTES", 1_000)
     (root / "large.txt").write_text("milk\n" * 201)
     (root / "line.txt").write_text("milk" * 200)
-    found = search(tools, text="milk", pattern="l*.txt")
-    assert (found["skipped_files"], [len(each["text"]) for each in found["matches"]]) == (2, [300])
+    actual = search(tools, text="milk", pattern="l*.txt")
+    assert (actual["skipped_files"], [len(each["text"]) for each in actual["matches"]]) == (2, [300])
 
 
 def test_a_too_large_folder_is_rejected(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:

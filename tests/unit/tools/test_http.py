@@ -39,7 +39,7 @@ class Received(NamedTuple):
 
 
 class Service:
-    """A server that gives its answers in order and fails the test if one is left over or missing."""
+    """A server that sends its responses in order, and fails the test if a response is unused or missing."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -457,7 +457,7 @@ def _with_secret(sent: list[httpx.Request]) -> bool:
 async def _redirected_to(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Return the request after a redirect of a request with a secret in its headers and body; nothing if refused."""
+    """Return the request after a redirect of a request with a secret in headers and body; None if it is rejected."""
     sent: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -22,9 +22,9 @@ from dagwright.tools.errors import InvalidArguments
 
 
 def the_spec(function: object) -> ToolSpec:
-    found = spec_of(function)
-    assert found is not None
-    return found
+    actual = spec_of(function)
+    assert actual is not None
+    return actual
 
 
 class Window(pydantic.BaseModel):
@@ -248,9 +248,9 @@ TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 
 
 def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
-    found = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
+    actual = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
     # The type of its result is unknown.
-    before = {"id": "before", "plan": {"nodes": [found], "output": "{{found.result[0]}}"}}
+    before = {"id": "before", "plan": {"nodes": [actual], "output": "{{found.result[0]}}"}}
     try:
         check_plan({"nodes": [before, {"id": "a", "tool": name, "arguments": arguments}]}, TOOLS)
     except PlanInvalid as invalid:

@@ -110,7 +110,7 @@ NAME = "rebind.example"
 
 
 class Network:
-    """A resolver that gives its answers in order, and the addresses that are connected to."""
+    """A resolver that returns its answers in order, and the addresses of connections."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.answers: list[str] = []

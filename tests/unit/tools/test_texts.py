@@ -128,8 +128,8 @@ async def summary(server: ModelServer, text: Any, *, before: Any = None, **argum
 
 async def test_a_short_text_is_one_model_call() -> None:
     async with ModelServer(" Short. ") as server:
-        found, _ = await summary(server, "A long story", focus="names", words=20)
-    assert found == {"summary": "Short."}
+        actual, _ = await summary(server, "A long story", focus="names", words=20)
+    assert actual == {"summary": "Short."}
     [call] = server.calls
     assert call.metadata == {"purpose": "summarize"}
     assert call.messages[1]["content"] == "A long story"
@@ -148,23 +148,23 @@ async def test_a_long_text_is_summarized_in_parts_and_then_as_a_whole() -> None:
     text = "\n\n".join(f"{number} " + "x" * (PART_CHARACTERS - 100) for number in range(3))
     steps = [step(f"sum {n}", text=f"Part {n} of 3 of a longer text:") for n in (1, 2, 3)]
     async with ModelServer(*steps, step("whole", last="sum 1\n\nsum 2\n\nsum 3")) as server:
-        found, call = await summary(server, text)
-    assert found == {"summary": "whole"}
+        actual, call = await summary(server, text)
+    assert actual == {"summary": "whole"}
     assert call.heartbeats[-1] == {"0.0": "sum 1", "0.1": "sum 2", "0.2": "sum 3"}
 
 
 async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None:
     text = "\n\n".join("x" * (PART_CHARACTERS - 100) for _ in range(2))
     async with ModelServer(step("second", text="Part 2 of 2"), step("whole", last="first\n\nsecond")) as server:
-        found, _ = await summary(server, text, before={"0.0": "first"})
-    assert found == {"summary": "whole"}
+        actual, _ = await summary(server, text, before={"0.0": "first"})
+    assert actual == {"summary": "whole"}
 
 
 async def test_an_endless_answer_of_a_model_is_stopped() -> None:
     text = "word " * (PART_CHARACTERS // 2)
     async with ModelServer(step("y" * 100_000, text="of a longer text", times=ANY_NUMBER), "whole") as server:
-        found, _ = await summary(server, text)
-    assert found == {"summary": "whole"}
+        actual, _ = await summary(server, text)
+    assert actual == {"summary": "whole"}
 
 
 async def test_a_part_that_fails_fails_the_whole_with_its_reason() -> None:

@@ -123,7 +123,7 @@ def travel() -> Iterator[str]:
 
 
 async def ask(address: str | None, name: str, **arguments: Any) -> Any:
-    """Call a tool as a plan would."""
+    """Call a tool like a plan."""
     specs = [spec_of(function) for function in travel_tools(ToolEnvironment(Path(), search_url=address))]
     [spec] = [spec for spec in specs if spec is not None and spec.name == name]
     assert spec.function is not None

@@ -52,9 +52,9 @@ def describe(sub_goal: SubGoal) -> WorkerResult:
 
 
 def the_spec(function: object) -> ToolSpec:
-    found = spec_of(function)
-    assert found is not None
-    return found
+    actual = spec_of(function)
+    assert actual is not None
+    return actual
 
 
 def answering(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:

@@ -78,9 +78,9 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
     ],
 )
 def test_objects_that_are_not_tools_are_rejected(tools: Any, message: str) -> None:
-    with pytest.raises(ToolLoadError) as refused:
+    with pytest.raises(ToolLoadError) as error:
         read_given(tools)
-    assert str(refused.value) == message
+    assert str(error.value) == message
 
 
 class _Shop:

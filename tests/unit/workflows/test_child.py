@@ -34,9 +34,9 @@ def test_plan_keeps_its_dialect_title_and_options() -> None:
 
 
 def test_invalid_tags_fail_the_workflow() -> None:
-    with pytest.raises(ApplicationError, match="the value of tag 'order' must be a string, not int") as failed:
+    with pytest.raises(ApplicationError, match="the value of tag 'order' must be a string, not int") as error:
         _memo_of(Plan("Refill"), cast(ChildPlanOptions, {"tags": {"order": 4711}}), caller="order")
-    assert (failed.value.type, failed.value.non_retryable) == ("TagsInvalid", True)
+    assert (error.value.type, error.value.non_retryable) == ("TagsInvalid", True)
 
 
 def test_large_plan_is_not_copied_in_the_workflow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tests.support.plan_building import node, started_run
 
 
 class Fake:
-    """The workflow of a run that was started with its state; records its updates."""
+    """Fake workflow of a run that was started with its state; it records its updates."""
 
     def __init__(self, *, state: str | None = "running", memo: Any = ()) -> None:
         key = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)

@@ -52,13 +52,13 @@ def take(*, key: str, arguments: dict[str, Any], result: Any = None) -> str:
 @tool(name=RESOLVER.find, effects="read", resolver=RESOLVER)
 def find_shelf(*, search_text: str, entity_type: str, aisle: str | None = None) -> dict[str, Any]:
     """Find the shelf of a name; a person chooses among several."""
-    found = [each for each in SHELVES.values() if each["name"] == search_text and aisle in (None, each["aisle"])]
-    if len(found) == 1:
-        return {"party": dict(found[0]), "reason": "only one"}
+    actual = [each for each in SHELVES.values() if each["name"] == search_text and aisle in (None, each["aisle"])]
+    if len(actual) == 1:
+        return {"party": dict(actual[0]), "reason": "only one"}
     if answers := context().answers:
         [chosen] = answers[-1]["selected"]
         return {"party": dict(SHELVES[chosen]), "reason": "chosen"}
-    raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [each["id"] for each in found]})
+    raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [each["id"] for each in actual]})
 
 
 @tool(name=RESOLVER.bind, effects="idempotent")

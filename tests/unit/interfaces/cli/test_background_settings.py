@@ -94,15 +94,15 @@ async def test_command_with_another_setting_is_rejected(
         f"the worker in the background of {folder} was started with another value of {variable}, and would take part"
         " in the run: use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     )
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandRefused) as error:
         async with connected_to_run(settings, load_toolset(settings)):
             pass
-    status = (refused.value.status, refused.value.status.exit_code)
-    assert (str(refused.value), status) == (expected, ("other_settings", ExitCode.REFUSED))
+    status = (error.value.status, error.value.status.exit_code)
+    assert (str(error.value), status) == (expected, ("other_settings", ExitCode.REFUSED))
     # Other tools make no difference.
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandRefused) as error:
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
-    assert str(refused.value) == expected
+    assert str(error.value) == expected
     assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
     # When it has ended, nothing is in the way, and the next one has the new settings.
     await worker.stop()
@@ -113,9 +113,9 @@ async def test_command_with_another_setting_is_rejected(
 async def test_no_worker_starts_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
-        with pytest.raises(CommandRefused) as refused:
+        with pytest.raises(CommandRefused) as error:
             await _start()
-        assert str(refused.value) == (
+        assert str(error.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
             " DAGWRIGHT_DATABASE_URL, and would take part in the run: end it first, or use the same value"
             " (`watch --no-worker` works)"
@@ -183,9 +183,9 @@ async def test_other_queue_or_server_is_rejected(
     await _start()
     monkeypatch.setenv(variable, value)
     settings, result = load_settings(), list[str]()
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandRefused) as error:
         refuse_other_settings(settings)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"the worker in the background of {folder} was started with another value of {variable}, and serves only"
         " that: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
         " DAGWRIGHT_STATE_DIR"

@@ -43,14 +43,14 @@ def test_any_text_is_escaped() -> None:
 
 
 def boxes_of(graph: Any, kind: str = "node") -> list[tuple[float, float]]:
-    """Return where the boxes stand, or the left and right sides of the frames of groups."""
+    """Return the positions of the boxes, or the left and right sides of the frames of groups."""
     root = ET.fromstring(svg(graph))
     if kind == "frame":
         frames = [each.attrib for each in root.iter(f"{_SVG}rect") if each.get("class") == "frame"]
         return [(float(each["x"]), float(each["x"]) + float(each["width"])) for each in frames]
     places = [each.attrib["transform"] for each in root.iter(f"{_SVG}g") if each.get("class", "").startswith("node ")]
-    found = [[float(number) for number in place[len("translate(") : -1].split()] for place in places]
-    return [(x, y) for x, y in found]
+    actual = [[float(number) for number in place[len("translate(") : -1].split()] for place in places]
+    return [(x, y) for x, y in actual]
 
 
 def test_svg_puts_each_level_in_a_column() -> None:

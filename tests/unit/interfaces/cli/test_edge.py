@@ -129,9 +129,9 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
 def test_command_on_an_unusable_database_is_rejected(words: str) -> None:
-    with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
+    with pytest.raises(CommandRefused, match=words) as error, opened_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {words}")
-    assert (refused.value.status, refused.value.status.exit_code) == ("no_database", ExitCode.FAILED)
+    assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)
 
 
 async def test_new_server_and_its_missing_run_are_reported_with_the_folder(

@@ -152,7 +152,7 @@ def test_form_that_does_not_match_its_schema_is_repeated(typing: Typing) -> None
 @pytest.mark.parametrize("kind", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
 def test_end_of_the_input_answers_nothing(typing: Typing, kind: str) -> None:
     typing()
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandRefused) as error:
         ask_answer(asked(type=kind, options=["a"] if kind == "SELECTION" else None))
     words = "no answer was given; the request stays open"
-    assert (str(refused.value), refused.value.status) == (words, "not_answered")
+    assert (str(error.value), error.value.status) == (words, "not_answered")

@@ -20,10 +20,10 @@ from dagwright.settings import Settings
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    found = tmp_path / "keys.json"
-    monkeypatch.setenv("DAGWRIGHT_API_KEYS", str(found))
+    actual = tmp_path / "keys.json"
+    monkeypatch.setenv("DAGWRIGHT_API_KEYS", str(actual))
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
-    return found
+    return actual
 
 
 def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:

@@ -71,9 +71,9 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
     ],
 )
 def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandRefused) as error:
         answer_of(_request(**options))
-    assert str(refused.value).startswith(sentence)
+    assert str(error.value).startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ TIME = "time must be a duration:"
     ],
 )
 def test_invalid_budget_is_rejected_with_its_part(written: str, problem: str) -> None:
-    with pytest.raises(CommandRefused) as refused:
+    with pytest.raises(CommandRefused) as error:
         read_budget(written, is_asking=True)
-    assert f": {problem}" in str(refused.value)
-    assert str(refused.value).startswith(f"--budget {written[:100]}")
+    assert f": {problem}" in str(error.value)
+    assert str(error.value).startswith(f"--budget {written[:100]}")
 
 
 def test_budget_request_shows_both_commands() -> None:

@@ -40,7 +40,7 @@ def _view(question: Question, **changes: Any) -> RunView:
 
 
 def _lines(question: Question) -> list[list[str]]:
-    """Kind and name of each line, all at once, as of a run that is followed from its middle on."""
+    """Return kind and name of each line for a run that is followed from its middle on."""
     lines: list[str] = []
     LineWriter(lines.append).show(_view(question))
     return [line[10:].split()[:2] for line in lines]

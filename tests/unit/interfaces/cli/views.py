@@ -16,7 +16,7 @@ def view_of(
     step: Callable[[RunScheduler], None] = lambda _: None,
     pending: dict[str, PendingCall] | None = None,
 ) -> RunView:
-    """Return the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
+    """Return the view of a run of these nodes after its ready tasks were started and `step` was applied."""
     checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, allow_unknown_tools=True)
     scheduler = create_scheduler(prepare_plan(checked, {}), {})
     scheduler.start(START)

@@ -23,7 +23,7 @@ _SERVICES = ("service_client", "workflow_service", "operator_service")
 
 
 class Away:
-    """A client of Temporal whose server does not answer; records the names of the calls."""
+    """A Temporal client whose server does not respond; it records the names of the calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -95,6 +95,6 @@ def http(offline_gateway: Apart) -> httpx.AsyncClient:
 
 @pytest.fixture
 def untouched(offline_gateway: Apart) -> Iterator[httpx.AsyncClient]:
-    """The client of a gateway that must answer each request without asking Temporal."""
+    """Client of a gateway that must respond to each request without a call to Temporal."""
     yield offline_gateway[0]
     assert not offline_gateway[1].asked

@@ -93,8 +93,8 @@ async def test_foreign_host_needs_a_key(guarded: Guarded) -> None:
     foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
     assert error_of(await guarded.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
     assert (await guarded.http.get("/readyz", headers=foreign)).status_code == 200
-    taken = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
-    assert taken.status_code == 200
+    accepted = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
+    assert accepted.status_code == 200
 
 
 async def test_unreadable_keys_and_drain_reject_all_requests(guarded: Guarded, tmp_path: Path) -> None:

@@ -35,18 +35,18 @@ def test_operations_have_names_that_a_generated_client_can_use() -> None:
 def test_events_and_nodes_have_schemas() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     (content,) = OPERATIONS["GET /v1/runs/{run_id}/events"]["responses"]["200"]["content"].values()
-    found = {}
+    actual = {}
     for event in content["itemSchema"]["oneOf"]:
         reference = event["properties"]["data"]["contentSchema"]["$ref"]
-        found[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
+        actual[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
     models = {
         "node.started": "NodeEventDocument",
         "run.waiting": "RunEventDocument",
         "run.failed": "EndEvent",
         "error": "ErrorEvent",
     }
-    assert models.items() <= found.items()
-    assert {*found.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
+    assert models.items() <= actual.items()
+    assert {*actual.values(), "OrchestrationEvent", "CompletionChunk", "ResponseEvent"} <= {*schemas}
     nodes = schemas["RunDocument"]["properties"]["nodes"]
     assert nodes["additionalProperties"] == {"$ref": "#/components/schemas/NodeState"}
     assert {"status", "attempts", "result", "error", "lineage"} <= {*schemas["NodeState"]["properties"]}
@@ -107,10 +107,10 @@ def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
 
 @pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])
 def test_invalid_metadata_of_a_run_is_rejected(metadata: dict[str, Any]) -> None:
-    with pytest.raises(ApiError, match=r"^metadata: ") as refused:
+    with pytest.raises(ApiError, match=r"^metadata: ") as error:
         run_metadata(metadata)
-    assert (refused.value.status, refused.value.param) == (400, "metadata")
-    assert "tag" not in str(refused.value)
+    assert (error.value.status, error.value.param) == (400, "metadata")
+    assert "tag" not in str(error.value)
 
 
 @asynccontextmanager

@@ -219,10 +219,10 @@ async def test_allowed_origin_can_read_a_defect_too(offline_gateway: Apart, monk
 
     monkeypatch.setattr(Readiness, "problems", broken)
     async with client_of(replace(offline_gateway[2], settings=settings)) as http:
-        found = await http.get("/readyz", headers={"Origin": page})
+        actual = await http.get("/readyz", headers={"Origin": page})
         other = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
-    assert (found.status_code, found.headers["access-control-allow-origin"]) == (500, page)
-    assert {"X-Run-Id", "Location"} <= {*found.headers["access-control-expose-headers"].split(", ")}
+    assert (actual.status_code, actual.headers["access-control-allow-origin"]) == (500, page)
+    assert {"X-Run-Id", "Location"} <= {*actual.headers["access-control-expose-headers"].split(", ")}
     assert "access-control-allow-origin" not in other.headers
 
 

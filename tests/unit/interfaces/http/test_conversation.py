@@ -31,31 +31,31 @@ def asking(call: str, name: str = "answer_feedback", arguments: Any = None) -> d
 
 def test_request_is_the_last_message_with_the_system_messages() -> None:
     system = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "In French."}]
-    found = parsed_conversation(*system, user("Hi."))
-    assert (found.text, found.prompt) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
+    actual = parsed_conversation(*system, user("Hi."))
+    assert (actual.text, actual.prompt) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
     assert parsed_conversation(user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "a\nb"
 
 
 def test_earlier_messages_become_turns() -> None:
-    found = parsed_conversation(
+    actual = parsed_conversation(
         user("a"), user("b"), assistant("c"), assistant(None, tool_calls=[asking("1")]), user("d"), user("e")
     )
-    assert found.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
+    assert actual.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
     greeted = parsed_conversation(assistant("How can I help?"), user("Go."))
     assert greeted.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
 def test_long_conversation_is_cut_as_documented() -> None:
     before = [message for _ in range(40) for message in (user("q" * 9_000), assistant("a" * 9_000))]
-    found = parsed_conversation(*before, user("Go." * 9_000))
-    requests = [encoded_size(turn.human_message) for turn in found.earlier_turns]
-    answers = [encoded_size(turn.ai_response) for turn in found.earlier_turns]
+    actual = parsed_conversation(*before, user("Go." * 9_000))
+    requests = [encoded_size(turn.human_message) for turn in actual.earlier_turns]
+    answers = [encoded_size(turn.ai_response) for turn in actual.earlier_turns]
     assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
     # The last answer has 8,192 bytes, and as many others as fit in 16,000 bytes follow; the rest is marked as left out.
     assert 8_000 < answers[-1] <= 8_192
     assert all(1_900 < each <= 2_000 for each in answers[-4:-1])
-    assert {turn.ai_response for turn in found.earlier_turns[:-4]} == {"(left out)"}
-    assert found.text == "Go." * 9_000
+    assert {turn.ai_response for turn in actual.earlier_turns[:-4]} == {"(left out)"}
+    assert actual.text == "Go." * 9_000
 
 
 def result(call: str, content: str = "yes") -> dict[str, Any]:
@@ -64,11 +64,11 @@ def result(call: str, content: str = "yes") -> dict[str, Any]:
 
 def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are_not() -> None:
     asked = assistant("Publish?", tool_calls=[asking("1"), asking("2")])
-    found = parsed_conversation(user("a"), asked, result("1"), result("2", "no"))
-    assert found.answers == [GivenAnswer("1", "r", "yes"), GivenAnswer("2", "r", "no")]
-    assert not found.has_other_results
-    found = parsed_conversation(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
-    assert (found.answers, found.has_other_results) == ([], True)
+    actual = parsed_conversation(user("a"), asked, result("1"), result("2", "no"))
+    assert actual.answers == [GivenAnswer("1", "r", "yes"), GivenAnswer("2", "r", "no")]
+    assert not actual.has_other_results
+    actual = parsed_conversation(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
+    assert (actual.answers, actual.has_other_results) == ([], True)
     # A result without its call answers the run that is named beside it.
     assert parsed_conversation(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
     assert parsed_conversation(result("1")).has_other_results
@@ -86,6 +86,6 @@ def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are
     ],
 )
 def test_invalid_conversation_is_rejected(messages: Any) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         parsed_conversation(*messages)
-    assert (refused.value.status, refused.value.param) == (400, "messages")
+    assert (error.value.status, error.value.param) == (400, "messages")

@@ -46,7 +46,7 @@ ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"e
 
 
 class _Server:
-    """Sessions, runs and steering of a server with one session, whose turn ends when the test says so.
+    """Fake server with one session, whose turn ends on request of the test.
 
     Args:
         is_free: set when the previous turn has ended.
@@ -138,7 +138,7 @@ class _Gateway:
         return await self.http.post(path, **_request(path, **how))
 
     async def leave(self, path: str, **how: Any) -> None:
-        """Ask for a turn of the session, or answer a question, and leave once the server was asked to take it."""
+        """Request a turn of the session, or answer a question, and disconnect once the server has received it."""
         asking = asyncio.create_task(self.ask(path, **how))
         await eventually(lambda: self.server.looks > 0)
         asking.cancel()
@@ -209,11 +209,11 @@ async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancel
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_of_a_disconnected_client_is_applied(gateway: _Gateway, stream: bool) -> None:
-    await _left_meanwhile(gateway, CHAT, stream=stream, answers=True)
+    await _disconnect_early(gateway, CHAT, stream=stream, answers=True)
     assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
 
 
-async def _left_meanwhile(gateway: _Gateway, path: str, **how: Any) -> None:
+async def _disconnect_early(gateway: _Gateway, path: str, **how: Any) -> None:
     """Disconnect before the server has confirmed."""
     gateway.server.is_taken.clear()
     await gateway.leave(path, **how)
@@ -225,7 +225,7 @@ async def _left_meanwhile(gateway: _Gateway, path: str, **how: Any) -> None:
 @of_each
 async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.is_free.set()
-    await _left_meanwhile(gateway, path, stream=stream, cancels=True)
+    await _disconnect_early(gateway, path, stream=stream, cancels=True)
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [RUN])
 
 
@@ -233,7 +233,7 @@ async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path
 async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.refusal = RunIdInUse(f"the id {RUN!r} belongs to another run")
     gateway.server.is_free.set()
-    await _left_meanwhile(gateway, path, stream=stream, cancels=True)
+    await _disconnect_early(gateway, path, stream=stream, cancels=True)
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
 
 
@@ -242,7 +242,7 @@ async def test_run_that_rejects_the_cancellation_is_not_cancelled(
     gateway: _Gateway, refusal: Any, cancelled: list[str]
 ) -> None:
     gateway.server.refusal = refusal
-    await _left_meanwhile(gateway, CHAT, stream=False, cancels=True, answers=True)
+    await _disconnect_early(gateway, CHAT, stream=False, cancels=True, answers=True)
     assert gateway.server.cancelled == cancelled
 
 
@@ -286,7 +286,7 @@ async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _
 
 
 async def _background(gateway: _Gateway) -> str:
-    """Ask for a response in the background whose turn waits; return its address."""
+    """Request a background response whose turn waits, and return its URL."""
     asked = _request(RESPONSES, stream=False)
     asked["json"]["background"] = True
     answer = await gateway.http.post(RESPONSES, **asked)

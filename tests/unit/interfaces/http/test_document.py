@@ -177,8 +177,8 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(
     if needed is not None:
         refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
         assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
-    taken = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
-    assert taken.status_code == (503 if client.asked else 200), taken.text
+    accepted = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
+    assert accepted.status_code == (503 if client.asked else 200), accepted.text
 
 
 @pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("127.0.0.1", 200), ("0.0.0.0", 404)])

@@ -100,20 +100,20 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
 ) -> None:
     fake_feedback = FakeFeedback(GUIDANCE)
     body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
-    with pytest.raises(ApiError, match=words) as refused:
+    with pytest.raises(ApiError, match=words) as error:
         await answer_run_request(gateway_context(fake_feedback, owner, *scopes), "run-1", body)
-    assert (refused.value.status, refused.value.code, refused.value.param) == (403, "insufficient_scope", "answer")
+    assert (error.value.status, error.value.code, error.value.param) == (403, "insufficient_scope", "answer")
     assert fake_feedback.answers == []
 
 
 async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
-    with pytest.raises(ApiError, match="lacks the scope 'operate'") as refused:
+    with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:
         await deliver_answers(
             gateway_context(fake_feedback, "ann", Permission.RUN, Permission.ANSWER), [given], by="ann"
         )
-    assert (refused.value.status, refused.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])
+    assert (error.value.status, error.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
 )
 async def test_rejected_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
     fake_feedback = FakeFeedback(APPROVAL, error=FeedbackRejected("refused"))
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         await answer_run_request(
             gateway_context(fake_feedback, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer)
         )
-    assert (refused.value.status, refused.value.param) == (400, param)
+    assert (error.value.status, error.value.param) == (400, param)

@@ -36,8 +36,8 @@ PATHS = [
 
 
 @pytest.fixture
-def unparsed(untouched: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
-    """The client of a gateway that must refuse each request before it parses the body."""
+def strict_http(untouched: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+    """Client of a gateway that must reject each request before it parses the body."""
     monkeypatch.setattr(json_route, "json_from_bytes", lambda _: pytest.fail("parsed"))
     return untouched
 
@@ -48,9 +48,9 @@ def limit_of(path: str) -> BodyLimit:
 
 def test_each_path_has_its_limit_and_settings_lower_it() -> None:
     models, plans, messages, feedback = (limit for _, limit in BODY_LIMITS)
-    found = [limit_of(path) for path in PATHS]
+    actual = [limit_of(path) for path in PATHS]
     small = [OTHER_BODIES] * 2
-    assert found == [
+    assert actual == [
         *[models] * 2,
         OTHER_BODIES,
         *[plans] * 3,
@@ -72,7 +72,7 @@ def test_each_path_has_its_limit_and_settings_lower_it() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_body_over_its_limits_is_rejected_before_it_is_parsed(unparsed: httpx.AsyncClient, path: str) -> None:
+async def test_body_over_its_limits_is_rejected_before_it_is_parsed(strict_http: httpx.AsyncClient, path: str) -> None:
     limit = limit_of(path)
     size = limit.max_bytes + 1
 
@@ -80,8 +80,8 @@ async def test_body_over_its_limits_is_rejected_before_it_is_parsed(unparsed: ht
         for _ in range(0, size, 65_536):
             yield b" " * 65_536
 
-    large, streamed = [await unparsed.post(path, content=each, headers=JSON) for each in (b" " * size, pieces())]
-    values = await unparsed.post(path, content=b'{"a":[' + b"1," * limit.max_values + b"1]}", headers=JSON)
+    large, streamed = [await strict_http.post(path, content=each, headers=JSON) for each in (b" " * size, pieces())]
+    values = await strict_http.post(path, content=b'{"a":[' + b"1," * limit.max_values + b"1]}", headers=JSON)
     assert [error_of(each) for each in (large, streamed, values)] == [(413, "request_too_large")] * 3
     assert all(f"{size - 1:,} bytes" in each.json()["error"]["message"] for each in (large, streamed))
     assert f"{limit.max_values:,} JSON values" in values.json()["error"]["message"]
@@ -116,10 +116,10 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
     ],
 )
 async def test_scope_is_checked_first(
-    offline_gateway: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Permission]
+    offline_gateway: Apart, strict_http: httpx.AsyncClient, path: str, scopes: set[Permission]
 ) -> None:
     _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(Permission) - scopes)
-    refused = await unparsed.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
+    refused = await strict_http.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
     assert error_of(refused) == (403, "insufficient_scope")
 
 
@@ -187,8 +187,8 @@ async def test_reason_has_a_limit(offline_gateway: Apart, path: str, body: dict[
     error = refused.json()["error"]
     message = f"{param}: String should have at most 4000 characters"
     assert (refused.status_code, error["param"], error["message"], client.asked) == (400, param, message, [])
-    taken = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
-    assert (taken.status_code, client.asked != []) == (503, True)
+    accepted = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
+    assert (accepted.status_code, client.asked != []) == (503, True)
 
 
 RUNS = "/v1/runs"

@@ -176,7 +176,7 @@ Asked = tuple[httpx.AsyncClient, Server, str]
 
 @pytest.fixture
 async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
-    """A gateway where an owner may have two runs at a time, and the id of a key of everybody that asks it."""
+    """A gateway with a limit of two runs per owner, and the ID of the key for all owners that is used."""
     server = Server()
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
@@ -189,9 +189,9 @@ async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
 
 async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss: Asked) -> None:
     http, server, key = boss
-    found = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
+    actual = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
     # Another gateway counts them by the list of the server.
-    assert (found, [*server.started.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])
+    assert (actual, [*server.started.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])
     for act, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
         answer = await http.post(f"/v1/runs/run-1/{act}", json={"by": "ann", **more})
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text

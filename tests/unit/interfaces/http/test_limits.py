@@ -102,8 +102,8 @@ async def started(server: Server, starts: RunQuota, run: str) -> bool:
 
 async def test_concurrent_starts_stay_within_the_limit() -> None:
     server, starts = Server(), RunQuota("ann", limit=3)
-    found = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
-    assert sum(found) == len(server.open) == 3
+    actual = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
+    assert sum(actual) == len(server.open) == 3
     assert not await started(server, starts, "one more")
 
 
@@ -121,11 +121,11 @@ async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
     assert await started(server, starts, "known")
     server.is_used_up = True
     assert await started(server, starts, "known")
-    with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as refused:
+    with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as error:
         async with starts.reserve("new", cast(Runs, server)):
             pass
-    assert refused.value.status == 429
-    assert 1 <= int((refused.value.headers or {})["Retry-After"]) <= 86_400
+    assert error.value.status == 429
+    assert 1 <= int((error.value.headers or {})["Retry-After"]) <= 86_400
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
@@ -167,9 +167,9 @@ async def test_late_count_frees_no_place_of_newer_runs() -> None:
 
     class Late(Server):
         async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
-            found = await super().count_open_runs(owner, without=without)
+            actual = await super().count_open_runs(owner, without=without)
             await late.wait()
-            return found
+            return actual
 
     slow = Late()
     slow.open = server.open

@@ -23,7 +23,7 @@ LARGE = IN_PROCESS_BYTES + 1
 
 @dataclass
 class Pool:
-    """Plays the processes: work waits for `go`, or fails."""
+    """Fake process pool: work waits for `go`, or fails."""
 
     error: Exception | None = None
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,9 +59,9 @@ def checks(pool: Pool) -> PlanChecks:
 async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks: PlanChecks, pool: Pool) -> None:
     work = [asyncio.create_task(checks.run("ann", LARGE, len, [1])) for _ in range(5)]
     await eventually(lambda: pool.running == 1)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         await checks.run("ann", LARGE, len, [1])
-    assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "2")
+    assert (error.value.status, error.value.headers["Retry-After"]) == (429, "2")
     other = asyncio.create_task(checks.run("bob", LARGE, len, [1, 2]))
     await eventually(lambda: pool.running == 2)
     pool.go.set()
@@ -95,7 +95,7 @@ async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: 
     assert (pool.running, pool.cancelled) == (0, 1)
 
 
-async def _checked(http: httpx.AsyncClient, plan: Any) -> Any:
+async def _start_check(http: httpx.AsyncClient, plan: Any) -> Any:
     answer = await http.post("/v1/plans/check", json={"plan": plan})
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -108,7 +108,7 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
         {"plan": 1, "nodes": [{"idd": number} for number in range(500)]},
         "nodes:\n" + "".join(f"- {{id: n{number}, tol: calculator}}\n" for number in range(500)),
     ):
-        answer = await _checked(http, plan)
+        answer = await _start_check(http, plan)
         *errors, last = answer["errors"]
         assert (answer["status"], len(errors), last["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
         assert {error["code"] for error in errors} == {"invalid_field"}
@@ -128,11 +128,11 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
         return {"plan": 1, "nodes": [{"id": "sub", "plan": name, "arguments": {"number": 2}}]}
 
     for name in ("double", "double.json"):
-        assert (await _checked(http, plan(name)))["status"] == "valid"
-    assert (await _checked(http, json.dumps(plan("double"))))["status"] == "valid"
+        assert (await _start_check(http, plan(name)))["status"] == "valid"
+    assert (await _start_check(http, json.dumps(plan("double"))))["status"] == "valid"
     unknown = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
     for name, hint in unknown.items():
-        [error] = (await _checked(http, plan(name)))["errors"]
+        [error] = (await _start_check(http, plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (
             f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "

@@ -78,12 +78,12 @@ async def test_problems_of_files_do_not_name_folders_of_the_machine(served: Serv
     for name in ("syntax.json", "parts/broken.json"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{", encoding="utf-8")
-    found = [await problem(name) for name in ("syntax", "outer", "other")]
+    actual = [await problem(name) for name in ("syntax", "outer", "other")]
     for path in folder.glob("*.json"):
         path.unlink()
-    found.append(await problem("double"))
-    assert [str(folder.parent) in each for each in found] == [False] * 4
-    assert "syntax.json" in found[0]
-    assert "there is no file parts/lost.json" in found[1]
-    assert "the --plans folder has no file other.json, other.yaml or other.yml" in found[2]
-    assert "the folder of plans, plans, holds no file that ends with .json, .yaml, .yml" in found[3]
+    actual.append(await problem("double"))
+    assert [str(folder.parent) in each for each in actual] == [False] * 4
+    assert "syntax.json" in actual[0]
+    assert "there is no file parts/lost.json" in actual[1]
+    assert "the --plans folder has no file other.json, other.yaml or other.yml" in actual[2]
+    assert "the folder of plans, plans, holds no file that ends with .json, .yaml, .yml" in actual[3]

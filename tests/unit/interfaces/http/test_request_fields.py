@@ -46,11 +46,11 @@ def test_metadata_holds_every_field_as_text() -> None:
         stream_progress=StreamProgress.FULL, cancel_on_disconnect=True, inputs={"a": 1}
     )
     times = {"deadline": "20m", "worker_timeout": "2m"}
-    found = [
+    actual = [
         gateway_options({"max_rounds": 4, **times}, {}),
         gateway_options({"metadata": {"max_rounds": "4", **times}}, {}),
     ]
-    assert found == [GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
+    assert actual == [GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_metadata_holds_every_field_as_text() -> None:
     ],
 )
 def test_invalid_field_is_named(body: Any, param: str) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         gateway_options(body, {})
-    assert (refused.value.status, refused.value.param) == (400, param)
+    assert (error.value.status, error.value.param) == (400, param)
 
 
 @pytest.mark.parametrize("kind", [ChatBody, ResponseBody])

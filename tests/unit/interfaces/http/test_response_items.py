@@ -97,9 +97,9 @@ def test_id_of_a_response_has_its_run_and_model(run: str, model: str) -> None:
 
 @pytest.mark.parametrize("response", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
 def test_id_that_is_not_of_a_response_is_not_found(response: str) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         parse_response_id(response)
-    assert refused.value.status == 404
+    assert error.value.status == 404
 
 
 def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
@@ -114,9 +114,9 @@ def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
 def test_conversation_of_the_service_is_rejected(conversation: Any) -> None:
-    with pytest.raises(ApiError, match="use session_id") as refused:
+    with pytest.raises(ApiError, match="use session_id") as error:
         messages({"input": "And then?", "conversation": conversation})
-    assert (refused.value.status, refused.value.param) == (400, "conversation")
+    assert (error.value.status, error.value.param) == (400, "conversation")
 
 
 def test_response_does_not_follow_itself() -> None:

@@ -92,7 +92,7 @@ def gateway(tmp_path: Path) -> Gateway:
     return lambda run: scripted_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
 
 
-async def streamed(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
+async def received_events(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
     response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": after})
     assert response.status_code in (200, 204), response.text
     return events_of(response.text)
@@ -112,17 +112,17 @@ def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
 
 def rest_of(events: Sequence[Event]) -> list[Any]:
     """Return the events that are neither text nor progress, without times and numbers."""
-    found: list[Any] = []
+    actual: list[Any] = []
     for each in events:
         content = each.content
         if isinstance(content, str):
-            found.append(content)
+            actual.append(content)
         elif "choices" in content:
             if not content["choices"] or content["choices"][0]["finish_reason"] or "tool_calls" in str(content):
-                found.append((content["choices"], content.get("usage")))
+                actual.append((content["choices"], content.get("usage")))
         elif not content["type"].endswith("output_text.delta") and "dagwright" not in content:
-            found.append(content["type"])
-    return found
+            actual.append(content["type"])
+    return actual
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -130,7 +130,7 @@ def rest_of(events: Sequence[Event]) -> list[Any]:
 async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gateway, path: str, name: str) -> None:
     run = replace(RUNS[name])
     async with gateway(run) as http:
-        whole = await streamed(http, path, first_id(path))
+        whole = await received_events(http, path, first_id(path))
         ids = [each.id for each in whole]
         assert None not in ids
         for cut, id in enumerate(ids):
@@ -138,12 +138,12 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
             reported_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
             for first in (0, 2, 4, len(run.steps) - 1):
                 run.first, run.looks = first, max(reported_looks, first)
-                both = [*whole[: cut + 1], *await streamed(http, path, str(id))]
-                refuse_loss(run, both, whole, (cut, first))
+                both = [*whole[: cut + 1], *await received_events(http, path, str(id))]
+                assert_no_loss(run, both, whole, (cut, first))
     assert run.started == []
 
 
-def refuse_loss(run: ScriptedRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
+def assert_no_loss(run: ScriptedRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
     """Check that a client with a broken stream got the same events as a client with an unbroken one."""
     result, expected = progress_of(both), progress_of(whole)
     once = [each for each in result if each[0] != "node.ready"]
@@ -194,11 +194,11 @@ def breaking(at: str) -> Breaking:
 async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, way: str) -> None:
     run = breaking("update")
     async with gateway(run) as http:
-        started = await streamed(http, path, first_id(path))
+        started = await received_events(http, path, first_id(path))
         assert "does not answer" in str(started[-1 if path == RESPONSES else -2].content)
         run.first, run.looks = 2, 2
         if way == "id":
-            rest = await streamed(http, path, str(started[-1].id))
+            rest = await received_events(http, path, str(started[-1].id))
         else:
             asked = {"stream": "true", "starting_after": started[-1].content["sequence_number"]}
             rest = events_of((await http.get(RESPONSE, params=asked)).text)
@@ -211,8 +211,8 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
 async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gateway, path: str) -> None:
     run = breaking("answer")
     async with gateway(run) as http:
-        started = await streamed(http, path, first_id(path))
-        rest = await streamed(http, path, str(started[-1].id))
+        started = await received_events(http, path, first_id(path))
+        rest = await received_events(http, path, str(started[-1].id))
     ends = [["run.completed" in str(progress_of([each])) for each in result] for result in (started, rest)]
     assert (any(ends[0]), ends[1].count(True)) == (False, 1)
     assert text_of([*started, *rest]) == WORDS
@@ -222,9 +222,9 @@ async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gat
 async def test_failure_of_the_run_is_the_end_and_is_reported_once(gateway: Gateway, path: str) -> None:
     run = ScriptedRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
     async with gateway(run) as http:
-        whole = await streamed(http, path, first_id(path))
+        whole = await received_events(http, path, first_id(path))
         assert "failed" in str(whole[-2 if path == CHAT else -1].content)
-        assert await streamed(http, path, str(whole[-1].id)) == []
+        assert await received_events(http, path, str(whole[-1].id)) == []
 
 
 async def test_client_that_has_received_the_end_gets_no_content(gateway: Gateway) -> None:
@@ -247,7 +247,7 @@ async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
     texts = {}
     for name, run in RUNS.items():
         async with gateway(run) as http:
-            texts[name] = text_of(await streamed(http, CHAT, first_id(CHAT)))
+            texts[name] = text_of(await received_events(http, CHAT, first_id(CHAT)))
     assert texts == {
         "answered": WORDS,
         "asking": f"I found two.{NEXT_TURN}Check?\nName?",
@@ -261,7 +261,7 @@ async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
 @pytest.mark.parametrize("name", list(RUNS))
 async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Gateway, path: str, name: str) -> None:
     async with gateway(RUNS[name]) as http:
-        whole = await streamed(http, path, first_id(path))
+        whole = await received_events(http, path, first_id(path))
     texts = [place for place, each in enumerate(whole) if text_of([each])]
     ((end, last),) = [
         (place, result[-1]) for place, each in enumerate(whole) if place > texts[-1] and (result := progress_of([each]))
@@ -280,12 +280,12 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
 async def test_reconnecting_client_learns_of_an_abandoned_turn(gateway: Gateway, path: str, looks: int) -> None:
     run = replace(KILLED)
     async with gateway(run) as http:
-        whole = await streamed(http, path, first_id(path))
+        whole = await received_events(http, path, first_id(path))
         cut = next(number for number, each in enumerate(whole) if text_of([each]) == "Osaka has")
         run.looks = looks
         for first in (0, len(run.steps) - 1):
             run.first = first
-            both = [*whole[: cut + 1], *await streamed(http, path, str(whole[cut].id))]
+            both = [*whole[: cut + 1], *await received_events(http, path, str(whole[cut].id))]
             assert text_of(both) == text_of(whole) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
 
 
@@ -421,9 +421,9 @@ async def test_request_of_a_model_does_not_resume_a_run(gateway: Gateway, path: 
     headers, body = {"Last-Event-ID": first_id(path)}, {**BODIES[path], "model": "small"}
     async with gateway(ANSWERED) as http:
         refused = await http.post(path, json=body, headers=headers)
-        taken = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
+        accepted = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Last-Event-ID")
-    assert (taken.status_code, taken.headers["x-run-id"]) == (200, RUN)
+    assert (accepted.status_code, accepted.headers["x-run-id"]) == (200, RUN)
 
 
 async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:

@@ -64,9 +64,9 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
     ],
 )
 def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         fixed_route(mode, Target(kind, "x"), message, has_functions=False)
-    assert refused.value.status == 400
+    assert error.value.status == 400
 
 
 def _context(folder: Path, own: ToolRegistry | None = None) -> GatewayContext:
@@ -79,9 +79,9 @@ def _context(folder: Path, own: ToolRegistry | None = None) -> GatewayContext:
 async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -> None:
     none, some = _context(tmp_path), _context(tmp_path, Workers().registry())
     assert (profiles_of(none), profiles_of(some)) == (["plan", "intents"], ["plan", "intents", "rounds"])
-    with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as refused:
+    with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as error:
         await retrieve_model("profile/rounds", none)
-    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+    assert (error.value.status, error.value.code) == (404, "model_not_found")
     assert target_of(some, "profile/rounds") == Target("profile", "rounds")
     assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
 

@@ -66,13 +66,13 @@ async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
     later = replace(VIEW, cursor=Cursor(1, 9))
     waiting = replace(later, status="waiting", has_marks=True)
     running, both = update(VIEW, a=NodeStatus.RUNNING), update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
-    found = await events_of(running, update(VIEW), both, update(waiting))
+    actual = await events_of(running, update(VIEW), both, update(waiting))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
     ids.append(("1-9w", "run.waiting"))
-    assert [(each.id, each.name) for each in found] == ids
+    assert [(each.id, each.name) for each in actual] == ids
     ended = {"run_id": "run-1", "node_id": "a", "status": "completed", "attempts": 1}
-    assert [each.content for each in found[2:4]] == [ended, {**ended, "node_id": "b", "status": "running"}]
-    assert found[4].content["status"] == "waiting"
+    assert [each.content for each in actual[2:4]] == [ended, {**ended, "node_id": "b", "status": "running"}]
+    assert actual[4].content["status"] == "waiting"
 
 
 async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
@@ -80,9 +80,9 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
     (end,) = await events_of(update(replace(VIEW, status="failed", is_closed=True, error=error)))
     assert (end.name, end.id) == ("run.failed", "1-5e")
     assert (end.content["status"], end.content["error"]) == ("failed", {"node_id": None, **error})
-    found = await events_of(update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
-    assert [(each.id, each.name) for each in found] == [("1-5", "run.running"), (None, "error")]
-    assert found[1].content["error"]["message"] == "away"
+    actual = await events_of(update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
+    assert [(each.id, each.name) for each in actual] == [("1-5", "run.running"), (None, "error")]
+    assert actual[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
         await events_of(update(VIEW), ZeroDivisionError())
     assert [str(SubscriptionCursor(START)), str(SubscriptionCursor.parse("3-4w"))] == ["1-0", "3-4w"]

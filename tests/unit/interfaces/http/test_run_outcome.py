@@ -64,9 +64,9 @@ async def _error(status: str, **document: Any) -> ApiError:
 
     fields = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
     context = _context(fields, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error:
         await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
-    return refused.value
+    return error.value
 
 
 async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:

@@ -73,9 +73,9 @@ def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
         (GatewayOptions(max_rounds=4), "max_rounds"),
         (GatewayOptions(worker_timeout_s=9.0), "worker_timeout"),
     ):
-        with pytest.raises(ApiError, match="profile/plan does not run in rounds") as refused:
+        with pytest.raises(ApiError, match="profile/plan does not run in rounds") as error:
             _prepared(tmp_path, plan, options)
-        assert (refused.value.status, refused.value.param) == (400, name)
+        assert (error.value.status, error.value.param) == (400, name)
 
 
 def _template(**inputs: Any) -> Template:

@@ -128,8 +128,8 @@ def _document(status: str, **fields: Any) -> dict[str, Any]:
 
 
 def _message_of(status: str, **fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = run_result(_document(status, **fields)).structured_content
-    return found
+    actual: dict[str, Any] = run_result(_document(status, **fields)).structured_content
+    return actual
 
 
 def test_text_is_the_document() -> None:

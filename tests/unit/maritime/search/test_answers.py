@@ -8,7 +8,7 @@ from dagwright_maritime.search.limits import QueryLimits
 from dagwright_maritime.search.results import Gap, SearchResult, SearchResultTooLarge, bucket_list, parse_result
 
 
-def answered(
+def parsed_response(
     *documents: dict[str, Any],
     groups: Any = None,
     asked: Any = None,
@@ -16,8 +16,8 @@ def answered(
     **reported: Any,
 ) -> SearchResult:
     """Return the parsed response of the server."""
-    found = [{"_source": each, "sort": [place]} for place, each in enumerate(documents)]
-    body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": found}, **reported}
+    actual = [{"_source": each, "sort": [place]} for place, each in enumerate(documents)]
+    body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": actual}, **reported}
     if groups is not None:
         body["aggregations"] = groups
     return parse_result(body, asked or {}, limits or QueryLimits())
@@ -32,7 +32,7 @@ def bucket(key: str, days: float | None) -> dict[str, Any]:
 
 
 def test_documents_have_their_position_in_the_result() -> None:
-    answer = answered({"id": "a"}, {"id": "b"})
+    answer = parsed_response({"id": "a"}, {"id": "b"})
     assert (answer.hits, answer.sort_values) == ([{"id": "a"}, {"id": "b"}], [[0], [1]])
     assert (answer.total, answer.took_ms) == (7, 3)
     assert (answer.gaps, answer.problems) == ([], [])
@@ -40,7 +40,7 @@ def test_documents_have_their_position_in_the_result() -> None:
 
 def test_missing_figure_is_reported_with_the_keys_of_its_groups() -> None:
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
-    [gap] = answered(groups=groups, asked={"by": BY_SHIPPER}).gaps
+    [gap] = parsed_response(groups=groups, asked={"by": BY_SHIPPER}).gaps
     assert gap == Gap("by", "days", 4, ["B", "D"])
     assert gap.describe() == "days is available for 2 of 4 (by); missing for B, D."
 
@@ -49,20 +49,20 @@ def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
     month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}
     months = {"buckets": [month]}
     asked = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
-    assert answered(groups={"months": months}, asked=asked).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
+    assert parsed_response(groups={"months": months}, asked=asked).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
 
 
 def test_figure_over_all_documents_that_no_document_has_is_reported() -> None:
     asked = {"days": AVERAGE, "p": {"percentiles": {"field": "days"}}, "s": {"stats": {"field": "days"}}}
     groups = {"days": {"value": None}, "p": {"values": {"50.0": None}}, "s": {"count": 0, "sum": 0.0, "avg": None}}
-    answer = answered(groups=groups, asked=asked)
+    answer = parsed_response(groups=groups, asked=asked)
     words = [f"{name} is not available: no document has a value." for name in asked]
     assert [gap.describe() for gap in answer.gaps] == words
 
 
 def test_filter_is_not_reported_as_a_group_with_a_gap() -> None:
     asked = {"late": {"filter": {"match_all": {}}, "aggs": {"days": AVERAGE}}}
-    answer = answered(groups={"late": {"doc_count": 0, "days": {"value": None}}}, asked=asked)
+    answer = parsed_response(groups={"late": {"doc_count": 0, "days": {"value": None}}}, asked=asked)
     assert answer.gaps == [Gap("", "days", 1, [""])]
 
 
@@ -74,7 +74,7 @@ def test_many_groups_without_a_value_are_counted() -> None:
 
 def test_server_problems_are_reported() -> None:
     shards = {"total": 3, "failed": 1, "failures": [{"reason": {"reason": "disk is gone"}}]}
-    assert answered(timed_out=True, _shards=shards).problems == [
+    assert parsed_response(timed_out=True, _shards=shards).problems == [
         "The search timed out: the result covers only a part of the documents.",
         "1 of 3 parts of the index could not be searched (disk is gone); the result covers the others.",
     ]
@@ -82,7 +82,7 @@ def test_server_problems_are_reported() -> None:
 
 def test_excess_documents_are_omitted_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 30)
-    answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
+    answer = parsed_response({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
     assert (answer.hits, answer.omitted) == ([{"id": "a" * 10}], 2)
     assert answer.problems == [
         "The result has only the first 1 of 3 documents: together they exceed 30 bytes; request fewer fields."
@@ -96,25 +96,25 @@ def test_more_groups_than_an_answer_may_have_are_rejected() -> None:
     with pytest.raises(
         SearchResultTooLarge, match=r"^The query makes 6 groups, over the limit of 5; use a shorter range"
     ):
-        answered(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
+        parsed_response(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
 
 
 def test_figures_of_more_bytes_than_an_answer_may_have_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 300)
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
-    assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
+    assert parsed_response(groups=groups, asked={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5
     with pytest.raises(
         SearchResultTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; request"
     ):
-        answered(groups=groups, asked={"by": BY_SHIPPER})
+        parsed_response(groups=groups, asked={"by": BY_SHIPPER})
 
 
 def test_aggregations_are_in_the_requested_order() -> None:
     inner = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
     groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner}
     asked = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
-    answer = answered(groups=groups, asked=asked)
+    answer = parsed_response(groups=groups, asked=asked)
     assert list(answer.groups) == ["by", "f", "z"]
     assert list(answer.groups["by"]["buckets"][0]) == ["key", "doc_count", "volume", "days"]
     assert list(answer.groups["f"]) == ["doc_count", "x", "y"]
@@ -131,5 +131,5 @@ def test_aggregations_are_in_the_requested_order() -> None:
     ],
 )
 def test_groups_of_each_form_have_keys(grouping: Any, expected: Any) -> None:
-    found = bucket_list(grouping)
-    assert (None if found is None else [key for key, _ in found]) == expected
+    actual = bucket_list(grouping)
+    assert (None if actual is None else [key for key, _ in actual]) == expected

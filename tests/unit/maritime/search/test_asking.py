@@ -26,7 +26,7 @@ from dagwright_maritime.search.requests import (
 def transport_error(
     status: Any, kind: str, reason: str, *, cause: dict[str, Any] | None = None
 ) -> exceptions.TransportError:
-    """Return an error of the client as an answer of the server makes it."""
+    """Return the error that the client raises for a response of the server."""
     info = {"error": {"type": kind, "reason": reason, "root_cause": [cause] if cause else []}, "status": status}
     return exceptions.TransportError(status, kind, info)
 
@@ -121,7 +121,7 @@ def test_repeated_reason_is_reported_once() -> None:
 
 
 class Slow:
-    """A client whose server does not answer a search in time, and may answer something else."""
+    """A client whose server does not respond to a search in time, and may respond to other requests."""
 
     def __init__(self, *, lives: bool) -> None:
         self._lives = lives
@@ -136,11 +136,11 @@ class Slow:
 @pytest.mark.parametrize(("lives", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
 async def test_unresponsive_server_is_distinguished_from_a_slow_query(lives: bool, kind: type[QueryTimeout]) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
-    with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was asked") as failed:
+    with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was asked") as error:
         await execute_query(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())
-    assert type(failed.value) is kind
-    assert ("request less" in failed.value.advice) == lives
-    assert ("dagwright_maritime.search up" in failed.value.advice) != lives
+    assert type(error.value) is kind
+    assert ("request less" in error.value.advice) == lives
+    assert ("dagwright_maritime.search up" in error.value.advice) != lives
 
 
 class Patient:

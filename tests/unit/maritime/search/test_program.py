@@ -30,9 +30,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("sh", "mkdir", "sleep", "cat"):
-        found = shutil.which(name)
-        assert found is not None
-        (folder / name).symlink_to(found)
+        actual = shutil.which(name)
+        assert actual is not None
+        (folder / name).symlink_to(actual)
     monkeypatch.setenv("PATH", str(folder))
     return folder
 

@@ -18,9 +18,9 @@ def body_of(body: Any) -> dict[str, Any]:
 
 
 def problems_of(body: Any, index: Any = "maritime-shipments") -> tuple[str, ...]:
-    with pytest.raises(QueryRefused) as refused:
+    with pytest.raises(QueryRefused) as error:
         parse_query(index, body, prefix="maritime", check=Check(LIMITS, FIELDS))
-    return refused.value.problems
+    return error.value.problems
 
 
 def test_empty_query_is_bounded_too() -> None:
