@@ -98,8 +98,8 @@ def all_stages() -> dict[str, Stage]:
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
     """Yield the files that may have tests of a stage: importing the others would take most of a short stage."""
     for path in paths:
-        named = ROOT / path.partition("::")[0]
-        files = [named] if named.is_file() else sorted(named.rglob("test_*.py"))
+        target = ROOT / path.partition("::")[0]
+        files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))
         for file in files:
             if _may_belong(stage.name, file):
                 yield path if "::" in path else file.relative_to(ROOT).as_posix()
@@ -200,7 +200,7 @@ class _Pytest:
     def print_if_failed(self) -> None:
         if self.exit_code:
             print(self.log.read_text(encoding="utf-8", errors="replace"), end="")
-            print(f"=== process {self.process.pid} ended with exit code {self.code}", flush=True)
+            print(f"=== process {self.process.pid} ended with exit code {self.exit_code}", flush=True)
 
 
 def _group_of(test: str) -> str:
