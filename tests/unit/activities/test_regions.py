@@ -140,12 +140,12 @@ def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
 
 
 @tool(effects="pure")
-def switch_interval_s(after: float = 0) -> float:
+def interval(after: float = 0) -> float:
     """Return the interval after which a thread must yield to the others."""
     return sys.getswitchinterval() + 0 * after
 
 
-_REGISTRY = ToolRegistry.of(switch_interval_s)
+_REGISTRY = ToolRegistry.of(interval)
 _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 
