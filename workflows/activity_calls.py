@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from dagwright.protocol.ready_calls import ReadyCall
 
 HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
-"""A timeout shorter than an outage of the server causes repeated effects; a longer one delays the next attempt
-(docs/contributing/guards.md F15).
+"""Heartbeat timeouts. A timeout that is shorter than an outage of the server causes repeated effects; a long timeout
+delays the attempt after a worker died (docs/contributing/guards.md F15).
 """
 
 
 _BATCH_TIMEOUT = timedelta(days=1)
-"""A region batch limits its own time: it ends soon after its fifth of a second, or at the timeout of the running node.
+"""A region batch limits its own time: it ends after about 0.2 s, or at the timeout of the running node.
 A batch that cannot reach the store waits and heartbeats; after a day another attempt takes over.
 """
 
@@ -103,7 +103,7 @@ class RunScope:
         """Return the idempotency key of a call of the run.
 
         Args:
-            scope: scope of another run, if the call keeps it.
+            scope: scope of another run, if the call keeps the key from that run.
             path: path of the call in the run.
         """
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
@@ -130,7 +130,7 @@ _EMPTY_JSON_PAYLOAD = Payload(metadata={"encoding": b"json/plain"})
 
 def json_payload(encoded: bytes) -> Payload:
     """Return encoded JSON as a payload."""
-    # This takes a third of the time of creating it from its parts, and each call has at least two.
+    # Copying takes a third of the time of creating a payload from its parts, and each call has at least two payloads.
     payload = Payload()
     payload.CopyFrom(_EMPTY_JSON_PAYLOAD)
     payload.data = encoded
@@ -269,7 +269,7 @@ class _Inbound(WorkflowInboundInterceptor):
         return result
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
-        if _is_own_workflow():
+        if _is_dagwright_workflow():
             input.args = _one_argument(input.args)
         return await super().execute_workflow(input)
 
@@ -278,7 +278,7 @@ class _Inbound(WorkflowInboundInterceptor):
         if isinstance(instance, CountsSignals):
             instance.count_signal()
         # The dynamic handler receives the name first, and then all arguments as one list.
-        if _is_own_workflow() and workflow.get_signal_handler(input.signal) is not None:
+        if _is_dagwright_workflow() and workflow.get_signal_handler(input.signal) is not None:
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
@@ -286,17 +286,17 @@ class _Inbound(WorkflowInboundInterceptor):
         instance = workflow.instance()
         if isinstance(instance, CountsSignals):
             instance.count_signal()
-        if _is_own_workflow():
+        if _is_dagwright_workflow():
             input.args = _one_argument(input.args)
         return await super().handle_update_handler(input)
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
-        if _is_own_workflow():
+        if _is_dagwright_workflow():
             input.args = _one_argument(input.args)
         super().handle_update_validator(input)
 
 
-def _is_own_workflow() -> bool:
+def _is_dagwright_workflow() -> bool:
     return workflow.info().workflow_type in wire.KNOWN_WORKFLOWS
 
 

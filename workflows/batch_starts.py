@@ -69,7 +69,7 @@ class CallBatches:
         self._separate_until: dict[str, float] = {}
         """Tool -> time until which its calls have activities of their own."""
         self._detached: dict[str, DetachedCall] = {}
-        """Task that left its batch and has not started since."""
+        """Task that left its batch and has not started again -> how it left."""
 
     @property
     def is_forming(self) -> bool:
@@ -94,7 +94,7 @@ class CallBatches:
         that needs an activity of its own.
         """
         group = self._group_of(self._waiting[0])
-        calls = _first_chunk([ready for ready in self._waiting if self._group_of(ready) == group])
+        calls = _first_batch([ready for ready in self._waiting if self._group_of(ready) == group])
         started = {ready.task.id for ready in calls}
         self._waiting = [ready for ready in self._waiting if ready.task.id not in started]
         queue, _ = group
@@ -143,23 +143,23 @@ class CallBatches:
         return HEARTBEAT_S[self._scheduler.plan.tools[tool].effects]
 
     def end(self, calls: Sequence[ReadyCall], result: RawValue | None, *, at: float) -> list[ReadyCall]:
-        """Apply the result of a batch, and return those of its calls that have to start again.
+        """Apply the result of a batch, and return its calls that have to start again.
 
         Args:
             calls: calls of the batch that have not ended since.
             result: `None` if the activity failed.
         """
-        read = CallBatchResult() if result is None else read_call_batch_result(result.payload)
-        has_result = bool(read.ended or read.detached)
-        running = apply_call_batch(self._scheduler, read, calls=[ready.task.id for ready in calls], at=at)
-        self._separate_until |= dict.fromkeys(read.separate, at + limits.SLOW_TOOL_S)
-        self._detached |= {task_id: DetachedCall(failure) for task_id, failure in read.detached.items()}
+        batch_result = CallBatchResult() if result is None else read_call_batch_result(result.payload)
+        has_result = bool(batch_result.ended or batch_result.detached)
+        running = apply_call_batch(self._scheduler, batch_result, calls=[ready.task.id for ready in calls], at=at)
+        self._separate_until |= dict.fromkeys(batch_result.separate, at + limits.SLOW_TOOL_S)
+        self._detached |= {task_id: DetachedCall(failure) for task_id, failure in batch_result.detached.items()}
         if not has_result:
-            # Another batch would not have one either.
+            # Another batch would fail too.
             self._detached |= {task_id: DetachedCall() for task_id in running}
         return [ready for ready in calls if ready.task.id in running]
 
-    def give_back(self) -> Sequence[ReadyCall]:
+    def pop_waiting(self) -> Sequence[ReadyCall]:
         """Return the added calls, which have not started."""
         waiting, self._waiting = self._waiting, []
         return waiting
@@ -168,8 +168,8 @@ class CallBatches:
         return {tool for tool, until in self._separate_until.items() if until > at}
 
 
-def _first_chunk(calls: Sequence[ReadyCall]) -> Sequence[ReadyCall]:
-    """Return the first of some calls, as many as one batch may have by number and size."""
+def _first_batch(calls: Sequence[ReadyCall]) -> Sequence[ReadyCall]:
+    """Return the first calls, as many as one batch may have by number and size."""
     size = 0
     for count, ready in enumerate(calls):
         size += ready.size_bytes

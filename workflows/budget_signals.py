@@ -33,7 +33,7 @@ class BudgetSignals:
         self._finish_sent = (
             scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finishing is not None
         )
-        """Whether running sub-plans know it; new ones get it in their input."""
+        """Whether running sub-plans have received `finishing`; new sub-plans get it in their input."""
         self._sending: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
 

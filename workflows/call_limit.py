@@ -23,18 +23,20 @@ from dagwright.workflows.activity_calls import json_payload
 from dagwright.workflows.retries import QUICK_FIVE_ATTEMPTS
 from dagwright.workflows.timers import now_s
 
-_UPDATES_OF_EXECUTION = 1_500
+_MAX_UPDATES = 1_500
 """Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
 _DELETED = "deleted"
-"""Field of the input: an execution to delete. A client may still wait for an update of the last one."""
+"""Field of the input: ID of the execution to delete. It is the last but one: a client may still wait for an update of
+the last execution.
+"""
 
 
 @workflow.defn(name=wire.WORKFLOW_CALL_LIMIT, sandboxed=False)
 class CallLimitWorkflow:
-    """Limit that answers calls until its settings are removed.
+    """Limit that grants the start of calls until its settings are removed.
 
     Args:
-        message: `{"settings", "state", "deleted"}`; the state is that of an earlier execution.
+        message: `{"settings", "state", "deleted"}`, with the state of an earlier execution.
     """
 
     @workflow.init
@@ -54,7 +56,7 @@ class CallLimitWorkflow:
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:  # noqa: ARG002 - read by __init__
-        """Answer calls until the settings are removed and no hold is left, and return the last settings.
+        """Grant calls until the settings are removed and no hold is left, and return the last settings.
 
         Raises:
             ApplicationError: `Refused` if the input is invalid.
@@ -72,29 +74,29 @@ class CallLimitWorkflow:
         workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
 
     async def _wait(self) -> None:
-        """Wait for a message that may end the execution, or for the end of the hold that is its only purpose."""
-        is_needed = self._is_needed
-        remaining_s = None if is_needed else max(0.001, self._state.hold.ends_at - now_s())
+        """Wait for a message that may end the execution; without a limit, also for the end of the hold."""
+        had_limit = self._has_limit
+        remaining_s = None if had_limit else max(0.001, self._state.hold.ends_at - now_s())
         with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: self._has_ended or self._is_full or self._is_needed != is_needed, timeout=remaining_s
+                lambda: self._has_ended or self._is_full or self._has_limit != had_limit, timeout=remaining_s
             )
 
     @property
-    def _is_needed(self) -> bool:
+    def _has_limit(self) -> bool:
         return self._settings.limit is not None
 
     @property
     def _has_ended(self) -> bool:
-        return not self._is_needed and now_s() >= self._state.hold.ends_at
+        return not self._has_limit and now_s() >= self._state.hold.ends_at
 
     @property
     def _is_full(self) -> bool:
-        return self._updates >= _UPDATES_OF_EXECUTION or workflow.info().is_continue_as_new_suggested()
+        return self._updates >= _MAX_UPDATES or workflow.info().is_continue_as_new_suggested()
 
     @workflow.update(name=wire.UPDATE_EXCHANGE)
     def exchange(self, message: RawValue) -> Any:
-        """Apply the message of a worker, and answer the calls that want to start."""
+        """Apply the message of a worker, and return an answer for each call that wants to start."""
         self._updates += 1
         now, limit, state = now_s(), self._settings.limit or CallLimit(), self._state
         try:
@@ -125,16 +127,16 @@ class CallLimitWorkflow:
         The message has `declared` or `chosen` with a limit or null, and may have `by`.
         """
         self._updates += 1
-        before = self._settings
+        previous = self._settings
         try:
-            self._settings = before.changed(read_message(message.payload))
+            self._settings = previous.changed(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
             raise _refused(error) from None
-        if self._settings.limit != before.limit:
+        if self._settings.limit != previous.limit:
             self._state.restart(now_s())
-        if self._settings != before and not self._has_ended:
+        if self._settings != previous and not self._has_ended:
             workflow.upsert_memo({wire.MEMO_CALL_LIMIT: self._settings.to_json()})
-        return before.to_json()
+        return previous.to_json()
 
     @workflow.query(name=wire.QUERY_LIMIT_USE)
     def use(self, message: RawValue | None = None) -> Any:  # noqa: ARG002 - clients may send an argument

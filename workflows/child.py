@@ -25,8 +25,8 @@ from dagwright.core.model.times import Duration, format_duration
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
-_LOAD_S = timedelta(minutes=10)
-_LOAD_RETRIES = RetryPolicy(maximum_attempts=5)
+_LOAD_TIMEOUT = timedelta(minutes=10)
+_LOAD_RETRY_POLICY = RetryPolicy(maximum_attempts=5)
 
 
 class BuiltPlan(Protocol):
@@ -39,7 +39,7 @@ class BuiltPlan(Protocol):
 
     @property
     def title(self) -> str | None:
-        """Text for people."""
+        """Human-readable title."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class ChildPlanOptions(TypedDict, total=False):
     """Options of a plan that a workflow starts; all may be left out."""
 
     dialect: str
-    """Format of the plan; by default that of a built plan, or detected."""
+    """Format of the plan; by default the format of a built plan, or detected in a document."""
     inputs: Mapping[str, Any]
     """Values of the inputs of the plan."""
     context: Mapping[str, Any]
@@ -60,15 +60,15 @@ class ChildPlanOptions(TypedDict, total=False):
     run_id: str
     """ID of the run; by default `{workflow id}/plan-` and eight characters, the same in each replay."""
     task_queue: str
-    """Queue of workers that serve plans; by default that of the workflow."""
+    """Queue of workers that serve plans; by default the queue of the workflow."""
     title: str
-    """Title in lists; by default that of the plan."""
+    """Title in lists; by default the title of the plan."""
     tags: Mapping[str, str]
     """Tags of the run, by which runs are filtered."""
     deadline: Duration
     """How long the whole run may take."""
     max_parallel: int
-    """Calls in flight at once."""
+    """Maximum number of calls in flight."""
     policy: Mapping[str, Any]
     """Which calls require approval."""
     budget: Mapping[str, Any]
@@ -109,7 +109,7 @@ class ChildRunFailed(DagwrightError, ApplicationError):
         run_id: ID of the run.
         document: result document of the run; empty if it has none.
         error: `{"code", "message", ...}` of the run.
-        problems: problems of a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
+        problems: problems of a rejected plan, each with `code`, `message`, `pointer`, `node` and `hint`.
     """
 
     def __init__(self, run_id: str, message: str, *, code: str, document: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class ChildRun:
         """Wait for the end of the run.
 
         Raises:
-            ChildRunFailed: the run failed, was refused, terminated or took too long.
+            ChildRunFailed: the run failed, its plan was rejected, or it was terminated or took too long.
             ChildWorkflowError: the run was cancelled; its cause is a `CancelledError`.
         """
         try:
@@ -164,9 +164,9 @@ class ChildRun:
             wire.ACTIVITY_LOAD_OUTPUT,
             {"run_id": self.id, "execution_id": self.handle.first_execution_run_id},
             task_queue=self._task_queue,
-            start_to_close_timeout=_LOAD_S,
+            start_to_close_timeout=_LOAD_TIMEOUT,
             heartbeat_timeout=timedelta(seconds=LARGE_HEARTBEAT_S),
-            retry_policy=_LOAD_RETRIES,
+            retry_policy=_LOAD_RETRY_POLICY,
             result_type=dict[str, Any],
             summary=f"output of {self.id}"[:200],
         )

@@ -34,7 +34,7 @@ from dagwright.protocol.outcomes import (
     apply_loading_failure,
     apply_result,
     apply_sub_plan_end,
-    wait_for_store,
+    store_wait_of,
 )
 from dagwright.protocol.ready_calls import (
     ReadyCall,
@@ -112,7 +112,7 @@ class Engine:
         self._unrecorded: str | None = None
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
         self._handled_ends, self._handled_requests = len(scheduler.state.ended), 0
-        self._loaded: deque[ReadyCall] = deque()
+        self._prepared: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
         for task_id in tasks_in_flight(scheduler):
@@ -123,14 +123,14 @@ class Engine:
         self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
         self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._end_drain))
         self._alarm = Timer(wire.TIMER_REQUESTS, lambda: self.push(_wake))
-        """Timer of the earliest deadline or reminder of a request; due ones are handled before each batch."""
+        """Timer of the earliest deadline or reminder of a request; due requests are handled before each batch."""
         self._signals = signals
         self._sent_policy, self._sent_concurrency = (
             scheduler.features.feedback.child_policy,
             scheduler.state.max_in_flight,
         )
         """Policy and concurrency that the running sub-plans know."""
-        self._limits = HistoryLimits(baseline=self._use())
+        self._limits = HistoryLimits(baseline=self._history_use())
         self._has_progressed = False
 
     def push(self, event: Event) -> None:
@@ -176,7 +176,7 @@ class Engine:
         try:
             at = self._apply_events()
             while not self.scheduler.is_finished:
-                use = self._use()
+                use = self._history_use()
                 if self.scheduler.is_stopped:
                     if not await self._stop():
                         return
@@ -209,7 +209,7 @@ class Engine:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other execution can follow; the nodes that the run adds after that are in no event."""
+        """Whether no other execution can follow; nodes that the run adds from then on are only in its result."""
         return self._limits.is_last
 
     def end_in_this_execution(self, error: NodeError) -> None:
@@ -256,7 +256,7 @@ class Engine:
 
     # Long histories.
 
-    def _use(self) -> HistoryUse:
+    def _history_use(self) -> HistoryUse:
         """Return the use of the history at the start of this workflow task."""
         history = self._info
         return HistoryUse(history.get_current_history_length(), history.get_current_history_size(), self._signals())
@@ -264,10 +264,10 @@ class Engine:
     @property
     def _is_busy(self) -> bool:
         """Whether a call is in flight, whose end would be lost with this execution."""
-        return bool(self._handles or self._loaded) or self._sub_plans.is_busy
+        return bool(self._handles or self._prepared) or self._sub_plans.is_busy
 
     def _has_work(self) -> bool:
-        return bool(self._events) or (not self._is_busy and self._should_continue_as_new(self._use()))
+        return bool(self._events) or (not self._is_busy and self._should_continue_as_new(self._history_use()))
 
     def _should_continue_as_new(self, use: HistoryUse) -> bool:
         """Return whether the run should and can continue as new; an execution that has done nothing never does."""
@@ -360,15 +360,15 @@ class Engine:
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Commands are only sent at the end of a workflow task, and only a timer causes the next one.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes, use, at = 0, self._use(), self._apply_events()
-                self._loaded += self._call_batches.give_back()
+                sent_bytes, use, at = 0, self._history_use(), self._apply_events()
+                self._prepared += self._call_batches.pop_waiting()
                 if self.scheduler.is_stopped:
                     break
         return use
 
     def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
-        while self._loaded:
-            ready = self._loaded.popleft()
+        while self._prepared:
+            ready = self._prepared.popleft()
             if ready.task.id not in self.scheduler.state.cancelling:
                 return ready
             self.scheduler.task_cancelled(ready.task.id, at=at, attempt=NO_ATTEMPT)
@@ -420,15 +420,15 @@ class Engine:
         for ready in calls:
             del self._handles[ready.task.id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-        self._loaded += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
+        self._prepared += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
 
     def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
         if (done := self._end_before_call(ready, handle, at)) is not None:
-            self._loaded.append(replace(ready, arguments=done.payload.data))
+            self._prepared.append(replace(ready, arguments=done.payload.data))
 
     def _end_store_wait(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
         if self._end_before_call(ready, handle, at) is not None:
-            self._loaded.append(ready)
+            self._prepared.append(ready)
 
     def _end_before_call(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
         """Handle the end of an activity before a call; return its result if the call is to be made.
@@ -454,7 +454,7 @@ class Engine:
         if error is None:
             apply_result(self.scheduler, task.id, handle.result().payload, at=at)
             return
-        if (wait := wait_for_store(self.scheduler, task.id, error, at=at)) is not None:
+        if (wait := store_wait_of(self.scheduler, task.id, error, at=at)) is not None:
             self._await_store(task, wait, at)
             return
         failure = apply_failure(self.scheduler, task.id, error, at=at)
@@ -498,7 +498,7 @@ class Engine:
         """Issue a command if a task failed or opened a request and nothing started.
 
         A workflow task without commands may be merged with the next one by a worker that has evicted the run. An update
-        of the next one would then be validated before the failure or the request is known, and refused permanently.
+        in that task would then be validated before the failure or the request is known, and refused permanently.
         """
         self._record_ends()
         if self._unrecorded is not None:
@@ -537,8 +537,8 @@ class Engine:
         """
         if not self.scheduler.in_flight:
             return False
-        while self._loaded:
-            self.scheduler.task_cancelled(self._loaded.popleft().task.id, at=now_s(), attempt=NO_ATTEMPT)
+        while self._prepared:
+            self.scheduler.task_cancelled(self._prepared.popleft().task.id, at=now_s(), attempt=NO_ATTEMPT)
         for handle in list(self._handles.values()):
             handle.cancel()
         error = self.scheduler.state.error

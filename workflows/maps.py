@@ -21,8 +21,8 @@ from dagwright.protocol.map_batch_runs import (
     load_items_message,
     map_batch_end_to_json,
     map_batch_failure_to_json,
-    own_record,
     pieces_of_results,
+    record_of_map,
 )
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, json_payload, priority_of
 from dagwright.workflows.blobs import TextRefused, put_text
@@ -83,7 +83,7 @@ async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
 
     If the store refuses the results, the batch has failed in the parent run, although its items are done.
     """
-    pieces = pieces_of_results(own_record(scheduler))
+    pieces = pieces_of_results(record_of_map(scheduler))
     uploads = [
         put_text(text, activity_id=f"{wire.ID_PUT_RESULTS} {number}", summary="storing the results")
         for number, (text, _) in enumerate(pieces, 1)

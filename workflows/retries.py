@@ -28,12 +28,12 @@ FIND_ENDED = RetryPolicy(maximum_attempts=3)
 """A failed poll is repeated by the next poll."""
 
 _TOO_LONG = "TemporalTimeout:StartToClose"
-"""The server's error type for a `write` that takes too long: the outcome is unknown."""
+"""The server's error type for a `write` call that takes too long: the outcome is unknown."""
 _LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
-"""Errors of a foreign `write` with an unknown outcome: it takes too long, or its worker dies."""
+"""Errors of a foreign `write` call with an unknown outcome: it takes too long, or its worker dies."""
 _EXTRA_ATTEMPTS = 2
-"""Attempts of a `write` beyond those of its plan: one for a worker that died before it called the tool, and one for
-the attempt that reports that a worker died after its call."""
+"""Attempts of a `write` call in addition to `max_attempts`: one for a worker that died before it called the tool, and
+one that reports that a worker died after it called the tool."""
 
 
 def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:

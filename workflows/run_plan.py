@@ -1,8 +1,9 @@
-"""`RunPlan`, `RunAgent` and `PlanAndExecute`: run one plan. The workflow decodes the input, lets the engine run, and
-writes the document.
+"""`RunPlan`, `RunAgent` and `PlanAndExecute`: run one plan. The workflow decodes the input, runs the engine, and
+returns the result document.
 
 Agents and goals are runs whose plans are extended while they run: the extender that the plan names adds nodes
-(`dagwright.features.plan_extension.extender`). The names distinguish the runs in lists and in the Temporal UI.
+(`dagwright.features.plan_extension.extender`). The workflow types differ only in their names, by which lists and the
+Temporal UI distinguish the runs.
 
 All data from outside is decoded here, inside of one process-edge `try`: an exception in workflow code would otherwise
 be retried without end, and the run would stay RUNNING (docs/contributing/guards.md F7).
@@ -63,11 +64,11 @@ from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, 
 from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRefused
+from dagwright.workflows.command_messages import CommandMessages
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_canceled
 from dagwright.workflows.engine import Engine
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
-from dagwright.workflows.people import FeedbackMessages
 from dagwright.workflows.plan_pages import load_plan
 from dagwright.workflows.retries import FIVE_ATTEMPTS
 from dagwright.workflows.search_attributes import SearchAttributes
@@ -78,7 +79,7 @@ from dagwright.workflows.timers import now_s
 
 
 class PlanRefused(Exception):
-    """A run cannot start; it has the error for the result document."""
+    """A run cannot start; `error` is the error of its result document."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error["message"])
@@ -104,7 +105,7 @@ class PlanWorkflow(Steerable):
         """Reports that arrived before the plan was known."""
         self._early_budget_messages: list[BudgetMessage] = []
         """Budget messages that arrived before the plan was known."""
-        super().__init__(FeedbackMessages(self._notes))
+        super().__init__(CommandMessages(self._notes))
         self._attributes = SearchAttributes()
         self._started_at = workflow.info().workflow_start_time.timestamp()
         """Start of the first execution of this run; deadlines count from there."""
@@ -113,7 +114,8 @@ class PlanWorkflow(Steerable):
         """Run the plan of the message.
 
         Raises:
-            ApplicationError: `PlanFailed` with the document as its detail if the plan failed; `Bug` if Dagwright did.
+            ApplicationError: `PlanFailed` if the plan failed, with the document as its detail; `Bug` for an error in
+                Dagwright.
             CancelledError: Temporal's own cancel was requested; all running tasks have been stopped.
         """
         try:
@@ -179,7 +181,7 @@ class PlanWorkflow(Steerable):
                 self._engine.sub_plan_ended(end)
         for message in self._early_budget_messages:
             self._engine.receive_budget_message(message)
-        self.people.start(self._engine)
+        self.command_messages.start(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             rest = next_map_batch_input(map_batch) if map_batch is not None else None
@@ -269,9 +271,9 @@ class PlanWorkflow(Steerable):
         if run_input.compiled is not None:
             return run_input.compiled, run_input
         if not run_input.pages:
-            answer = await self._compile(run_input)
-            compiled: dict[str, Any] = answer["compiled"]
-            notifies = run_input.notifies or answer.get(wire.RESULT_HAS_WEBHOOK) is True
+            compile_result = await self._compile(run_input)
+            compiled: dict[str, Any] = compile_result["compiled"]
+            notifies = run_input.notifies or compile_result.get(wire.RESULT_HAS_WEBHOOK) is True
             run_input = replace(run_input, plan=None, pages=pages_of(compiled), notifies=notifies)
             if not run_input.pages:
                 plan = plan_from_columns(compiled)
@@ -301,7 +303,7 @@ class PlanWorkflow(Steerable):
             text = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
             raise PlanRefused(error_json("too_large", text))
         try:
-            answer: dict[str, Any] = await workflow.execute_activity(
+            compile_result: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=INTERNAL_ATTEMPT,
@@ -315,26 +317,28 @@ class PlanWorkflow(Steerable):
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
             self._read_attributes(details[1] if len(details) > 1 else None)
             raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
-        self._read_attributes(answer)
-        return answer
+        self._read_attributes(compile_result)
+        return compile_result
 
-    def _read_attributes(self, answer: Any) -> None:
-        if isinstance(answer, Mapping) and answer.get(wire.RESULT_HAS_SEARCH_ATTRIBUTES) is True:
+    def _read_attributes(self, compile_result: Any) -> None:
+        if isinstance(compile_result, Mapping) and compile_result.get(wire.RESULT_HAS_SEARCH_ATTRIBUTES) is True:
             self._attributes.mark_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
-        self.people.end()
+        self.command_messages.end()
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
             await await_to_end(self._engine.finish_notifications())
-        is_whole = _is_called_by_another_type(run_input) or (self._engine is not None and self._engine.is_last)
-        document = self._document() if is_whole else self._counted_document()
+        has_nodes = _is_called_by_another_type(run_input) or (self._engine is not None and self._engine.is_last)
+        document = self._document() if has_nodes else self._counted_document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
-        written = self._compact(document) if is_whole else closing_document(document)
+        run_result = self._compact(document) if has_nodes else closing_document(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
-            written, has_result_only = await self._report_to_parent(run_input, run_input.parent, document, written)
+            run_result, has_result_only = await self._report_to_parent(
+                run_input, run_input.parent, document, run_result
+            )
             must_return = has_result_only and cancelled is None
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
@@ -342,22 +346,22 @@ class PlanWorkflow(Steerable):
         is_cancelled = document["status"] == RunStatus.CANCELLED.value
         if is_cancelled and not must_return and workflow.patched(ENDS_CANCELED):
             reason = None if cancelled is not None else self._reason_of_cancel()
-            if await end_canceled(written, reason=reason):
+            if await end_canceled(run_result, reason=reason):
                 raise cancelled or asyncio.CancelledError
         if cancelled is not None:
             raise cancelled
         if document["status"] == RunStatus.FAILED.value:
             message = (document["error"] or {}).get("message") or NOTHING_COMPLETED_MESSAGE
-            raise ApplicationError(message, written, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
-        return written
+            raise ApplicationError(message, run_result, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
+        return run_result
 
     async def _report_to_parent(
-        self, run_input: RunInput, parent: Parent, document: dict[str, Any], written: dict[str, Any]
+        self, run_input: RunInput, parent: Parent, document: dict[str, Any], run_result: dict[str, Any]
     ) -> tuple[dict[str, Any], bool]:
         """Report the end of the run to its parent run.
 
         Args:
-            written: result of the run, without large parts.
+            run_result: result document of the run, without large parts.
 
         Returns:
             The result of the run, and whether it has data for the parent run that no report has delivered.
@@ -370,12 +374,12 @@ class PlanWorkflow(Steerable):
         if run_input.map_batch is not None and scheduler is not None and not run_input.only_compensates:
             batch_end = await await_to_end(end_of_map_batch(scheduler))
             end = {**end, "output": None, "stored_output": None, **batch_end}
-            written = closing_document(map_batch_document(document))
+            run_result = closing_document(map_batch_document(document))
         if await await_to_end(report_end(parent, end)):
-            return written, False
+            return run_result, False
         # The parent run uses the result instead, if it still exists, and needs the full output. The data to compensate,
         # or to join the items of a map, is only in the result.
-        return {**written, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
+        return {**run_result, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
 
     def _reason_of_cancel(self) -> str:
         """Reason of the message that cancelled the run, for the events of its history."""
@@ -444,7 +448,7 @@ class PlanWorkflow(Steerable):
 
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
-        """Refuse an unknown signal."""
+        """Add a note about an unknown signal."""
         note_unknown_signal(name, self._notes)
 
     def count_signal(self) -> None:

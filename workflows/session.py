@@ -51,17 +51,17 @@ class SessionWorkflow:
 
     def __init__(self) -> None:
         name = name_of_session(workflow.info().workflow_id)
-        self._unreadable: str | None = None
+        self._memo_problem: str | None = None
         try:
             state = workflow.memo().get(wire.MEMO_SESSION_STATE)
             self._session = SessionRecord(name) if state is None else session_from_json(state, name=name)
         # The process edge: a client may start a workflow with any memo, and an exception here would block it.
         except Exception as error:
-            self._unreadable, self._session = f"invalid memo of the session: {error}", SessionRecord(name)
+            self._memo_problem, self._session = f"invalid memo of the session: {error}", SessionRecord(name)
         self._published_version = self._session.version
         self._starting: TurnStart | None = None
-        """A turn whose run is not started yet; it is not part of the state, so the session does not continue as new
-        before.
+        """A turn whose run is not started yet. It is not part of the state, so the session does not continue as new
+        until the run is started.
         """
         self._following: list[asyncio.Task[None]] = []
         self._signals = 0
@@ -77,8 +77,8 @@ class SessionWorkflow:
             if (problem := self._input_problem(message)) is not None and workflow.patched(_CHECKED_INPUT):
                 # Sessions that an older version started with such an input stay open: their histories have no marker.
                 raise ApplicationError(problem, type=wire.ERROR_REFUSED, non_retryable=True)
-            if self._unreadable is not None:
-                raise ApplicationError(self._unreadable, type=wire.ERROR_REFUSED, non_retryable=True)
+            if self._memo_problem is not None:
+                raise ApplicationError(self._memo_problem, type=wire.ERROR_REFUSED, non_retryable=True)
             return await self._run_turns()
         except ApplicationError:
             raise
@@ -140,7 +140,7 @@ class SessionWorkflow:
                 priority=fair_priority(start.fairness),
             )
         except WorkflowAlreadyStartedError:
-            # The run belongs to another caller, who must not be affected by commands to the turn.
+            # The existing run belongs to another client, and commands to the turn must not affect it.
             self._session.drop_turn(start.run)
             return
         except FailureError as error:
@@ -153,7 +153,7 @@ class SessionWorkflow:
         self._following = [asyncio.create_task(following)]
 
     async def _await_end(self, run: str, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """Handle the end of a run that sends no report: one that was terminated, or whose input is invalid."""
+        """Handle the end of a run that sends no report, because it was terminated or its input is invalid."""
         try:
             payload: RawValue = await handle
             end = _end_from(read_message(payload.payload))

@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import wire
-from dagwright.workflows.people import FeedbackMessages
+from dagwright.workflows.command_messages import CommandMessages
 
 _COMMANDS: Mapping[str, str] = {
     wire.PAUSE: "Pause the run; the payload may be empty.",
@@ -39,7 +39,7 @@ def _with_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
 # The SDK recognizes a method by its parameter `self` without an annotation.
 def _signal(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
-        self.people.handle_signal(name, message)
+        self.command_messages.handle_signal(name, message)
 
     handle.__doc__ = description
     return workflow.signal(name=name)(handle)
@@ -47,10 +47,10 @@ def _signal(name: str, description: str) -> Any:
 
 def _update(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> Any:  # type: ignore[no-untyped-def] # see above
-        return self.people.handle_update(name, message)
+        return self.command_messages.handle_update(name, message)
 
     def check(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
-        self.people.check_update(name, message)
+        self.command_messages.check_update(name, message)
 
     handle.__doc__ = description
     update = workflow.update(name=name)(handle)
@@ -63,18 +63,18 @@ class Steerable:
     """Workflow that handles answers and commands of people.
 
     Args:
-        people: handler of the messages.
+        command_messages: handler of the messages.
     """
 
-    def __init__(self, people: FeedbackMessages) -> None:
-        self.people = people
+    def __init__(self, command_messages: CommandMessages) -> None:
+        self.command_messages = command_messages
 
     @workflow.signal(name=wire.SIGNAL_FEEDBACK)
     def feedback(self, message: RawValue) -> None:
         """Handle an answer; a refused answer becomes a note."""
-        self.people.handle_signal(wire.SIGNAL_FEEDBACK, message)
+        self.command_messages.handle_signal(wire.SIGNAL_FEEDBACK, message)
 
     @workflow.signal(name=wire.SIGNAL_PLANNED)
     def planned(self, message: RawValue) -> None:
         """Add nodes of a plan that a model is still writing."""
-        self.people.handle_signal(wire.SIGNAL_PLANNED, message)
+        self.command_messages.handle_signal(wire.SIGNAL_PLANNED, message)

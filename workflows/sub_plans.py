@@ -35,7 +35,7 @@ from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.documents import error_json
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_messages import next_map_batch_input
-from dagwright.protocol.map_batch_runs import map_batch_run_input, width_message, width_of_map_batch
+from dagwright.protocol.map_batch_runs import concurrency_message, map_batch_concurrency, map_batch_run_input
 from dagwright.protocol.messages import MessageInvalid, Parent, ParentSession, SubPlanEnd
 from dagwright.protocol.outcomes import ResultInvalid, found_sub_plan_ends, read_sub_plan_end, sub_plan_failure
 from dagwright.protocol.run_attributes import STATE, TITLE, attributes_at_start
@@ -109,14 +109,14 @@ class SubPlans:
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
         handle = self._handles.get(call)
         if handle is None:
-            self._refuse(message, "it has ended")
+            self._note_unsent(message, "it has ended")
             return
         try:
             await handle.signal(message.signal, dict(message.message))
         except FailureError as error:
-            self._refuse(message, error.message)
+            self._note_unsent(message, error.message)
 
-    def _refuse(self, message: ChildSignal, reason: str) -> None:
+    def _note_unsent(self, message: ChildSignal, reason: str) -> None:
         self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
 
     def adopt(self, task_id: str) -> None:
@@ -166,9 +166,11 @@ class SubPlans:
     def signal_concurrency(self) -> None:
         """Send the current concurrency to the runs of map batches."""
         for call in self._handles:
-            width = width_of_map_batch(self._scheduler, call)
-            if width is not None:
-                self._messages.append(asyncio.create_task(self._signal(call, wire.SET_LIMITS, width_message(width))))
+            concurrency = map_batch_concurrency(self._scheduler, call)
+            if concurrency is not None:
+                self._messages.append(
+                    asyncio.create_task(self._signal(call, wire.SET_LIMITS, concurrency_message(concurrency)))
+                )
 
     async def _signal(self, call: str, signal: str, message: Mapping[str, Any]) -> None:
         # A sub-plan that has ended needs no signal.
@@ -182,7 +184,8 @@ class SubPlans:
             # Its end was handled in the meantime.
             return
         except FailureError:
-            # It has ended, and its report is on the way, unless it is not followed and was terminated.
+            # It has ended, and its report will arrive. But a terminated sub-plan sends no report, and the end of one
+            # that a previous execution started is not followed.
             if self._open.get(call, self) is None:
                 self._handle_end(SubPlanEnd(call, RunStatus.CANCELLED, None, None))
 
@@ -193,7 +196,7 @@ class SubPlans:
             self._scheduler.features.feedback.child_policy,
             shared_budget(self._scheduler),
         )
-        sent_width = width_of_map_batch(self._scheduler, call)
+        sent_concurrency = map_batch_concurrency(self._scheduler, call)
         try:
             handle = await self._start_child(task, encoded)
             self._handles[call] = handle
@@ -205,8 +208,10 @@ class SubPlans:
                 await self._signal(call, wire.SET_POLICY, {"policy": new_policy.to_json()})
             if (new_budget := shared_budget(self._scheduler)) and new_budget != sent_budget:
                 await self._signal(call, wire.SIGNAL_BUDGET_GRANT, new_budget)
-            if (new_width := width_of_map_batch(self._scheduler, call)) is not None and new_width != sent_width:
-                await self._signal(call, wire.SET_LIMITS, width_message(new_width))
+            if (
+                new_concurrency := map_batch_concurrency(self._scheduler, call)
+            ) is not None and new_concurrency != sent_concurrency:
+                await self._signal(call, wire.SET_LIMITS, concurrency_message(new_concurrency))
             payload: RawValue = await handle
             self._handle_end(read_sub_plan_end(call, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
@@ -335,25 +340,27 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
     return ended
 
 
-def attributes_of_turn(own: TypedSearchAttributes, memo: Mapping[str, Any]) -> TypedSearchAttributes | None:
+def attributes_of_turn(
+    session_attributes: TypedSearchAttributes, memo: Mapping[str, Any]
+) -> TypedSearchAttributes | None:
     """Return the search attributes of the run of a turn.
 
     Args:
-        own: search attributes of the session.
+        session_attributes: search attributes of the session.
         memo: memo of the run.
     """
-    if own.get(STATE) is None:
+    if session_attributes.get(STATE) is None:
         return None
-    session = [pair for pair in own.search_attributes if pair.key.name == wire.SEARCH_SESSION]
+    session = [pair for pair in session_attributes.search_attributes if pair.key.name == wire.SEARCH_SESSION]
     return TypedSearchAttributes([*session, *attributes_at_start(memo, missing=()).search_attributes])
 
 
 def _attributes_of_child(task: Task) -> TypedSearchAttributes | None:
-    """Return the search attributes with which a sub-plan starts: those of its parent that all sub-plans share."""
-    own = workflow.info().typed_search_attributes
-    if own.get(STATE) is None:
+    """Return the search attributes with which a sub-plan starts: inherited attributes, its state, root and title."""
+    attributes = workflow.info().typed_search_attributes
+    if attributes.get(STATE) is None:
         return None
-    inherited = [pair for pair in own.search_attributes if pair.key.name in _INHERITED]
+    inherited = [pair for pair in attributes.search_attributes if pair.key.name in _INHERITED]
     title = _title_of_child(task)
     return TypedSearchAttributes(
         [

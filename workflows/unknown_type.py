@@ -1,11 +1,11 @@
-"""Fails executions of workflow types that this worker does not have.
+"""Fail executions of workflow types that this worker does not have.
 
 Temporal retries the workflow task of an unknown type forever, and each attempt logs a traceback. A dynamic workflow
 receives such executions instead and ends them with an error that names the known types.
 
-Replay: an execution of a type that a previous version had (and that was removed or renamed) must not be ended, because
-its history holds the commands of the old code. The patch marker separates the two: only an execution that started
-here records it. For the other kind the workflow task fails, and the run continues when a worker with its type is back.
+Replay: an execution of a type that was removed or renamed must not be ended, because its history has the commands of
+the old code. The patch marker separates the two cases: only an execution that started on this version records it. For
+an older execution the workflow task fails, and the run continues when a worker with its type is back.
 """
 
 from collections.abc import Collection, Sequence

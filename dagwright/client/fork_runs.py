@@ -13,7 +13,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.plans.posted import PostedPlan, read_posted
-from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan, unused_inputs, unused_names
+from dagwright.plans.preparation import check_plan, prepare_plan, unknown_input_problems, unused_inputs, unused_names
 
 if TYPE_CHECKING:
     from dagwright.client.forks import ForkDraft, Forks
@@ -89,7 +89,7 @@ def _changed(
     plan = retooled(view.scheduler.plan, tools, rerun=changes.rerun)
     typed, problems_of_types = changes.typing(plan.inputs, changes.inputs)
     unknown = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
-    problems = [*problems_of_types, *no_such_inputs(unknown, {**plan.inputs, **run_inputs})]
+    problems = [*problems_of_types, *unknown_input_problems(unknown, {**plan.inputs, **run_inputs})]
     inputs = {**run_inputs, **typed}
     if problems := [*problems, *invalid_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)

@@ -20,7 +20,7 @@ from dagwright.core.expressions.stored_values import (
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, shortened
+from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, with_large_values_omitted
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import DERIVED_ERROR_CODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
@@ -261,7 +261,7 @@ class _Hydrator:
     async def hydrated(self, value: Any, *, ref: str, node: str | None) -> Any:
         """Return a value with its stored parts, or its reference."""
         if is_whole(value):
-            return value if self._most_bytes is None else shortened(value, ref=ref)
+            return value if self._most_bytes is None else with_large_values_omitted(value, ref=ref)
         if self._most_bytes is not None and _size_of(value) > self._most_bytes:
             return compact_value(value, ref=ref)
         try:
@@ -273,7 +273,7 @@ class _Hydrator:
         except UnresolvedReference as error:
             self._note("missing_data", str(error), node)
         else:
-            return loaded if self._most_bytes is None else shortened(loaded, ref=ref)
+            return loaded if self._most_bytes is None else with_large_values_omitted(loaded, ref=ref)
         return compact_value(value, ref=ref)
 
     async def full_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:

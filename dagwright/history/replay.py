@@ -63,7 +63,7 @@ from dagwright.protocol.outcomes import (
     apply_result,
     apply_sub_plan_end,
     found_sub_plan_ends,
-    wait_for_store,
+    store_wait_of,
 )
 from dagwright.protocol.ready_calls import is_workflow_call, needs_loading, next_call
 from dagwright.protocol.run_input import RunInput
@@ -549,7 +549,7 @@ class HistoryReplay:
         if self._end_call_batch(name, None, at):
             return
         if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
-            if name in self._tasks and wait_for_store(self.scheduler, task_id, error, at=at) is not None:
+            if name in self._tasks and store_wait_of(self.scheduler, task_id, error, at=at) is not None:
                 self._await_store(task_id, at)
                 return
             apply = apply_failure if name in self._tasks else apply_loading_failure

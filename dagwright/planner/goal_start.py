@@ -35,7 +35,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     confidence_from_json,
     context_from_json,
 )
-from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
+from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
 _MAX_NAMED_AGENTS = 3
 _INTERNAL_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
@@ -191,7 +191,7 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
 
 def _is_too_large(plan: CompiledPlan) -> bool:
     try:
-        refuse_too_large(plan)
+        reject_too_large(plan)
     except PlanTooLarge:
         return True
     return False

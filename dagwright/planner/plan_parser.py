@@ -37,7 +37,7 @@ from dagwright.planning.plan_and_execute.goal_spec import (
 )
 from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, ReplanContext
 from dagwright.plans.preparation import check_plan, check_written_plan, policy_problems
-from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
+from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
 PLANNED_BYTES = 192 * 1024
 """Limit for the JSON of a parsed plan, which is part of the history and of the run state from then on."""
@@ -182,7 +182,7 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_
     )
     plan = with_tools_for_answers(with_agents(restricted, checked.tools), checked.tools)
     try:
-        refuse_too_large(plan)
+        reject_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
     added = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in referable_ids))

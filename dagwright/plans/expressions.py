@@ -25,7 +25,7 @@ BOOLEAN = ValueSchema({"type": "boolean"})
 _BOOLEAN: JsonTypes = frozenset({"boolean"})
 _TEXT: JsonTypes = frozenset({"string"})
 _NUMBER: JsonTypes = frozenset({"number"})
-_ADDED: JsonTypes = frozenset({"number", "string", "array"})
+_ADDABLE: JsonTypes = frozenset({"number", "string", "array"})
 _ORDERED: JsonTypes = frozenset({"number", "string", "boolean"})
 _SIZED: JsonTypes = frozenset({"string", "array", "object"})
 _CONTAINERS: JsonTypes = frozenset({"array", "object"})
@@ -165,7 +165,7 @@ class Operand(ABC):
         return Condition(f"has({self.cel()})", is_atom=True, operands=(self,))
 
     def __bool__(self) -> NoReturn:
-        """Refuse to be used as a truth value.
+        """Reject the use as a truth value.
 
         Raises:
             TypeError: always.
@@ -176,7 +176,7 @@ class Operand(ABC):
         )
 
     def __iter__(self) -> NoReturn:
-        """Refuse to be iterated.
+        """Reject iteration.
 
         Raises:
             TypeError: always.
@@ -184,7 +184,7 @@ class Operand(ABC):
         raise TypeError(f"{self!r} has no items before the plan runs; give it to for_each= to run a node for each item")
 
     def __contains__(self, other: object) -> NoReturn:
-        """Refuse `in`, whose result Python converts to a truth value.
+        """Reject `in`, whose result Python converts to a truth value.
 
         Raises:
             TypeError: always.
@@ -192,7 +192,7 @@ class Operand(ABC):
         raise TypeError(f"{self!r} has no value before the plan runs; write .contains(value) or .is_in(values)")
 
     def __len__(self) -> NoReturn:
-        """Refuse `len()`.
+        """Reject `len()`.
 
         Raises:
             TypeError: always.
@@ -203,7 +203,7 @@ class Operand(ABC):
 class Expression(Operand):
     """A value that a condition computes, such as `lamps["left"] + 1`; valid in conditions only."""
 
-    __slots__ = ("_is_atom", "_read", "_schema", "_text")
+    __slots__ = ("_handles", "_is_atom", "_schema", "_text")
 
     def __init__(
         self, text: str, *, is_atom: bool = False, schema: ValueSchema = BOOLEAN, operands: Iterable[object] = ()
@@ -211,11 +211,11 @@ class Expression(Operand):
         self._text = text
         self._is_atom = is_atom
         self._schema = schema
-        self._read = tuple(chain.from_iterable(map(operands_of, operands)))
+        self._handles = tuple(chain.from_iterable(map(operands_of, operands)))
 
     @property
     def _operands(self) -> tuple[Operand, ...]:
-        return self._read
+        return self._handles
 
     def cel(self) -> str:
         """Return the text in CEL, in parentheses if it is compound."""
@@ -257,7 +257,7 @@ def _check_comparison(left: object, operator: str, right: object) -> None:
 
 
 def _check_constants(left: object, right: object) -> None:
-    """Refuse a comparison of a value that is one of several constants with a different value."""
+    """Reject the comparison of a value that has only certain constants with another constant."""
     left_constants, right_constants = schema_of(left).constants, schema_of(right).constants
     if (
         left_constants is None
@@ -292,7 +292,7 @@ def _check_membership(value: object, values: object) -> None:
 def _compute(left: object, operator: str, right: object) -> Expression:
     text = f"{cel_of(left)} {operator} {cel_of(right)}"
     left_schema, right_schema = schema_of(left), schema_of(right)
-    common = _kinds(left_schema) & _kinds(right_schema) & (_ADDED if operator == "+" else _NUMBER)
+    common = _kinds(left_schema) & _kinds(right_schema) & (_ADDABLE if operator == "+" else _NUMBER)
     if not common:
         type_names = [names_of_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
         raise TypeError(
@@ -329,7 +329,7 @@ def _kinds(schema: ValueSchema) -> JsonTypes:
 
 
 def _require(value: object, accepted: JsonTypes, operator: str) -> None:
-    """Refuse a value whose type an operator does not take.
+    """Reject a value whose type an operator does not accept.
 
     Raises:
         TypeError: the value has another type.
@@ -361,10 +361,10 @@ def cel_of(value: object) -> str:
         return f"[{', '.join(map(cel_of, items))}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{cel_of(key)}: {cel_of(item)}' for key, item in value.items())}}}"
-    raise TypeError(f"a condition cannot hold {value!r:.80}: expected a handle or {_VALUES}")
+    raise TypeError(f"a condition cannot contain {value!r:.80}: expected a handle or {_SUPPORTED_VALUES}")
 
 
-_VALUES = "null, a boolean, a string, an integer of 64 bits, a finite number, a list or an object of them"
+_SUPPORTED_VALUES = "null, a boolean, a string, an integer of 64 bits, a finite number, a list or an object of them"
 
 
 def cel_node(node_id: str) -> str:
@@ -376,7 +376,7 @@ def cel_path(path: Path) -> str:
     """Return the text of a path in a condition.
 
     Raises:
-        TypeError: conditions do not read such a path.
+        TypeError: the path is a query or has a negative index.
     """
     if isinstance(path, str):
         raise TypeError(f"a condition cannot search with the query {path[1:]!r}; let a tool compute the value")

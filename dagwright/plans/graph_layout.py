@@ -11,9 +11,9 @@ from itertools import accumulate, pairwise
 
 _LAYER_GAP, _NODE_GAP, _WAYPOINT_GAP = 56.0, 16.0, 12.0
 """Distances of two layers, and of nodes and waypoints within a layer."""
-_SWEEPS = 12
+_CROSSING_PASSES = 12
 """Passes over all layers that reduce crossings; more passes hardly improve the layout."""
-_ROUNDS = 16
+_STRAIGHTENING_PASSES = 16
 """Passes over all layers that straighten edges."""
 _WAYPOINT_WEIGHT = 4.0
 """Weight of waypoints relative to boxes when edges are straightened."""
@@ -105,19 +105,19 @@ def layout_graph(
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the layer of each node: its longest path; nodes without dependencies are close to their dependents."""
+    """Return the layer of each node: the length of the longest path to it, but roots are next to their dependents."""
     after: list[list[int]] = [[] for _ in range(count)]
-    missing = [0] * count
+    unplaced = [0] * count
     for source, target in edges:
         after[source].append(target)
-        missing[target] += 1
-    roots = [node for node in range(count) if not missing[node]]
+        unplaced[target] += 1
+    roots = [node for node in range(count) if not unplaced[node]]
     layer, done = [0] * count, list(roots)
     for node in done:
         for target in after[node]:
             layer[target] = max(layer[target], layer[node] + 1)
-            missing[target] -= 1
-            if not missing[target]:
+            unplaced[target] -= 1
+            if not unplaced[target]:
                 done.append(target)
     if len(done) < count:
         raise CyclicGraph("the graph has a cycle")
@@ -157,7 +157,7 @@ def _order_layers(graph: _Layered) -> list[list[int]]:
     for vertex in _depth_first(graph):
         orders[graph.layer_of[vertex]].append(vertex)
     best, fewest = [list(order) for order in orders], _crossings(graph, orders)
-    for sweep in range(_SWEEPS):
+    for sweep in range(_CROSSING_PASSES):
         if not fewest:
             break
         forward = sweep % 2 == 0
@@ -220,8 +220,8 @@ def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int) 
         for vertex, at in zip(order, offset, strict=True):
             middles[vertex] = at - offset[-1] / 2
     weights = [1.0 if vertex < count else _WAYPOINT_WEIGHT for vertex in range(len(middles))]
-    for number in range(_ROUNDS):
-        is_last = number >= _ROUNDS - 2
+    for number in range(_STRAIGHTENING_PASSES):
+        is_last = number >= _STRAIGHTENING_PASSES - 2
         for index in range(len(graph.orders)) if number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
             side = None if is_last else number % 2 == 0
@@ -245,7 +245,7 @@ def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> l
 def _preferred(
     graph: _Layered, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
-    """Return the mean of the neighbours on one side, or on both if `forward` is `None`."""
+    """Return the mean position of the neighbours on one side, or on both sides if `forward` is `None`."""
     near = (*graph.predecessors[vertex], *graph.successors[vertex]) if forward is None else ()
     near = near or tuple(graph.predecessors[vertex] if forward else graph.successors[vertex])
     near = near or (*graph.predecessors[vertex], *graph.successors[vertex])
@@ -256,7 +256,7 @@ def _preferred(
 
 
 def _separate(preferred: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the positions closest to the wanted ones, by least squares, that preserve order and distances.
+    """Return the positions closest to the preferred positions, by least squares, that preserve order and distances.
 
     Source: isotonic regression by pooling adjacent violators.
     """

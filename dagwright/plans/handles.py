@@ -41,7 +41,7 @@ class Handle(Operand, Generic[T_co]):
         """Create a handle; called by plans.
 
         Args:
-            owner: identity of the plan.
+            owner: the plan, compared by identity.
             schema: schema of the value, as far as it is known.
             source: for an item or index, the handle of its list, if it is known.
             input_path: path into an input, which only conditions can read.
@@ -103,7 +103,7 @@ class Handle(Operand, Generic[T_co]):
         """
         reference = self._reference
         if not isinstance(reference, ResultOf | Item) or isinstance(reference.path, str):
-            raise TypeError(f"{self!r} cannot be searched")
+            raise TypeError(f"{self!r} cannot be queried")
         text = "$" + format_path(reference.path) + query.removeprefix("$")
         try:
             parse_query(text)
@@ -192,7 +192,7 @@ class NodeHandle(Handle[T_co]):
 
 
 class HandleUse:
-    """Use of a handle in a plan.
+    """A handle found in a value; gives the plan builder access to the private fields of the handle.
 
     Args:
         handle: handle of any plan.
@@ -205,7 +205,7 @@ class HandleUse:
 
     @property
     def owner(self) -> object:
-        """Identity of the plan that made the handle."""
+        """The plan that created the handle, compared by identity."""
         return self.handle._owner
 
     @property

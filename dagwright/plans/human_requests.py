@@ -44,7 +44,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
 
     Args:
         prompt: text for the person; it may contain handles.
-        type: `SELECTION` if there are `options`, `INFORMATION` if there is a `schema`, else `APPROVAL`.
+        type: by default `SELECTION` if there are `options`, `INFORMATION` if there is a `schema`, else `APPROVAL`.
         schema: JSON Schema of the answer.
         options: choices of a `SELECTION`: a list, or the handle of a list.
         multiple: whether several options may be selected.

@@ -1,7 +1,7 @@
 """Build a node in the plan format from the arguments of `Plan.add`, and check it when it is added.
 
-The checks are those of `Plan.check`, and those of the handles of the node. `Plan.check` finds the problems that need
-the whole plan: unknown nodes in texts, cycles, unknown tools.
+The handles of the node are checked, and all that `Plan.check` can check with this node alone. Only `Plan.check` finds
+problems that need the whole plan: unknown nodes in texts, cycles, unknown tools.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from dagwright.core.validation.value_checks import ValueChecks
 from dagwright.dialects import to_document
 from dagwright.plans.expressions import operands_of
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
-from dagwright.plans.node_options import NodeOptions, written_options
+from dagwright.plans.node_options import NodeOptions, write_options
 from dagwright.plans.node_values import JsonWriter, ValuePath
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of a node.
+    """What a node runs: a tool, an agent, a sub-plan, or a request to a person.
 
     Args:
         field: `tool`, `agent`, `human` or `plan`.
@@ -48,7 +48,7 @@ class NodeBuilder:
     """Builds the next node of a plan.
 
     Args:
-        owner: identity of the plan.
+        owner: the plan, compared by identity.
         values: values of the existing nodes; the new node is added to them.
         index: position of the next node.
         tools: all known tools.
@@ -69,7 +69,7 @@ class NodeBuilder:
 
         Raises:
             PlanInvalid: a field, an argument or a handle is invalid.
-            TypeError: as `written_options`.
+            TypeError: as `write_options`.
         """
         writer = JsonWriter()
         node_id = self._new_id(options.get("id"), work.name)
@@ -80,9 +80,11 @@ class NodeBuilder:
             document |= {name: writer.write(value, (name,)) for name, value in fields.items() if value is not None}
             document |= {"arguments": writer.write(arguments, ("arguments",))} if arguments else {}
             rest = {name: value for name, value in options.items() if name not in ("id", "title")}
-            document |= written_options(rest, writer)  # type: ignore[arg-type] # the same without two of its keys
+            document |= write_options(rest, writer)  # type: ignore[arg-type] # the same without two of its keys
             uses = [*writer.uses, *_uses_of_options(options)]
-            inspection, problems = inspect_added(document, uses, owner=self.owner, values=self.values, tools=self.tools)
+            inspection, problems = inspect_added_node(
+                document, uses, owner=self.owner, values=self.values, tools=self.tools
+            )
         except PlanInvalid as invalid:
             raise PlanInvalid(self._with_node_pointers(invalid.problems, node_id)) from None
         if problems:
@@ -92,7 +94,10 @@ class NodeBuilder:
 
     def _with_node_pointers(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
         base = pointer("nodes", self.index)
-        return [replace(problem, pointer=base + problem.pointer, node=node_id) for problem in map(at_node, problems)]
+        return [
+            replace(problem, pointer=base + problem.pointer, node=node_id)
+            for problem in map(relative_to_node, problems)
+        ]
 
     def _new_id(self, chosen: str | None, name: str) -> str:
         if chosen is None:
@@ -106,7 +111,7 @@ class NodeBuilder:
 
 
 def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
-    """Return the handles of a condition and of `needs`, whose written form is a text."""
+    """Return the handles in `needs` and `when`, which are written to the plan as plain texts."""
     needs, when = options.get("needs", ()), options.get("when")
     uses: list[tuple[ValuePath, HandleUse]] = [
         (("depends_on", index), HandleUse(need)) for index, need in enumerate(needs) if isinstance(need, Handle)
@@ -132,7 +137,7 @@ _NO_NEEDS = ()
 """Default of `needs`; Python has a single empty tuple."""
 
 
-def inspect_added(
+def inspect_added_node(
     node_document: Mapping[str, JsonValue],
     uses: Sequence[tuple[ValuePath, HandleUse]],
     *,
@@ -145,8 +150,8 @@ def inspect_added(
     Args:
         node_document: the node in the plan format.
         uses: its handles, each with its path in the node.
-        owner: identity of the plan.
-        values: of the plan so far.
+        owner: the plan, compared by identity.
+        values: values of the existing nodes.
         tools: all known tools.
 
     Raises:
@@ -159,7 +164,7 @@ def inspect_added(
     value_problems = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
     problems = [
         *problems_of_handles(node, uses, owner=owner),
-        *(_with_hint_of_option(at_node(problem), tool) for problem in inspection.problems),
+        *(_with_hint_of_option(relative_to_node(problem), tool) for problem in inspection.problems),
         *(
             Problem(problem.code, problem.message, pointer(*problem.at), node.id, problem.hint)
             for problem in value_problems
@@ -169,7 +174,7 @@ def inspect_added(
     return inspection, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
 
 
-def at_node(problem: Problem) -> Problem:
+def relative_to_node(problem: Problem) -> Problem:
     """Return a problem of the only node of a document, with a pointer that starts at the node."""
     return replace(problem, pointer=problem.pointer.removeprefix("/nodes/0"))
 
@@ -210,7 +215,7 @@ def problem_of_option(
     """Return the problem of an option of `Plan.add` that may be meant as an argument, because it is also a parameter.
 
     Args:
-        parameters: of the tool, or inputs of the sub-plan.
+        parameters: parameters of the tool, or inputs of the sub-plan.
         arguments: names in the `arguments` option, which are unambiguous.
     """
     given_names = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]

@@ -29,7 +29,7 @@ class NodeOptions(TypedDict, total=False):
     id: str | None
     """ID of the node; by default derived from the tool."""
     title: str | None
-    """Text for people, shown instead of the ID."""
+    """Human-readable title, shown instead of the ID."""
     needs: Needs
     """Nodes that must end first, besides those whose values the node reads."""
     when: When | None
@@ -66,7 +66,7 @@ _DURATIONS = ("timeout", "heartbeat")
 _DELAYS = ("first_delay", "max_delay")
 
 
-def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonValue]:
+def write_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonValue]:
     """Return options in the plan format, without those that are `None`.
 
     Args:
@@ -78,19 +78,19 @@ def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonV
     """
     document: dict[str, JsonValue] = {}
     for name, value in options.items():
-        if value is None or (name == "needs" and not _checked_needs(value)):
+        if value is None or (name == "needs" and not _check_needs(value)):
             continue
-        key, json_value = _written_option(name, value)
+        key, json_value = _write_option(name, value)
         document[key] = writer.write(json_value, (key,))
     return document
 
 
-def _written_option(name: str, value: Any) -> tuple[str, object]:
+def _write_option(name: str, value: Any) -> tuple[str, object]:
     if name in _DURATIONS:
         return name, write_duration(value, name)
     match name:
         case "needs":
-            return "depends_on", [_dependency(item) for item in _checked_needs(value)]
+            return "depends_on", [_dependency(item) for item in _check_needs(value)]
         case "when":
             return name, _condition(value)
         case "retry":
@@ -115,7 +115,7 @@ def _condition(when: When) -> str:
     return when.cel() if isinstance(when, Handle) else str(when)
 
 
-def _checked_needs(needs: Any) -> Sequence[NodeHandle[Any] | str]:
+def _check_needs(needs: Any) -> Sequence[NodeHandle[Any] | str]:
     if isinstance(needs, str | Handle) or not isinstance(needs, Sequence):
         example = needs.id if isinstance(needs, NodeHandle) else repr(needs) if isinstance(needs, str) else "node"
         raise TypeError(f"needs={needs!r:.60}: expected a list of nodes, such as needs=[{example:.60}]")

@@ -64,14 +64,14 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
 
 async def _with_offloaded_regions(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
-    detached = offload_regions(plan)
-    nodes = list(detached.plan.nodes)
-    for number, region in detached.offloaded.items():
+    offloaded = offload_regions(plan)
+    nodes = list(offloaded.plan.nodes)
+    for number, region in offloaded.offloaded.items():
         nodes[number] = replace(nodes[number], inner=await _put_region(region, store))
     for number, node in enumerate(nodes):
         if node.sub_plan is not None:
             nodes[number] = replace(node, sub_plan=await _with_offloaded_regions(node.sub_plan, store))
-    return replace(detached.plan, nodes=tuple(nodes))
+    return replace(offloaded.plan, nodes=tuple(nodes))
 
 
 async def _put_region(region: RegionDocument, store: PayloadStore) -> str:

@@ -40,7 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Tool = Callable[..., Any] | ToolSpec
 _NATIVE = "plan"
-_ORDER = [*PlanDocument.model_fields]
+_FIELD_ORDER = [*PlanDocument.model_fields]
 _UNSET: Any = object()
 
 
@@ -72,7 +72,7 @@ class Plan:
         """Create an empty plan.
 
         Args:
-            title: text for people.
+            title: human-readable title.
             deadline: time limit of the whole run.
             on_failure: `fail_fast` stops the run at the first failure.
             metadata: additional data of the plan; `description` is displayed where plans are published.
@@ -140,8 +140,8 @@ class Plan:
         return plan
 
     @property
-    def _known(self) -> PlanValues:
-        """Schemas of the values of the plan; those of a plan that was read are derived when they are first needed."""
+    def _plan_values(self) -> PlanValues:
+        """Schemas of the values of the plan; for a plan that was read, derived on first use."""
         if self._values is None:
             document = to_document(self._document, dialect=self._dialect)
             self._values = values_of_document(document, tools=self._declarations)
@@ -152,13 +152,13 @@ class Plan:
         return {**builtin_declarations(), **{spec.name: spec.declaration for spec in self.tools}}
 
     def _handle(self, node_id: str) -> NodeHandle[Any]:
-        return NodeHandle(node_id, owner=self, schema=self._known.results[node_id])
+        return NodeHandle(node_id, owner=self, schema=self._plan_values.results[node_id])
 
     # Content.
 
     @property
     def title(self) -> str | None:
-        """Text for people."""
+        """Human-readable title."""
         title = self._document.get("title") if isinstance(self._document, dict) else None
         return title if isinstance(title, str) else None
 
@@ -170,7 +170,7 @@ class Plan:
     @property
     def nodes(self) -> tuple[NodeHandle[Any], ...]:
         """The nodes, in their order."""
-        return tuple(map(self._handle, self._known.results))
+        return tuple(map(self._handle, self._plan_values.results))
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -184,8 +184,8 @@ class Plan:
         Raises:
             PlanInvalid: there is no such node.
         """
-        if node_id not in self._known.results:
-            hint = suggestion(node_id, self._known.results)
+        if node_id not in self._plan_values.results:
+            hint = suggestion(node_id, self._plan_values.results)
             raise PlanInvalid([Problem("invalid_reference", f"the plan has no node {node_id!r:.80}", hint=hint)])
         return self._handle(node_id)
 
@@ -196,11 +196,11 @@ class Plan:
 
     @property
     def _shared_document(self) -> JsonValue:
-        """The plan as a JSON value that shares its parts with the plan: copying a large plan takes 0.1 s."""
+        """The plan as a JSON value, not copied, because copying a large plan takes 0.1 s."""
         document = self._document
         if self._dialect != _NATIVE or not isinstance(document, dict):
             return document
-        ordered = {name: document[name] for name in _ORDER if name in document}
+        ordered = {name: document[name] for name in _FIELD_ORDER if name in document}
         return ordered | document
 
     def to_dict(self) -> dict[str, JsonValue]:
@@ -229,7 +229,7 @@ class Plan:
 
     def __contains__(self, node_id: object) -> bool:
         """Return whether the plan has a node with this ID."""
-        return node_id in self._known.results
+        return node_id in self._plan_values.results
 
     def __iter__(self) -> Iterator[NodeHandle[Any]]:
         """Iterate over the nodes, in their order."""
@@ -237,7 +237,7 @@ class Plan:
 
     def __len__(self) -> int:
         """Return the number of nodes."""
-        return len(self._known.results)
+        return len(self._plan_values.results)
 
     def __bool__(self) -> bool:
         """Return true, also for a plan without nodes."""
@@ -299,7 +299,7 @@ class Plan:
             name: letters, digits and `_`.
             type: a Python type, such as `int` or `list[str]`, or the name of a JSON type.
             prompt: question to a person if the value is missing.
-            default: default value.
+            default: value if none is given.
             schema: JSON Schema in addition to, or instead of, the type: `{"minimum": 0}`.
 
         Raises:
@@ -321,8 +321,8 @@ class Plan:
         if problems := problems_of_input(name, declared):
             raise PlanInvalid(problems)
         document["inputs"] = {**inputs, name: declared}
-        self._known.inputs[name] = ValueSchema(declared)
-        return Handle(Placeholder(name), owner=self, schema=self._known.inputs[name])
+        self._plan_values.inputs[name] = ValueSchema(declared)
+        return Handle(Placeholder(name), owner=self, schema=self._plan_values.inputs[name])
 
     @checks_arguments
     def secret(self, name: str) -> Handle[str]:
@@ -338,7 +338,7 @@ class Plan:
 
     @property
     def item(self) -> Handle[Any]:
-        """The current item of the node's `for_each`; `handle.item` is the same with the type of the list's items."""
+        """The current item of the node's `for_each`; `handle.item` is the same, but also knows the item's type."""
         return Handle(Item(), owner=self)
 
     @property
@@ -413,7 +413,7 @@ class Plan:
             target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a
                 sub-plan's file.
             id: ID of the node; by default derived from the tool.
-            title: text for people, shown instead of the ID.
+            title: human-readable title, shown instead of the ID.
             needs: nodes that must end first, besides those whose values the node reads.
             when: condition under which the node runs: a comparison of handles, or a CEL text.
             for_each: list; the node runs once for each item; arguments read `handle.item` and `handle.index`.
@@ -463,7 +463,7 @@ class Plan:
 
         Args:
             tool: a function with `@tool`.
-            options: those of `add`.
+            options: the options of `add`.
 
         Raises:
             TypeError: the function is not a tool.
@@ -498,21 +498,21 @@ class Plan:
 
         Args:
             objective: task of the agent; it may contain handles.
-            agent: name of an agent that the run knows; instead of it:
-            prompt: instructions of an agent of this plan, which the next arguments describe.
+            agent: name of an agent that the run knows; excludes `prompt` and the arguments after it.
+            prompt: instructions of a new agent, which belongs to this plan.
             tools: functions with `@tool`, or names of tools.
-            max_turns: maximum model calls.
-            token_limit: tokens of all model calls together.
+            max_turns: maximum number of model calls.
+            token_limit: maximum number of tokens of all model calls together.
             output_schema: JSON Schema of its answer; by default a text.
             feedback_policy: when it may send requests to people.
-            options: those of `add`.
+            options: the options of `add`.
 
         Raises:
             PlanInvalid: a value is invalid.
             TypeError: both or neither of `agent` and `prompt` are given.
         """
         if (agent is None) == (prompt is None):
-            raise TypeError("give either agent=, the name of an agent, or prompt=, the instructions of one")
+            raise TypeError("give either agent= (the name of an agent) or prompt= (the instructions of a new agent)")
         specs = [spec for spec in map(spec_of, tools) if spec is not None]
         card: dict[str, object] = {
             "prompt": prompt,
@@ -524,9 +524,7 @@ class Plan:
         }
         inline = {name: part for name, part in card.items() if part is not None}
         if agent is not None and inline:
-            raise TypeError(
-                f"{next(iter(inline))} describes an agent in the plan itself, and agent={agent!r} names one"
-            )
+            raise TypeError(f"{next(iter(inline))}= configures a new agent; it cannot be combined with agent={agent!r}")
         work = Work("agent", agent if agent is not None else inline, agent or "agent")
         handle = self._add(work, {}, options, objective=objective)
         for spec in specs:
@@ -538,7 +536,7 @@ class Plan:
     ) -> NodeHandle[Any]:
         nodes = self._native()["nodes"]
         assert isinstance(nodes, list)
-        builder = NodeBuilder(self, self._known, len(nodes), self._declarations)
+        builder = NodeBuilder(self, self._plan_values, len(nodes), self._declarations)
         document, handle = builder.build(work, arguments, options, **fields)
         nodes.append(document)
         return handle
@@ -566,7 +564,7 @@ class Plan:
             raise PlanInvalid([Problem("cycle", "a plan cannot be a node of itself", pointer("nodes"))])
         for spec in plan.tools:
             self._register_tool(spec)
-        return Work("plan", plan.document, plan.title or "plan", plan._known.inputs)
+        return Work("plan", plan.document, plan.title or "plan", plan._plan_values.inputs)
 
     def _register_tool(self, spec: ToolSpec) -> None:
         """Register a tool, so that `check` and clients know it.

@@ -24,7 +24,7 @@ from dagwright.dialects.written_lines import lines_of_problems
 from dagwright.plans.preparation import check_plan, check_size, policy_problems, prepare_for_requests, unused_inputs
 
 Tools = Mapping[str, ToolDeclaration]
-_NAMES_SHOWN = 10
+_MAX_NAMES_SHOWN = 10
 
 
 class PlanFile(Protocol):
@@ -67,7 +67,7 @@ class PreparedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedPlan:
+class RejectedPlan:
     """A rejected plan.
 
     Args:
@@ -124,8 +124,8 @@ def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
         checked, _ = checked_posted(posted, tools)
         check_size(checked)
     except PlanInvalid as invalid:
-        nothing = {"dialect": None, "title": None, "inputs": None, "node_count": 0}
-        return {"status": "invalid", **nothing, "errors": _errors(posted.plan, invalid)}
+        no_content = {"dialect": None, "title": None, "inputs": None, "node_count": 0}
+        return {"status": "invalid", **no_content, "errors": _errors(posted.plan, invalid)}
     return {
         "status": "valid",
         "dialect": checked.dialect,
@@ -138,7 +138,7 @@ def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
 
 def prepare_posted(
     posted: PostedPlan, tools: Tools, *, inputs: Mapping[str, Any], policy: Policy | None
-) -> PreparedPlan | RefusedPlan:
+) -> PreparedPlan | RejectedPlan:
     """Compile a plan, whose run will request missing inputs, or return its problems.
 
     Args:
@@ -150,7 +150,7 @@ def prepare_posted(
     try:
         checked, document = checked_posted(posted, tools)
     except PlanInvalid as invalid:
-        return RefusedPlan(invalid, _errors(posted.plan, invalid))
+        return RejectedPlan(invalid, _errors(posted.plan, invalid))
     if policy is not None and (refused := policy_problems(checked, policy)):
         raise PlanInvalid(refused)
     return PreparedPlan(compile_for_requests(checked, inputs), source_of(document, checked.dialect))
@@ -168,7 +168,7 @@ def compile_for_requests(checked: Checked, inputs: Mapping[str, Any]) -> Compile
 
 
 def source_of(document: Any, dialect: str) -> dict[str, Any]:
-    """Identity of a plan that was sent: its text, its dialect and an empty context."""
+    """Return the identity of a plan that was sent: the plan, its dialect and an empty context."""
     return {"plan": document, "dialect": dialect, "context": {}}
 
 
@@ -183,16 +183,20 @@ def with_published(document: Any, published: Mapping[str, Any], *, names: Sequen
         PlanInvalid: a sub-plan is not published; `document` of the error is for checking the rest of the plan.
     """
     problems = ProblemList()
-    completed = _completed(document, published, at="", missing=partial(_report_unknown_plan, problems, names))
+    completed = _completed(document, published, at="", report_unknown=partial(_report_unknown_plan, problems, names))
     if problems:
         raise PlanInvalid(problems, document=completed)
     return completed
 
 
 def _completed(
-    document: Any, published: Mapping[str, Any], *, at: str, missing: Callable[[str, str, Any], None]
+    document: Any, published: Mapping[str, Any], *, at: str, report_unknown: Callable[[str, str, Any], None]
 ) -> Any:
-    """Return a document with its sub-plans; `missing` is called with name, pointer and node ID of unknown sub-plans."""
+    """Return a document with its sub-plans.
+
+    Args:
+        report_unknown: called with the name, pointer and node ID of each unknown sub-plan.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         return document
     nodes = list(document["nodes"])
@@ -200,18 +204,18 @@ def _completed(
         plan = node.get("plan") if isinstance(node, dict) else None
         plan_pointer = at + pointer("nodes", index, "plan")
         if isinstance(plan, dict):
-            nodes[index] = {**node, "plan": _completed(plan, published, at=plan_pointer, missing=missing)}
+            nodes[index] = {**node, "plan": _completed(plan, published, at=plan_pointer, report_unknown=report_unknown)}
         elif isinstance(plan, str) and plan in published:
             nodes[index] = {**node, "plan": published[plan]}
         elif isinstance(plan, str):
-            missing(plan, plan_pointer, node.get("id"))
+            report_unknown(plan, plan_pointer, node.get("id"))
     return {**document, "nodes": nodes}
 
 
 def _report_unknown_plan(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
     message = f"the sub-plan {plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
     if names:
-        message += f", or name a published plan: {join_first(names, _NAMES_SHOWN)}"
+        message += f", or name a published plan: {join_first(names, _MAX_NAMES_SHOWN)}"
     hint = suggestion(plan.rpartition("/")[2].partition(".")[0][:200], names)
     problems.append(Problem("unreadable", message, at, node if isinstance(node, str) else None, hint))
 

@@ -32,7 +32,7 @@ from dagwright.dialects.written_values import CUT_OFF, Repair
 from dagwright.features.plan_edits.accepted_nodes import with_accepted
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.agent_nodes import with_agents
-from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
+from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
 _MAX_FLOW_PROBLEMS = 100
 _MAX_NOTES = 20
@@ -50,28 +50,30 @@ def check_plan(
     """Check a document in any dialect and return the checked plan.
 
     Args:
-        raw: the JSON value of the document, or why it could not be read: then the rest of it is checked.
+        raw: the JSON value of the document, or the error of reading it; the readable rest is checked then too.
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
-        PlanInvalid: has all problems of the plan.
+        PlanInvalid: with all problems of the plan.
     """
-    unread = raw if isinstance(raw, PlanInvalid) else None
-    if unread is not None and unread.document is None:
-        raise unread
-    if unread is None:
-        _refuse_surrogates(raw)
+    read_error = raw if isinstance(raw, PlanInvalid) else None
+    if read_error is not None and read_error.document is None:
+        raise read_error
+    if read_error is None:
+        _reject_surrogates(raw)
     try:
-        document = to_document(unread.document if unread else raw, dialect=dialect, context=context, tools=tools)
+        document = to_document(
+            read_error.document if read_error else raw, dialect=dialect, context=context, tools=tools
+        )
         checked = _checked(with_accepted(document, accepted), tools, allow_unknown_tools=allow_unknown_tools)
     except PlanInvalid as invalid:
-        raise (_merged_errors(unread, invalid) if unread else invalid) from None
-    if unread is not None:
-        raise unread
+        raise (_merged_errors(read_error, invalid) if read_error else invalid) from None
+    if read_error is not None:
+        raise read_error
     return checked
 
 
-def _refuse_surrogates(raw: Any) -> None:
+def _reject_surrogates(raw: Any) -> None:
     """Reject a value with lone surrogates, which no library can encode.
 
     Raises:
@@ -88,7 +90,7 @@ def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, allow_
     """Return the checked plan of a document.
 
     Raises:
-        PlanInvalid: has the problems of single values, and the definite problems of the whole plan.
+        PlanInvalid: with the problems of single values, and the definite problems of the whole plan.
     """
     checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
     hints = NameHints(HINT_BUDGET)
@@ -119,7 +121,7 @@ def check_written_plan(
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
-        PlanInvalid: has all problems and ambiguities.
+        PlanInvalid: with all problems and ambiguities.
     """
     known_tools = {} if allow_unknown_tools else tools
     document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known_tools)
@@ -140,7 +142,7 @@ def unknown_tools(
 ) -> list[str]:
     """Return the tools of a plan and its sub-plans that are not among `tools`, in the order of their nodes.
 
-    An unknown agent may be a tool under two names: its own, and the name of its stand-in.
+    An unknown agent is returned under two names: as a tool of its own name, and with `AGENT_PREFIX`.
 
     Raises:
         PlanInvalid: the plan has other problems.
@@ -159,11 +161,11 @@ def unknown_tools(
     return list(unknown)
 
 
-def _merged_errors(unread: PlanInvalid, further: PlanInvalid) -> PlanInvalid:
+def _merged_errors(read_error: PlanInvalid, further: PlanInvalid) -> PlanInvalid:
     """Merge two errors; a value that could not be read is reported only once."""
-    reported = {problem.pointer for problem in unread.problems}
+    reported = {problem.pointer for problem in read_error.problems}
     return PlanInvalid(
-        [*unread.problems, *(problem for problem in further.problems if problem.pointer not in reported)]
+        [*read_error.problems, *(problem for problem in further.problems if problem.pointer not in reported)]
     )
 
 
@@ -192,18 +194,18 @@ def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
 def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
     """Return the names of inputs that the plan neither declares nor reads."""
     undeclared = [name for name in names if name not in checked.inputs]
-    read = _read_by_conditions(checked) if undeclared else frozenset[str]()
+    read = _inputs_of_conditions(checked) if undeclared else frozenset[str]()
     return [name for name in undeclared if name not in read] if _ALL not in read else []
 
 
 def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
     """Return a problem for each input name that the plan neither declares nor reads, or for the first of many."""
     unused = unused_names(checked, names)
-    used_inputs = [*checked.inputs, *sorted(_read_by_conditions(checked))] if unused else []
-    return no_such_inputs(unused, used_inputs)
+    used_inputs = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
+    return unknown_input_problems(unused, used_inputs)
 
 
-def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem]:
+def unknown_input_problems(names: Sequence[str], known: Collection[str]) -> list[Problem]:
     """Return a problem for each name that is not an input of the plan, or for the first of many.
 
     Args:
@@ -222,7 +224,11 @@ def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem
 
 
 def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
-    """Return a note for each given name of the session, without `@`, that the plan does not use."""
+    """Return a note for each session name that the plan does not use.
+
+    Args:
+        names: given session names, without `@`.
+    """
     used = list(dict.fromkeys(_session_names(checked.document)))
     has = f"it uses {', '.join(f'@{name}' for name in used)}" if used else "it uses no name of a session"
     return [
@@ -247,7 +253,7 @@ _ALL = ""
 """Wildcard for all names; not a valid name."""
 
 
-def _read_by_conditions(checked: Checked) -> frozenset[str]:
+def _inputs_of_conditions(checked: Checked) -> frozenset[str]:
     """Return the names of the inputs that conditions read; they need no declaration."""
     ids = {node.id for node in checked.nodes}
     reads = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
@@ -305,7 +311,7 @@ def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Pr
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
         raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])
-    _refuse_too_large(compiled, checked)
+    _reject_too_large(compiled, checked)
     return compiled
 
 
@@ -320,7 +326,7 @@ def check_size(checked: Checked) -> CompiledPlan:
     if _is_one_small_region(checked):
         return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
     compiled = with_regions(with_agents(compiled_form(checked), checked.tools))
-    _refuse_too_large(compiled, checked)
+    _reject_too_large(compiled, checked)
     return compiled
 
 
@@ -342,9 +348,9 @@ def _is_one_small_region(checked: Checked) -> bool:
     return encoded_size(other_parts) < PLAN_PART_BYTES // 8
 
 
-def _refuse_too_large(compiled: CompiledPlan, checked: Checked) -> None:
+def _reject_too_large(compiled: CompiledPlan, checked: Checked) -> None:
     try:
-        refuse_too_large(compiled)
+        reject_too_large(compiled)
     except PlanTooLarge as error:
         at = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
         node_pointer = checked.document.written_pointer(pointer("nodes", at)) if at is not None else ""

@@ -20,7 +20,7 @@ AGENTS_SCHEMA_FILE = _SCHEMAS / "agents.schema.json"
 
 _KINDS = ("tool", "agent", "human", "plan")
 _SUB_PLAN = {
-    "description": "A plan in Dagwright's own dialect, in another one, or the path of a file with one.",
+    "description": "A plan in Dagwright's own dialect or in another dialect, or the path of a plan file.",
     "anyOf": [
         {"$ref": "#"},
         {"type": "object", "not": {"required": ["plan"], "properties": {"plan": {"type": "integer"}}}},
@@ -47,7 +47,7 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **schema}
 
 
-def _without_generated_titles(schema: Any, *, names_follow: bool = False) -> Any:
+def _without_generated_titles(schema: Any, *, is_name_map: bool = False) -> Any:
     """Remove redundant keywords of pydantic: titles derived from field names, and null defaults."""
     if isinstance(schema, list):
         return [_without_generated_titles(part) for part in schema]
@@ -55,10 +55,10 @@ def _without_generated_titles(schema: Any, *, names_follow: bool = False) -> Any
         return schema
     return {
         key: _without_generated_titles(
-            part, names_follow=key in ("properties", "$defs", "patternProperties") and not names_follow
+            part, is_name_map=key in ("properties", "$defs", "patternProperties") and not is_name_map
         )
         for key, part in schema.items()
-        if names_follow or not (key == "title" or (key == "default" and part is None))
+        if is_name_map or not (key == "title" or (key == "default" and part is None))
     }
 
 
@@ -78,9 +78,9 @@ def schema_texts() -> Mapping[Path, str]:
 
 
 def main() -> int:
-    """Write the files; with `--check`, report by the exit code whether they are up to date."""
+    """Write the files; with `--check`, only compare them and return 1 if one is outdated."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.plans.schema", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is outdated")
     is_checking = parser.parse_args().check
     stale = [file for file, text in schema_texts().items() if not _matches(file, text)]
     for file in stale:

@@ -37,7 +37,7 @@ from dagwright.plans.preparation import (
 _SUFFIXES = (".json", ".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Tool names that all model clients accept."""
-_PROBLEMS_SHOWN = 5
+_MAX_PROBLEMS_SHOWN = 5
 _LOG = structlog.stdlib.get_logger("dagwright.plans.templates")
 
 Templates = Mapping[str, "Template"]
@@ -98,7 +98,7 @@ class Template:
 
 
 def compile_template(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Compile a checked plan with the inputs of a program, which can be informed about unknown names.
+    """Compile a checked plan with inputs from a program; unknown names are rejected.
 
     Raises:
         PlanInvalid: as `Template.compiled`.
@@ -234,7 +234,7 @@ def _files_in(folder: Path) -> list[Path]:
         raise TemplatesUnreadable(f"the folder of plans, {folder}, cannot be read: {reason}") from None
     files = [path for path in entries if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(".")]
     if not files:
-        raise TemplatesUnreadable(f"the folder of plans, {folder}, holds no file that ends with {', '.join(_SUFFIXES)}")
+        raise TemplatesUnreadable(f"the folder of plans, {folder}, has no file that ends with {', '.join(_SUFFIXES)}")
     return files
 
 
@@ -247,11 +247,11 @@ def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
         return _File(stamps, None, [_with_relative_paths(line, path, stamps) for line in _lines(path, invalid)])
 
 
-def _with_relative_paths(line: str, path: Path, read: Iterable[Path]) -> str:
+def _with_relative_paths(line: str, path: Path, read_files: Iterable[Path]) -> str:
     """Name the files of a problem relative to the template, because API clients read the message too."""
     base = path.parent.resolve()
     line = _with_replaced_path(str(path), path.name, line)
-    for file in sorted(read, key=lambda file: len(str(file)), reverse=True):
+    for file in sorted(read_files, key=lambda file: len(str(file)), reverse=True):
         if file != path:
             line = _with_replaced_path(str(file), os.path.relpath(file, base), line)
     return line
@@ -272,8 +272,8 @@ def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Pat
 
 
 def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
-    entries = [_line(path, problem) for problem in invalid.problems[:_PROBLEMS_SHOWN]]
-    omitted = len(invalid.problems) - _PROBLEMS_SHOWN
+    entries = [_line(path, problem) for problem in invalid.problems[:_MAX_PROBLEMS_SHOWN]]
+    omitted = len(invalid.problems) - _MAX_PROBLEMS_SHOWN
     return (
         [*entries, f"{path.name}: and {omitted:,} more; `dagwright check {path.name}` lists all"]
         if omitted > 0

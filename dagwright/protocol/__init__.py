@@ -1,4 +1,4 @@
 """Data that crosses a process boundary: run input, messages, outcomes of activities, and result documents. Pure.
 
-Imports `core`, `features` and `planning`. Workflows import this package and those.
+Imports `core`, `features` and `planning`; workflows may import all four packages.
 """

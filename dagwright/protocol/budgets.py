@@ -1,8 +1,8 @@
 """Budget of a run in its input, and budget signals between parent and child runs.
 
-The top run holds the budget. A child run reports by signal which calls wait and how others ended, and gets grants by
-signal for the calls that may start; a run in between forwards both. The workflow and the history reader apply them with
-the same functions.
+The top run has the budget. A child run sends reports to its parent: the calls that wait for the budget, and the usage
+of calls that ended. The parent sends grants to the child: the calls that may start. A run in between forwards both. The
+workflow and the history reader apply the signals with the same functions.
 """
 
 from collections.abc import Mapping

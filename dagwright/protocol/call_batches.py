@@ -31,7 +31,7 @@ class BatchedCall:
 
     Args:
         task_id: id of its node or item.
-        activity_id: id that its activity has, if it gets one of its own.
+        activity_id: id of its own activity, if the batch does not end it.
         arguments: JSON object.
         headers: headers of the call, by name, each as a JSON value.
     """
@@ -50,7 +50,7 @@ class CallBatchInput:
 
     Args:
         calls: calls that may start at once.
-        plan: plan of the followers in the form of a region batch; the calls are nodes of it that have not ended.
+        plan: plan of the followers in the form of a region batch, in which the calls are nodes that have not ended.
         keys: id of each follower -> its idempotency key.
         parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.
@@ -225,7 +225,7 @@ def _apply_follower(scheduler: "RunScheduler", end: CallEnd, replaced: set[int],
 
 
 def _record_late(scheduler: "RunScheduler", end: CallEnd) -> bool:
-    """Record that the call of a cancelled node had ended, and return whether its node has the result."""
+    """Record that the call of a cancelled node had ended; return whether the node now has its result."""
     record = scheduler.record_of(end.task_id)
     if record is None or record.status is not NodeStatus.CANCELLED:
         return False

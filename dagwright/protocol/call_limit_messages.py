@@ -22,8 +22,8 @@ class LimitSettings:
     """Settings of one limit.
 
     Args:
-        declared: by the workers, with a tool or in their settings.
-        chosen: set at run time; overrides `declared`.
+        declared: limit that workers declare, with a tool or in their settings.
+        chosen: limit that was set at run time; overrides `declared`.
         by: name of the person who set it, if given.
     """
 
@@ -78,7 +78,7 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 MAX_LEAD_S = 5.0
 _MAX_USAGE = 10**15
-"""Most tokens, calls or money in one message."""
+"""Largest number of tokens, calls or units of money in one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class LimitMessage:
         renewals: calls that run.
         tokens: tokens that model calls have used, one number for each call.
         usage: usage of model calls for the daily budget.
-        hold_s, held_by: seconds for which no call may start, and the service that asked for that.
+        hold_s, held_by: seconds for which no call may start, and the service that requested the pause.
     """
 
     requests: Mapping[str, CallRequest] = field(default_factory=dict)

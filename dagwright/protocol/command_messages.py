@@ -273,11 +273,11 @@ def _set_limits(message: Any, *, through: Through) -> CommandMessage:
             '"by": "ann"}'
         )
     by = actor_from_json(message, through=through)
-    width = deadline_s = None
+    max_parallel = deadline_s = None
     changes = []
     if "max_parallel" in message:
-        width = _read_limit(message, "max_parallel", max_in_flight_from_json, default=MAX_IN_FLIGHT)
-        changes.append(f"max_parallel {width}")
+        max_parallel = _read_limit(message, "max_parallel", max_in_flight_from_json, default=MAX_IN_FLIGHT)
+        changes.append(f"max_parallel {max_parallel}")
     if "deadline" in message:
         deadline_s = _read_limit(message, "deadline", deadline_from_json, default=math.inf)
         changes.append("no deadline" if math.isinf(deadline_s) else f"deadline {message['deadline']}")
@@ -292,7 +292,7 @@ def _set_limits(message: Any, *, through: Through) -> CommandMessage:
                 f"no limit of {kind}" if limit is None else f"a limit of {limit_text(kind, limit)} for {kind}"
             )
     text = " and ".join(changes)
-    command = SetLimits(width, deadline_s, budget, by)
+    command = SetLimits(max_parallel, deadline_s, budget, by)
     return CommandMessage({}, None, command, f"the run now has {text}", note=by.describe(f"{text} set"))
 
 

@@ -33,8 +33,8 @@ from dagwright.protocol.planned_nodes import planned_from_json
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-Apply = Callable[["RunScheduler", float], str | None]
-"""Function of the scheduler and the time that returns a refusal, or `None`."""
+CommandFunction = Callable[["RunScheduler", float], str | None]
+"""Checks or applies a command, with the scheduler and the time; returns why it is refused, or `None`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class RoutedCommand:
         broadcast: signal to all sub-plans after the command was applied.
     """
 
-    refusal_of: Apply
-    apply: Apply
+    refusal_of: CommandFunction
+    apply: CommandFunction
     confirmation: Callable[["RunScheduler"], str]
     forwarded: Callable[["RunScheduler"], ChildSignal | None] = _not_forwarded
     stored_confirmation: Callable[["RunScheduler"], str | None] = _not_stored
@@ -203,9 +203,9 @@ def decode_command(name: str, message: Any, *, through: Through) -> RoutedComman
     return _routed(name, node_command_from_json(name, message, through=through))
 
 
-_EARLY = "stored until the run has loaded its plan"
-_ENDED = "the run has ended"
-_ACCEPTED = "the run has already accepted this command"
+_STORED_EARLY = "stored until the run has loaded its plan"
+_RUN_ENDED = "the run has ended"
+_ALREADY_ACCEPTED = "the run has already accepted this command"
 _MAX_REMEMBERED_IDS = 200
 """Accepted commands whose repetition is detected: many more than arrive within the timeout of an update."""
 
@@ -269,7 +269,7 @@ class CommandHandler:
             scheduler: scheduler of the run; `None` while it has no plan.
         """
         if self._has_ended:
-            return _ENDED
+            return _RUN_ENDED
         read = cache(read)
         if _command_id(read) in self._accepted_ids:
             # `handle` confirms a command that is sent twice.
@@ -297,13 +297,13 @@ class CommandHandler:
         read = cache(read)
         command_id = _command_id(read)
         if command_id in self._accepted_ids:
-            return CommandResult(confirmation=_EARLY if scheduler is None else _ACCEPTED)
+            return CommandResult(confirmation=_STORED_EARLY if scheduler is None else _ALREADY_ACCEPTED)
         try:
             command = self._read_command(name, read, through=through)
             if self._has_ended:
-                result = CommandResult(_ENDED)
+                result = CommandResult(_RUN_ENDED)
             elif scheduler is None:
-                result = CommandResult(self._early.store(name, command), confirmation=_EARLY)
+                result = CommandResult(self._early.store(name, command), confirmation=_STORED_EARLY)
             else:
                 result = execute_command(command, scheduler, at=at)
         except MessageInvalid as error:

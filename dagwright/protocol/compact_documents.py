@@ -136,7 +136,7 @@ INLINE_DOCUMENT_BYTES = 1024 * 1024
 """Values up to this size are included in a document; larger ones only on request."""
 
 
-def shortened(value: Any, *, ref: str) -> Any:
+def with_large_values_omitted(value: Any, *, ref: str) -> Any:
     """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
     if encoded_size(value) > INLINE_DOCUMENT_BYTES:
         return compact_value(value, ref=ref)

@@ -37,7 +37,7 @@ class ConverterUnusable(DagwrightError, ValueError):
     """A data converter that runs cannot use; choose one that encodes JSON values as `json/plain`."""
 
 
-class _UndecodableAsRaw(PayloadConverter):
+class _UndecodableAsNull(PayloadConverter):
     """Payload converter that returns null for payloads that cannot be decoded."""
 
     def __init__(self, inner: PayloadConverter) -> None:
@@ -59,7 +59,7 @@ class _TolerantDetails(FailureConverter):
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the exception of a failure."""
-        return super().from_failure(failure, _UndecodableAsRaw(payload_converter))  # type: ignore[safe-super] # of the class beside it
+        return super().from_failure(failure, _UndecodableAsNull(payload_converter))  # type: ignore[safe-super] # of the class beside it
 
 
 class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):

@@ -57,7 +57,7 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
 
 
 def counted_result_document(scheduler: "RunScheduler", facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
-    """Return the same as `counted_document` of the result document, without building the documents of the nodes."""
+    """Return `counted_document(result_document(...))`, without building the documents of the nodes."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.update(item.record.status for _, record in scheduler.state.visible_nodes() for item in listed_items(record))
     shown_counts = {status.value: count for status, count in sorted(counts.items()) if count}
@@ -252,7 +252,7 @@ def document_of_record(
 def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the graph with states: nodes in plan order, and edges from dependencies to dependents.
 
-    `group` is the round of a node of a question in rounds; `partial` marks a partial result.
+    `group` is the round of a node, in runs that work in rounds; `partial` marks a partial result.
     """
     nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
     visible = list(scheduler.state.visible_nodes())

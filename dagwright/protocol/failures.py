@@ -20,12 +20,12 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the error of a result document with the `node` that failed.
 
     Args:
-        document: status, error, nodes and `nodes_ref` of a run. An error that was derived from fewer nodes is derived
-            again.
+        document: status, error, nodes and `nodes_ref` of a run. An error with a derived code is derived again, because
+            the document may have more nodes now.
 
     Returns:
-        `None` for a run that has no error. For a failed run whose document has none, the error of its first failed
-        node, in the order of the plan; without a node if only regions outside the document have failed nodes.
+        `None` for a run without an error. For a failed run whose document has no error, the error of its first failed
+        node in plan order; without `node_id` if only regions outside the document have failed nodes.
     """
     error = document.get("error")
     if isinstance(error, Mapping) and error.get("code") not in DERIVED_ERROR_CODES:

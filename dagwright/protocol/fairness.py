@@ -1,6 +1,6 @@
 """Fairness of runs: the server gives the tasks of each key a share of the slots, in proportion to its weight.
 
-A run passes its key and weight to its activities and child runs: the server fills in those that a command omits.
+Activities and child runs inherit key and weight of their run: the server fills them in if a command omits them.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def fairness_of(key: object, weight: object) -> Fairness | None:
 
 
 def fairness_of_owner(owner: str | None, weight: float = 1.0) -> Fairness | None:
-    """Return the fairness of the runs of an owner; `None` without a valid owner, as the memo of a run may have."""
+    """Return the fairness of the runs of an owner; `None` without a valid owner."""
     if owner is None or not (owner == ALL_OWNERS or is_owner_name(owner)):
         return None
     return Fairness(owner, weight)

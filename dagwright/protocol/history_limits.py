@@ -49,13 +49,13 @@ class HistoryLimits:
         """Return whether no task may start until the calls in flight have ended."""
         if self.is_last:
             return self.is_at_limit(use)
-        times = self._ended_drains + 1
+        next_drain = self._ended_drains + 1
         room_for_signals = limits.SIGNALS_LIMIT - limits.DRAIN_AT_SIGNALS
         return (
-            use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * times
-            or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * times
-            # All drains share the signals between the first drain and the limit: each drain takes a smaller part.
-            or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // times
+            use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * next_drain
+            or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * next_drain
+            # Signals have a limit that no drain may exceed, so each drain limit is closer to it than the one before.
+            or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // next_drain
             or self.is_at_limit(use)
         )
 

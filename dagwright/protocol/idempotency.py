@@ -26,11 +26,9 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
 
 
 def derived_key(run_id: str, activity_id: str) -> str:
-    """Return the idempotency key of a call without a header.
-
-    It is the key of a node of a top run, in its first execution.
+    """Return the idempotency key of a call that has no key in its headers: the call of a top run's first execution.
 
     Args:
-        run_id: ID of the execution that makes the call.
+        run_id: ID of that execution.
     """
     return idempotency_key(run_id, [["node", activity_id]])

@@ -27,7 +27,7 @@ OTHERS = "…"
 """Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
 RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
-"""Number of open requests, and ID, assignee and deadline of the listed ones: what can change while they are open."""
+"""Number of open requests; and the ID, assignee and deadline of each listed request, which can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def progress_of(scheduler: "RunScheduler") -> NodeProgress:
 
 
 def parse_progress(text: str | None) -> NodeProgress | None:
-    """Parse the text form of a progress; `None` if it is not one."""
+    """Parse the text form of a progress; `None` if the text has another form."""
     done, separator, total = (text or "").partition("/")
     return NodeProgress(int(done), int(total)) if separator and done.isdecimal() and total.isdecimal() else None
 
@@ -76,7 +76,7 @@ def requests_version(scheduler: "RunScheduler") -> RequestsVersion:
 
 
 def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[str, Any]:
-    """Return the open requests of a run for its memo: those that were opened first, and the number of all."""
+    """Return the open requests of a run for its memo: the oldest requests, and the number of all."""
     requests = scheduler.features.feedback.requests.open
     documents: list[dict[str, Any]] = []
     remaining_bytes = LISTED_REQUESTS_BYTES
@@ -93,7 +93,7 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
 
 
 def shortened_request(document: Mapping[str, Any], *, max_bytes: int) -> dict[str, Any]:
-    """Return the document of a request; a larger one without schema, options and arguments, with a shorter prompt."""
+    """Return the document of a request; if it is too large, without schema, options and arguments, and a cut prompt."""
     if encoded_size(document) <= max_bytes:
         return dict(document)
     prompt = cut_bytes(document["prompt"], max_bytes=max_bytes // 4)

@@ -1,8 +1,8 @@
 """Runs of the batches of a large map: their input and their result.
 
 The run of a batch contains only the map node, with the same id and path, so its items have the same ids, keys and
-idempotency keys as in the parent run. Its dependencies are nodes of the kind `reported` in the plan, with their ends as
-separate data. The workflow and the history reader both use these functions.
+idempotency keys as in the parent run. The dependencies of the map node are nodes of the kind `reported`, whose ends are
+passed outside the plan. The workflow and the history reader both use these functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ITEMS = "~items"
 """Input with the items in the run of a batch."""
 _PIECE_BYTES = 1_000_000
-"""JSON of the results that are stored together: half of the limit of an activity input."""
+"""Largest JSON of results that are stored together: half of the limit of an activity input."""
 
 
 # Input.
@@ -47,7 +47,7 @@ def map_batch_run_input(scheduler: "RunScheduler", task: Task) -> RunInput:
     )
 
 
-def width_of_map_batch(scheduler: "RunScheduler", call: str) -> int | None:
+def map_batch_concurrency(scheduler: "RunScheduler", call: str) -> int | None:
     """Return the concurrency of the items of a batch; `None` if the call is not the run of a batch.
 
     Args:
@@ -62,9 +62,9 @@ def width_of_map_batch(scheduler: "RunScheduler", call: str) -> int | None:
     return scheduler.state.width_of(number).items
 
 
-def width_message(width: int) -> dict[str, Any]:
+def concurrency_message(concurrency: int) -> dict[str, Any]:
     """Return the message that changes the concurrency of the run of a batch."""
-    return {"max_parallel": width, "reason": "the limit of the parent run was changed"}
+    return {"max_parallel": concurrency, "reason": "the limit of the parent run was changed"}
 
 
 def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledPlan, MapBatchInput]:
@@ -105,11 +105,11 @@ def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclar
 
 
 def _end_for_reader(record: Record, node_id: str, reader: CompiledNode) -> Record:
-    """Return the end of a dependency as the map node needs it: without a result that it does not read."""
+    """Return the end of a dependency for the map node: without its result if the map node does not read it."""
     if reader.when is not None:
         return record
-    is_parsed = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
-    result = record.result if is_parsed else None
+    is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
+    result = record.result if is_read else None
     if isinstance(result, StoredValue):
         # Whole values were projected for other nodes; this node reads parts, which its worker loads.
         parts = {path: part for path, part in result.parts.items() if part.state in ("small", "missing")}
@@ -147,7 +147,7 @@ def start_map_batch(scheduler: "RunScheduler", map_batch: MapBatchInput, *, at: 
 # Result.
 
 
-def own_record(scheduler: "RunScheduler") -> Record:
+def record_of_map(scheduler: "RunScheduler") -> Record:
     """Return the record of the map node in the run of a batch."""
     return scheduler.records[scheduler.plan.written_count - 1]
 
@@ -181,12 +181,12 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
 def map_batch_end_to_json(scheduler: "RunScheduler", pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Encode the end of a batch for its parent run.
 
-    The error of a completed batch is that of its first failed item, whose result is the value of `on_error`.
+    A completed batch has the error of its first failed item, whose result is the value of `on_error`.
 
     Args:
         pieces: (reference, count) of the stored results, if they were stored.
     """
-    record = own_record(scheduler)
+    record = record_of_map(scheduler)
     counts: dict[str, int] = {}
     for item in record.items:
         counts[item.record.status.value] = counts.get(item.record.status.value, 0) + 1
@@ -205,7 +205,7 @@ def map_batch_end_to_json(scheduler: "RunScheduler", pieces: Sequence[tuple[str,
 
 def map_batch_failure_to_json(scheduler: "RunScheduler", error: NodeError) -> dict[str, Any]:
     """Encode the end of a batch whose results cannot be stored: all of its items count as failed."""
-    count = len(own_record(scheduler).items)
+    count = len(record_of_map(scheduler).items)
     return {"map_batch": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
 
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def sub_plan_of_path(scheduler: "RunScheduler", path: str) -> tuple[str, str] | None:
-    """Return the task whose sub-plan a path leads into, and the rest of the path, which belongs to the sub-plan.
+    """Return the task whose sub-plan contains the target of a path, and the rest of the path within the sub-plan.
 
-    The sub-plan may not have started, or may have ended, or may be one of the items of a node. Ids of nodes may contain
-    slashes; the longest matching id is used.
+    The sub-plan may have any status, and may be an item of a node. Ids of nodes may contain slashes; the longest
+    matching id is used.
 
     Returns:
         `None` if the path names a node or request of the run itself, or does not exist.

@@ -33,7 +33,7 @@ class Notes:
             self.add("refused", f"{message}: {reason}")
 
     def prepend(self, notes: Sequence[Mapping[str, Any]], omitted: int) -> None:
-        """Insert the notes of the previous executions at the front: messages may arrive before they are known."""
+        """Insert the notes of the previous executions, which are loaded after the first messages, at the front."""
         new, new_omitted = self.entries, self.omitted
         self.entries, self.omitted = [dict(note) for note in notes], omitted + new_omitted
         for note in new:

@@ -117,7 +117,7 @@ def read_failure(
 
 
 def _attempts_of(error: BaseException, node: CompiledNode) -> int:
-    """Return the number of attempts of a task that does not report it; the server only reports why it stopped."""
+    """Return the number of attempts of a failed task, by the reason for which the server stopped retrying it."""
     is_last_attempt = (
         isinstance(error, ActivityError | ChildWorkflowError)
         and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
@@ -149,7 +149,7 @@ _WORKER_DIED = "its worker died"
 
 
 def outcome_unknown_message(tool: str, *, event: str = _WORKER_DIED) -> str:
-    """Return the message of a `write` with an unknown outcome.
+    """Return the message of a `write` call with an unknown outcome.
 
     Args:
         event: what happened to its call.
@@ -199,7 +199,7 @@ class StoreWait:
     pause_s: float
 
 
-def wait_for_store(
+def store_wait_of(
     scheduler: "RunScheduler", task_id: str, error: BaseException | None, *, at: float
 ) -> StoreWait | None:
     """Return the wait after which a call is repeated that ended because the payload store did not respond.
@@ -236,7 +236,7 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
 
 
 def _without_uncalled_attempt(error: BaseException, attempt: Attempt) -> Attempt:
-    """Return an attempt without the last one if that has not called the tool."""
+    """Return the attempts without the last one, if the last one did not call the tool."""
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 

@@ -100,32 +100,32 @@ class PlanTooLarge(DagwrightError, ValueError):
         self.node = node
 
 
-def refuse_too_large(plan: CompiledPlan) -> None:
-    """Refuse a plan that is too large for a run; nodes inside of offloaded regions are not counted.
+def reject_too_large(plan: CompiledPlan) -> None:
+    """Reject a plan that is too large for a run; nodes inside of offloaded regions are not counted.
 
     Args:
-        plan: contracted plan, before it is sent.
+        plan: compiled plan with its regions, before it is sent.
 
-    Complexity: O(V + E), and some 15 us for each node of the run.
+    Complexity: O(V + E), about 15 us for each node of the run.
 
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
     held_plan = held_by_run(plan)
-    _refuse_counts(held_plan)
+    _reject_counts(held_plan)
     head_bytes = _bytes_of(plan_to_json(replace(held_plan, nodes=())))
     if head_bytes > PLAN_PART_BYTES:
         problem = "the plan is too large without its nodes, in bytes of its compiled form"
         raise PlanTooLarge(problem, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
     sizes = [_bytes_of(node_to_json(node)) for node in held_plan.nodes]
     for node, size in zip(held_plan.nodes, sizes, strict=True):
-        _refuse_part(node, size)
+        _reject_large_node(node, size)
     if (total_bytes := head_bytes + sum(sizes)) > PLAN_BYTES:
         problem = "the plan is too large for a run to hold, in bytes of its compiled form"
         raise PlanTooLarge(problem, has=total_bytes, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
 
 
-def _refuse_part(node: CompiledNode, size: int) -> None:
+def _reject_large_node(node: CompiledNode, size: int) -> None:
     name = f"the sub-plan {node.id!r}" if node.sub_plan is not None else f"the node {node.id!r}"
     advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
     if size > PLAN_PART_BYTES:
@@ -141,7 +141,7 @@ def _count_nested(node: CompiledNode) -> int:
     return len(children) + sum(_count_nested(inner) for inner in children)
 
 
-def _refuse_counts(held_plan: CompiledPlan) -> None:
+def _reject_counts(held_plan: CompiledPlan) -> None:
     if (count := len(held_plan.nodes)) > PLAN_STEPS:
         problem = (
             "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes"
@@ -155,8 +155,8 @@ def _refuse_counts(held_plan: CompiledPlan) -> None:
         raise PlanTooLarge(problem, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
-def refuse_too_large_inline(encoded: Any) -> None:
-    """Refuse a compiled plan in its JSON form that is too large for the input of a run.
+def reject_too_large_inline(encoded: Any) -> None:
+    """Reject a compiled plan in its JSON form that is too large for the input of a run.
 
     It must be called before the plan is decoded: workflow code has two seconds (docs/contributing/guards.md F6).
 
@@ -190,13 +190,13 @@ def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str 
     """Return the first problem of the nodes and edges of a compiled plan as one sentence, or `None`.
 
     Args:
-        plan: plan as a run holds it.
-        reported: ids of nodes whose ends are separate data.
+        plan: plan as a run loads it, without the nodes of offloaded regions.
+        reported: ids of nodes whose ends are passed outside the plan.
 
     Raises:
         PlanTooLarge: the plan has too many nodes or edges to be checked.
     """
-    _refuse_counts(plan)
+    _reject_counts(plan)
     ids: set[str] = set()
     for node in plan.nodes:
         if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:
@@ -210,7 +210,7 @@ def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str 
             return f"the dependencies of {node.id!r} are not node numbers"
         if not _are_numbers_of_nodes(node.members, plan):
             return f"the members of {node.id!r} are not node numbers"
-    if levels_of(_waits_of(plan)) is None:
+    if levels_of(_predecessors_of(plan)) is None:
         return "the dependencies of its nodes form a cycle"
     if unreported := [number for number in _unreported_nodes(plan) if plan.nodes[number].id not in reported]:
         return f"the node {plan.nodes[unreported[0]].id!r} requires a region, which is missing"
@@ -220,13 +220,13 @@ def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str 
     return next((problem for problem in children if problem is not None), None)
 
 
-def _waits_of(plan: CompiledPlan) -> list[Sequence[int]]:
+def _predecessors_of(plan: CompiledPlan) -> list[Sequence[int]]:
     """Return the numbers of the nodes that must end before each node: its dependencies, and the region that runs it."""
-    waits: list[Sequence[int]] = [node.dependencies for node in plan.nodes]
+    predecessors: list[Sequence[int]] = [node.dependencies for node in plan.nodes]
     for region in range(plan.written_count, len(plan.nodes)):
         for member in plan.nodes[region].members:
-            waits[member] = (*waits[member], region)
-    return waits
+            predecessors[member] = (*predecessors[member], region)
+    return predecessors
 
 
 def _unreported_nodes(plan: CompiledPlan) -> list[int]:

@@ -2,8 +2,8 @@
 
 A message is `{"call", "attempt", "from", "nodes"}`: id of the planner's activity, number of the attempt, count of nodes
 that this attempt has reported before, and the next nodes as written. Messages of an earlier attempt and repeated
-messages have no effect. The first message of a later attempt has no nodes; it invalidates all later messages of the
-attempts before, so every valid node is in history before it.
+messages have no effect. The first message of a new attempt has no nodes; from then on, messages of earlier attempts are
+ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _ID_BYTES = 2_000
 
 
 def planned_message(call: str, attempt: int, *, offset: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the message that reports nodes."""
+    """Return the message that reports nodes; `offset` nodes of the attempt were reported before."""
     return {"call": call, "attempt": attempt, "from": offset, "nodes": [dict(node) for node in nodes]}
 
 

@@ -23,7 +23,7 @@ _LIST_BYTES = 400_000
 
 
 def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the compact document of a run, with as many of its open requests as a query result can hold."""
+    """Return the compact document of a run, with as many of its open requests as fit into a query result."""
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return dict(document)
     fitting = _fitting(document["waiting_for"])
@@ -70,7 +70,7 @@ def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 def _fitting(values: Sequence[Any]) -> list[Any]:
-    """Return the first values of a list, as many as fit into a result together with another such list."""
+    """Return the first values of a list, as many as fit into half of a result."""
     fitting: list[Any] = []
     size = 0
     for value in values:

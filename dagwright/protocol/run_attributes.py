@@ -37,7 +37,7 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
             pairs.append(SearchAttributePair(key, keyword(text)))
     tags = list(tags_in(memo, key=wire.MEMO_TAGS).items())[:MAX_TAGS]
     if tags:
-        # Other programs start runs with any tags; a filter does not find those that do not fit.
+        # Other programs may start runs with larger tags; tags that do not fit cannot be filtered.
         pairs.append(SearchAttributePair(TAGS, fitting_keywords(keyword(keyword_of_tag(*tag)) for tag in tags)))
     return pairs
 
@@ -46,8 +46,8 @@ def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) ->
     """Return the search attributes with which a client starts a run: those by its memo, and its state.
 
     Args:
-        missing: search attributes that the namespace lacks; without one of them, the run has none: a run that finds
-            its state there writes the others.
+        missing: search attributes that the namespace lacks. If one is missing, none is set: a run that has `STATE`
+            writes the others too, which would fail.
     """
     pairs = [] if missing else [SearchAttributePair(STATE, "running"), *identifying_pairs(memo)]
     return TypedSearchAttributes(pairs)

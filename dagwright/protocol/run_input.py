@@ -30,7 +30,7 @@ from dagwright.protocol.messages import (
     max_in_flight_from_json,
 )
 from dagwright.protocol.notes import notes_from_json
-from dagwright.protocol.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
+from dagwright.protocol.plan_limits import PlanTooLarge, graph_problem, reject_too_large_inline
 from dagwright.protocol.run_snapshot import RunSnapshot, snapshot_from_json, snapshot_to_json
 
 _REF_BYTES = 200
@@ -47,19 +47,19 @@ class RunInput:
         compiled: a compiled plan.
         pages: references of the pages of a large compiled plan in the payload store.
         inputs, context: values by name; those of a sub-plan may be in the payload store.
-        max_in_flight: tasks in flight at most.
+        max_in_flight: maximum number of tasks in flight.
         deadline_s: deadline of the whole run in seconds.
         notifies: whether the webhook of the workers is notified of requests.
         scope: scope of idempotency keys; `None` for a top run, which uses its own.
-        path: typed path from the top run, for sub-plans.
+        path: for a sub-plan, the (kind, name) steps from the top run.
         snapshot: state of the previous execution; `None` for the first execution of a run.
         map_batch: additional input of the run of a map batch.
         policy: which calls need approval; `None` means the default of the plan.
         needs_approval: a model wrote the plan, and a person must approve it as a whole before it runs.
         approved_by: person who has approved the plan; the policy does not request approval of its nodes.
-        approved_tools: tools that the parent run no longer requests approval for, each with the person who allowed it.
+        approved_tools: tool that needs no further approval in the parent run -> person who allowed it.
         notes: notes about the plan before the run, such as repairs of a model's answer; shown with those of the run.
-        budget: limits of the use of models, as decoded by `plan.budget`; `None` means no limits.
+        budget: limits of the use of models, as for `budget_from_json`; `None` means no limits.
         shared_budget: for a sub-plan, the state of the budget that it shares with its parent run.
         compensate: whether the run compensates its calls if it does not complete. Only the top run compensates; a
             sub-plan reports its calls with its end.
@@ -67,7 +67,7 @@ class RunInput:
         model: JSON of the `ModelConfig` of the run; `None` means the settings of the workers.
         session: session to which the run of a turn reports its end.
         is_interactive: whether people are asked about an ambiguous lookup; if not, an ambiguous lookup ends the run.
-        bound: lookups that a session has resolved before, with the entity of each; they are not searched for.
+        bound: lookup that a session has resolved before -> its entity; these lookups are not searched again.
     """
 
     plan: Any = None
@@ -103,15 +103,15 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     """Encode the input of a run.
 
     Args:
-        compiled: the JSON form of its plan, if it is known.
+        compiled: the JSON form of its compiled plan, if it is known.
     """
     inputs = value_to_json(dict(run_input.inputs))
     encoded: dict[str, Any] = {"inputs": inputs["value"], "stored_inputs": inputs.get("stored")}
     encoded |= {"context": dict(run_input.context), "options": _options_to_json(run_input)}
     encoded = {name: value for name, value in encoded.items() if value}
-    options: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
-    options |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
-    encoded |= {name: value for name, value in options.items() if value not in (None, {})}
+    optional: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
+    optional |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
+    encoded |= {name: value for name, value in optional.items() if value not in (None, {})}
     if run_input.pages:
         encoded["compiled"] = {"pages": list(run_input.pages)}
     elif run_input.compiled is not None:
@@ -257,13 +257,13 @@ def compiled_plan(encoded: Any, *, reported: Collection[str] = ()) -> CompiledPl
     """Decode a compiled plan from any source, checked against the assumptions of the engine.
 
     Args:
-        reported: ids of nodes whose ends are separate data.
+        reported: ids of nodes whose ends are passed outside the plan.
 
     Raises:
         PlanTooLarge: the plan is too large for the input of a run.
         ValueError: the plan is invalid.
     """
-    refuse_too_large_inline(encoded)
+    reject_too_large_inline(encoded)
     return checked_graph(plan_from_columns(encoded), reported=reported)
 
 
@@ -290,7 +290,7 @@ def checked_graph(plan: CompiledPlan, *, reported: Collection[str] = ()) -> Comp
     """Return the plan if it is valid.
 
     Args:
-        reported: ids of nodes whose ends are separate data.
+        reported: ids of nodes whose ends are passed outside the plan.
 
     Raises:
         PlanTooLarge: the plan is too large for a run.
@@ -327,7 +327,7 @@ def _report_target(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[st
     """Return the ids of the workflow and of the part of it to which a run reports."""
     ids = [value.get(part) for part in parts] if isinstance(value, Mapping) else []
     if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
-        # Temporal would refuse the report again and again, and the run would never end.
+        # Temporal would reject every report to another id, and the run would never end.
         raise MessageInvalid(f"{name!r} must have {parts[0]!r} and {parts[1]!r}, each a string of 1 to 1,000 bytes")
     return str(ids[0]), str(ids[1])
 
@@ -396,10 +396,10 @@ def _approved_by(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StartOption:
-    """An option of a start.
+    """An option of a new run.
 
     Args:
-        decode: decoder, whose ValueError continues the name of the option.
+        decode: decoder; the message of its ValueError follows the name of the option.
         meaning: description in Markdown, from which the reference is generated.
     """
 
@@ -428,7 +428,7 @@ START_OPTIONS: Mapping[str, StartOption] = {
         _model, "Name of the [model](../guides/models.md#choose-a-model), or an object with its options."
     ),
 }
-"""Options of a start by name, from which the reference is generated."""
+"""Options of a new run by name, from which the reference is generated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,4 +456,4 @@ START_FIELDS: Mapping[str, StartField] = {
     "context": StartField("object", "Values of `@name` in the plan."),
     "options": StartField("object", "Options of the run."),
 }
-"""Fields of a start by name; all other fields are internal, and may change."""
+"""Public fields of the input by name; all other fields are internal, and may change."""

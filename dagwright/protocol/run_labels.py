@@ -153,7 +153,7 @@ def json_bytes(value: str | list[str]) -> int:
 
 
 _KEY_BYTES = 120
-"""Part of a summary that the key of an item may take, so that the title stays readable."""
+"""Largest part of a summary for the key of an item, so that the title stays readable."""
 
 
 def task_summary(task: Task) -> str:

@@ -77,7 +77,7 @@ def state_from_text(text: str) -> Mapping[str, Any]:
 
 
 def pieces_of(text: str) -> list[str]:
-    """Return the pieces of a long text that are stored."""
+    """Split a long text into the pieces that are stored."""
     return [text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS)]
 
 

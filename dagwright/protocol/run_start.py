@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
-    """Return the deadline of a run in seconds: the shorter one of its plan and its starter.
+    """Return the deadline of a run in seconds: the shorter of the deadlines in its plan and in its input.
 
-    In a later execution it is the deadline at the end of the previous execution, which people may have changed.
+    A later execution uses the deadline at the end of the previous execution, which people may have changed.
 
     Args:
         plan: `None` while the run has not loaded it.
@@ -44,7 +44,7 @@ def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
 
 
 def changed_deadline(scheduler: "RunScheduler", run_input: RunInput) -> float | None:
-    """Return the deadline that people have set instead of that of plan and starter, as a snapshot stores it."""
+    """Return the deadline that people have set during the run, as a snapshot stores it; `None` if they have not."""
     limit_s = scheduler.features.deadline.deadline.limit_s
     if limit_s == deadline_of(scheduler.plan, replace(run_input, snapshot=None)):
         return None
@@ -52,7 +52,7 @@ def changed_deadline(scheduler: "RunScheduler", run_input: RunInput) -> float | 
 
 
 def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, started_at: float) -> Deadline:
-    """Return the deadline at the start of a run; a sub-plan has its name in the parent run.
+    """Return the deadline at the start of a run; for a sub-plan it has the name of the task in the parent run.
 
     Args:
         started_at: start of its first execution, in seconds since the epoch.
@@ -125,8 +125,8 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
     feedback = scheduler.features.feedback
     return replace(
         run_input,
-        # Whether a person has set a policy, not its content: a person who allows all calls also decides about calls
-        # that models request, which need approval otherwise.
+        # Compared by identity: a policy that a person has set is inherited even if it allows all calls, because it
+        # also applies to calls that models request, which need approval by default.
         policy=scheduler.state.policy if scheduler.state.policy is not ALL_RUN else None,
         approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
         approved_tools=dict(feedback.requests.remembered),

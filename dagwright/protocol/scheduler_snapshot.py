@@ -81,7 +81,7 @@ def restore_state(scheduler: "RunScheduler", state: Any) -> None:
         )
         scheduler.state.cancelling.update(state.get("cancelling", {}))
         scheduler.state.paused = Paused(**state["paused"]) if "paused" in state else None
-        _restore_people(scheduler, state.get("feedback", {}))
+        _restore_feedback(scheduler, state.get("feedback", {}))
         if "budget" in state:
             scheduler.features.budget.set_budget(budget_from_json(state["budget"]))
         scheduler.state.totals.usage = run_usage_from_json(state.get("usage"))
@@ -136,15 +136,15 @@ def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part}
 
 
-def _restore_people(scheduler: "RunScheduler", people: Mapping[str, Any]) -> None:
-    overrides = people.get("overrides", {})
+def _restore_feedback(scheduler: "RunScheduler", feedback: Mapping[str, Any]) -> None:
+    overrides = feedback.get("overrides", {})
     scheduler.state.overrides = {name: override_from_json(override) for name, override in overrides.items()}
-    approved_nodes, approved_by = people.get("covered", (0, ""))
+    approved_nodes, approved_by = feedback.get("covered", (0, ""))
     scheduler.features.feedback.restore(
-        people.get("requests", {}), people.get("inputs", {}), (approved_nodes, approved_by)
+        feedback.get("requests", {}), feedback.get("inputs", {}), (approved_nodes, approved_by)
     )
-    if "policy" in people:
-        scheduler.features.feedback.restore_policy(policy_from_json(people["policy"]))
+    if "policy" in feedback:
+        scheduler.features.feedback.restore_policy(policy_from_json(feedback["policy"]))
 
 
 def tasks_in_flight(scheduler: "RunScheduler") -> list[str]:

@@ -1,4 +1,4 @@
-"""Headers of a tool call: what travels beside its arguments, as JSON by name."""
+"""Headers of a tool call: name -> JSON value, sent with its arguments."""
 
 from typing import TYPE_CHECKING, Any
 

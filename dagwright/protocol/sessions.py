@@ -72,7 +72,7 @@ def session_id(name: str) -> str:
 
 
 def name_of_session(workflow_id: str) -> str:
-    """Return the name of a session by its workflow id; the id may have any form."""
+    """Return the name in the workflow id of a session; any other id is returned unchanged."""
     return workflow_id.removeprefix(wire.ID_SESSION)
 
 
@@ -325,7 +325,7 @@ class SessionRecord:
         return True
 
     def drop_turn(self, run: str) -> None:
-        """Remove the running turn: a run with its id exists that was not started for it."""
+        """Remove the running turn, because its id belongs to a run that another client started."""
         if self.running is not None and self.running.run == run:
             self.turns.pop()
             self._record_change()

@@ -65,7 +65,7 @@ class TurnStart:
         memo: memo of the run.
         policy: policy of the session from now on; `None` keeps the policy.
         task_queue: queue of the run; `None` means the queue of the session.
-        fairness: group of runs that shares slots with the run; `None` means that of the session.
+        fairness: group of runs that shares slots with the run; `None` means the group of the session.
     """
 
     run: str
@@ -232,7 +232,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
     status = document.get("status")
     names, lookups, error = document.get("context"), document.get("lookups"), document.get("error")
     if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.is_compensated:
-        # They may have been compensated with the other effects; one that still exists is found again.
+        # Created entities may have been compensated; the next lookup finds those that still exist.
         lookups = [lookup for lookup in lookups if not (isinstance(lookup, Mapping) and lookup.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
     response = response_of(document.get("output"))
@@ -250,7 +250,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
 
 
 def _explanation(scheduler: "RunScheduler") -> Any:
-    """Return the explanation of the plan; if models generated several plans, that of the newest."""
+    """Return the explanation of the plan, or of the newest plan if models generated several."""
     for node, record in reversed(list(scheduler.state.visible_nodes())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
             return record.result.get("explanation")

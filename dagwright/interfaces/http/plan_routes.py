@@ -34,7 +34,7 @@ from dagwright.interfaces.http.run_models import (
 )
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.targets import refuse_unusable
-from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compile_for_requests, prepare_posted
+from dagwright.plans.posted import PreparedPlan, RejectedPlan, check_posted, compile_for_requests, prepare_posted
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
 
@@ -123,7 +123,7 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
         posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
         checking = partial(prepare_posted, inputs=body.inputs, policy=policy)
         prepared = await check_in_pool(context, request, checking, posted, tools)
-        if isinstance(prepared, RefusedPlan):
+        if isinstance(prepared, RejectedPlan):
             raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)
         return prepared, None
     template = _published(context, body.template, param="template")

@@ -328,8 +328,8 @@ MISUSES: list[tuple[Callable[[Any], object], str]] = [
     (lambda handle: f"{handle:>10}", "cannot be formatted"),
     (lambda handle: handle[1.5], "expected a key or an index"),
     (lambda handle: (handle["left"] < 3) & 4, "bind tighter"),
-    (lambda handle: handle["left"] < object(), "a condition cannot hold"),
-    (lambda handle: handle["left"] < float("inf"), "a condition cannot hold"),
+    (lambda handle: handle["left"] < object(), "a condition cannot contain"),
+    (lambda handle: handle["left"] < float("inf"), "a condition cannot contain"),
     (
         lambda handle: Plan().add(stock, item="x", when=handle),
         "is not a condition; name a part of it, such as stock.result.is_new",

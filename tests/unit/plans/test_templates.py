@@ -121,7 +121,7 @@ def test_invalid_file_is_logged_and_the_others_published(tmp_path: Path, tools: 
 
 
 def test_unusable_folders_are_rejected(tmp_path: Path, tools: Tools) -> None:
-    with pytest.raises(TemplatesUnreadable, match=r"holds no file that ends with \.json, \.yaml, \.yml"):
+    with pytest.raises(TemplatesUnreadable, match=r"has no file that ends with \.json, \.yaml, \.yml"):
         load_templates(tmp_path, tools)
     with pytest.raises(TemplatesUnreadable, match="cannot be read: No such file or directory"):
         load_templates(tmp_path / "nowhere", tools)

@@ -26,7 +26,7 @@ from dagwright.protocol.outcomes import (
     apply_loading_failure,
     apply_result,
     apply_sub_plan_end,
-    wait_for_store,
+    store_wait_of,
 )
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
@@ -172,19 +172,19 @@ def _storage_failure(size_bytes: int | None, **details: Any) -> ApplicationError
 
 def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     scheduler = _running()
-    actual = [wait_for_store(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
+    actual = [store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
     assert actual == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
     failure = apply_failure(scheduler, "a", _storage_failure(9000), at=2.0)
     assert failure is not None
     assert (failure.code, failure.retryable) == ("store_unavailable", True)
     assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
     scheduler = _running()
-    wait_for_store(scheduler, "a", _storage_failure(0), at=1.0)
+    store_wait_of(scheduler, "a", _storage_failure(0), at=1.0)
     apply_result(scheduler, "a", answered(1, encoded(USED)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
-    wait_for_store(scheduler, "a", _storage_failure(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
+    store_wait_of(scheduler, "a", _storage_failure(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
     apply_result(scheduler, "a", answered(1, encoded(USED)), at=2.0)
@@ -196,7 +196,7 @@ def test_call_is_compensated_although_its_result_was_not_stored(
     *, size_bytes: int, attempt: int, changed: bool
 ) -> None:
     scheduler = _running()
-    assert wait_for_store(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
+    assert store_wait_of(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
     apply_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
     assert has_changed(scheduler.state) is changed
@@ -204,7 +204,7 @@ def test_call_is_compensated_although_its_result_was_not_stored(
 
 def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first_one() -> None:
     scheduler = _running()
-    wait_for_store(scheduler, "a", _storage_failure(9000), at=1.0)
+    store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0)
     apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
     assert has_changed(scheduler.state)
 
@@ -221,4 +221,4 @@ def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first
 )
 def test_failure_of_another_origin_is_not_repeated(tool: str, size_bytes: int | None) -> None:
     scheduler = _running(tool)
-    assert wait_for_store(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None
+    assert store_wait_of(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None

@@ -86,4 +86,4 @@ async def test_problems_of_files_do_not_name_folders_of_the_machine(served: Serv
     assert "syntax.json" in actual[0]
     assert "there is no file parts/lost.json" in actual[1]
     assert "the --plans folder has no file other.json, other.yaml or other.yml" in actual[2]
-    assert "the folder of plans, plans, holds no file that ends with .json, .yaml, .yml" in actual[3]
+    assert "the folder of plans, plans, has no file that ends with .json, .yaml, .yml" in actual[3]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dagwright.workflows.engine import Engine
 
 
-class FeedbackMessages:
-    """Handler of the messages of people.
+class CommandMessages:
+    """Handler of the commands and answers that people send to a run.
 
     Args:
         notes: notes of the run.
