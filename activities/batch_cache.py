@@ -93,7 +93,7 @@ class BatchCache:
         if code is None or max_age_s == 0:
             return None
         try:
-            # The form in which a run sends them to an activity, so that both find the same results.
+            # Encoded as for an activity, so that both find the same results.
             arguments = json_from_bytes(encode_arguments(task.arguments)[0])
         except (CallTooLarge, ValueError):
             return None

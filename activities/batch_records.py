@@ -2,8 +2,8 @@
 
 A record must survive the death of the worker, and cost much less than an activity. A file in the payload store takes
 0.2 ms, and a heartbeat that the server acknowledges 1 to 2 ms; a request to a bucket may take longer than an activity.
-So a payload store in a folder has the records, otherwise the server. A lost record repeats calls with their keys, so
-records are not synced to disk. This module must not import workflows.
+So the records are in the payload store if it is a folder, otherwise on the server. Losing a record only repeats calls
+with their keys, so records are not synced to disk. This module must not import workflows.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _RPC_TIMEOUT = timedelta(seconds=2)
 _LIFETIME = timedelta(days=1)
 """Lifetime of a record that its batch does not delete, because its worker died."""
 _DELETE_AFTER_S = 30.0
-"""The server should have the result of the batch by then."""
+"""Time after its first record at which the records of a batch are deleted; the server has the result by then."""
 
 
 class Records(Protocol):

@@ -1,8 +1,8 @@
 """Decide when to look up cached results of pure tools, most of whose calls take microseconds.
 
-A lookup takes longer than such a call, so the module counts lookups per tool: each slow call allows some more, and each
-lookup without a result uses one up. Results of a slow tool are always looked up. Those of a fast tool are looked up
-once or twice per process, and again after a call that was slow by chance. This module must not import workflows.
+A lookup takes longer than such a call, so each tool has a number of allowed lookups: a slow call increases it, and a
+lookup without a result decreases it. So results of a slow tool are always looked up, and results of a fast tool once or
+twice per process, and again after a call that was slow by chance. This module must not import workflows.
 """
 
 import time
@@ -32,8 +32,8 @@ class CacheAdmission:
 
     def should_query_store(self, tool: str) -> bool:
         """Return whether to look in the store, which may be slower than the tool."""
-        known_s = self._call_s.get(tool)
-        return known_s is None or known_s > self._store_s
+        call_s = self._call_s.get(tool)
+        return call_s is None or call_s > self._store_s
 
     def record_store_latency(self, took_s: float) -> None:
         """Record the response time of the store."""
@@ -88,7 +88,7 @@ class CpuClock:
         self._mark(now)
 
     def cpu_seconds(self, started_at: float, now: float) -> float:
-        """Return at least the CPU time of a call in seconds, or its duration if it waited long for something."""
+        """Return an upper bound of the CPU time of a call in seconds, or its duration if it waited for something."""
         took_s = now - started_at
         # The work before the call cannot have taken more CPU time than elapsed.
         cpu_s = time.thread_time() - self._cpu_s - max(started_at - self._at, 0.0)

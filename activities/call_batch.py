@@ -43,9 +43,9 @@ from dagwright.protocol.ready_calls import ReadyCall, next_call
 from dagwright.protocol.sent_headers import headers_of_call
 
 _RECORD_INTERVAL_S = 0.02
-"""Interval of the records of results on which no call waits."""
+"""Interval of the records of results for which no call waits."""
 _ANY_BATCH_TOOL = ToolDeclaration("", Effects.READ)
-"""The headers of calls in batches do not depend on their tool."""
+"""Declaration for `headers_of_call`: in batches, headers do not depend on the tool."""
 
 BatchActivity = Callable[[dict[str, Any]], Awaitable[RawValue]]
 
@@ -55,7 +55,7 @@ class CallSlots:
     """Slots of the calls in all batches of a worker.
 
     Args:
-        limit: calls at once; beyond it, each batch runs one call.
+        limit: maximum number of concurrent calls; at the limit, each batch still runs one call.
     """
 
     limit: int
@@ -117,29 +117,29 @@ class Followers:
     """
 
     def __init__(self, batch_input: CallBatchInput) -> None:
-        read, at = read_batch(batch_input.plan), time.time()
+        region, at = read_batch(batch_input.plan), time.time()
         self._batch_input = batch_input
-        self._scheduler = create_scheduler(read.plan, read.inputs)
+        self._scheduler = create_scheduler(region.plan, region.inputs)
         self._scheduler.start(at)
-        for node_id, end in read.ended:
+        for node_id, end in region.ended:
             self._scheduler.features.regions.report(node_id, end, at=at)
         records = self._scheduler.records
-        self._missing = [
+        self._open_dependencies = [
             sum(not records[needed].status.is_final for needed in node.dependencies)
             for node in self._scheduler.plan.nodes
         ]
-        """Node -> dependencies without a result."""
+        """Node -> number of its dependencies without a result."""
 
-    def allows_more(self, task_id: str) -> bool:
-        """Count the result of a call, which is not applied yet; return whether more calls may start once it is."""
+    def count_result(self, task_id: str) -> bool:
+        """Count the result of a call before it is applied; return whether followers can start once it is applied."""
         number = self._scheduler.state.number_of(task_id)
         if number is None:
             return False
-        allows = False
+        makes_ready = False
         for dependent in self._scheduler.state.dependents_of(number):
-            self._missing[dependent] -= 1
-            allows |= not self._missing[dependent]
-        return allows
+            self._open_dependencies[dependent] -= 1
+            makes_ready |= not self._open_dependencies[dependent]
+        return makes_ready
 
     def end(self, task_id: str, payload: Payload) -> None:
         """Apply the result of a call."""
@@ -175,7 +175,7 @@ class Followers:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A call that runs since a time of the monotonic clock."""
+    """A call in flight, and the time of its start on the monotonic clock."""
 
     call: BatchedCall
     running: RunningCall
@@ -200,14 +200,14 @@ class CallBatch:
         self._repeated: frozenset[str] = frozenset()
         """Calls that an earlier attempt may have started."""
         self._ended: list[CallEnd] = []
-        self._recorded = 0
-        """How many of the results are recorded."""
+        self._recorded_count = 0
+        """Number of results that are recorded."""
         self._recorded_at = time.monotonic()
         self._is_record_due = False
         """Whether calls may start once the results are recorded."""
         self._recording: asyncio.Task[bool] | None = None
-        self._recording_until = 0
-        """How many results are recorded after that."""
+        self._recording_count = 0
+        """Number of results that are recorded when `_recording` has ended."""
         self._detached: dict[str, str | None] = {}
         self._separate: dict[str, None] = {}
         self._result_bytes = 0
@@ -235,14 +235,14 @@ class CallBatch:
 
     def _continue_from(self, earlier: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
-        self._ended, self._detached, self._recorded = [*earlier.ended], dict(earlier.detached), len(earlier.ended)
+        self._ended, self._detached, self._recorded_count = [*earlier.ended], dict(earlier.detached), len(earlier.ended)
         self._separate = dict.fromkeys(earlier.separate)
         recorded = {end.task_id: end.payload for end in earlier.ended}
         calls = [*self._batch_input.calls]
         while calls:
             for call in calls:
                 if call.task_id in recorded:
-                    self._followers.allows_more(call.task_id)
+                    self._followers.count_result(call.task_id)
                     self._followers.end(call.task_id, recorded[call.task_id])
                 elif call.task_id not in self._detached:
                     self._ready.append(call)
@@ -349,7 +349,7 @@ class CallBatch:
             else:
                 payload = task.result().payload
                 self._ended.append(CallEnd(task_id, payload))
-                self._is_record_due |= self._followers.allows_more(task_id)
+                self._is_record_due |= self._followers.count_result(task_id)
                 self._result_bytes += len(payload.data)
 
     def _detach_slow(self) -> None:
@@ -369,13 +369,13 @@ class CallBatch:
 
     def _record(self) -> None:
         """Record the results so far: at once if calls wait for that, otherwise at intervals."""
-        if self._recording is not None or len(self._ended) == self._recorded or self._is_closed:
+        if self._recording is not None or len(self._ended) == self._recorded_count or self._is_closed:
             return
         is_old = time.monotonic() - self._recorded_at > _RECORD_INTERVAL_S
         if not self._is_record_due and not (self._running and is_old):
             return
         self._is_record_due, self._recorded_at = False, time.monotonic()
-        self._recording_until = len(self._ended)
+        self._recording_count = len(self._ended)
         self._recording = self._loop.create_task(self._records.record(self._result()))
         self._recording.add_done_callback(self._wake_up)
 
@@ -387,9 +387,9 @@ class CallBatch:
         if not may_continue:
             self._close()
             return
-        for end in self._ended[self._recorded : self._recording_until]:
+        for end in self._ended[self._recorded_count : self._recording_count]:
             self._followers.end(end.task_id, end.payload)
-        self._recorded = self._recording_until
+        self._recorded_count = self._recording_count
         self._ready += self._followers.next_calls()
 
     def _result(self) -> CallBatchResult:

@@ -83,7 +83,7 @@ class _HeaderInbound(ActivityInboundInterceptor):
 
 
 def use_headers(headers: Mapping[str, Payload]) -> None:
-    """Use other headers in the current context: those of one call of a batch."""
+    """Use the headers of one call of a batch in the current context."""
     _headers.set(headers)
 
 
@@ -93,7 +93,7 @@ def current_headers() -> Mapping[str, Payload]:
 
 
 def batch_failure() -> BaseException | None:
-    """Return the failure of the first attempt of a call, which it made in a batch; `None` for any other call."""
+    """Return the failure of the first attempt of a call, if that attempt was made in a batch."""
     encoded = _header(HEADER_BATCH_FAILURE)
     if not isinstance(encoded, str):
         return None
@@ -123,7 +123,7 @@ def cache_seconds() -> float | None:
 
 
 def allowed_attempts() -> int | None:
-    """Return how many attempts of a `write` may call the tool; `None` if Temporal's retry policy decides."""
+    """Return how many attempts of a `write` call may call the tool; `None` if Temporal's retry policy decides."""
     attempts = _header(HEADER_ATTEMPTS)
     return attempts if isinstance(attempts, int) and not isinstance(attempts, bool) else None
 
@@ -141,15 +141,15 @@ def given_model() -> ModelConfig:
 
 
 def checked_version() -> str | None:
-    """Return the tool version that the plan was checked against; `None` if any version will do."""
+    """Return the tool version that the plan was checked against; `None` if any version is allowed."""
     version = _header(HEADER_CHECKED_VERSION)
     return version if isinstance(version, str) else None
 
 
 def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
-    """Return the effects of a call: those that its node declares, else those of its tool and arguments.
+    """Return the effects that the node of a call declares, or else the effects of its tool with these arguments.
 
-    A call that its plan treats as a `write` remains one if the tool changes: the run relies on its records.
+    A `write` call of the plan remains a `write` call if the tool changes, because the run relies on its records.
     """
     if tool.effects_by is None:
         return tool.effects if allowed_attempts() is None else Effects.WRITE

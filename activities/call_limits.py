@@ -2,8 +2,8 @@
 
 A worker knows all limits from one cached list, so calls without a limit cost no request. A call that may start within a
 second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it without a
-slot. If a limit does not respond, its calls are deferred: no call starts without an answer. A call that is late for its
-start requests another one: late calls would exceed the rate together. This module must not import workflows.
+slot. If a limit does not respond, its calls are deferred: no call starts without an answer. A call that misses its
+start time requests a new one, because late calls together would exceed the rate. This module must not import workflows.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from dagwright.server.call_limits import LimitUnreachable, declare_limit, hold_c
 FRESH_S = 2.0
 """Seconds for which a worker uses its list of the limits."""
 STALE_S = 10.0
-"""Seconds for which it uses the list while another one is on its way."""
+"""Seconds for which it uses the list while a new list is loaded."""
 SHORT_WAIT_S = 1.0
-"""Time after which a call that waits in its slot says so; the server keeps a deferred call for at least this time."""
+"""Time after which a call that waits in its slot reports the wait; shortest delay of a deferred call."""
 _LINE_WAIT_S = 10.0
 """Longest wait for a lease in a slot."""
 _MAX_WAIT_IN_SLOT_S = 60.0
@@ -47,7 +47,7 @@ MAX_HELD_SUBJECTS = 100
 """Maximum number of subjects that one worker holds at a time: each is a workflow, and a plan may call many hosts."""
 _SAME_HOLD_S = 0.5
 """Difference of two ends that belong to the same hold: calls in flight get the same answer."""
-_WAITED = "waited"
+_DEFERRING_LIMITS = "waited"
 """Field of the state of a deferred attempt: the limits that have deferred the call."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
 """Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A call that
@@ -73,8 +73,8 @@ class CallLimits:
         self._task_queue = task_queue
         self._are_declared = not declared
         """Whether the running limits have the declarations of this worker."""
-        self._known: Mapping[Subject, LimitSettings] | None = None
-        self._known_at = 0.0
+        self._listed: Mapping[Subject, LimitSettings] | None = None
+        self._listed_at = 0.0
         self._listing: asyncio.Task[None] | None = None
         self._limiters: dict[Subject, Limiter] = {}
         self._held: dict[Subject, float] = {}
@@ -86,16 +86,16 @@ class CallLimits:
         Raises:
             CallDeferred: the server has not responded yet.
         """
-        known = await self._limits()
+        listed = await self._limits()
         if self._held:
             self._drop_ended_holds()
-            known = {subject: LimitSettings(subject) for subject in self._held} | dict(known)
-        if not known:
+            listed = {subject: LimitSettings(subject) for subject in self._held} | dict(listed)
+        if not listed:
             return ()
         limited = sorted(
-            known.keys() & set(subjects), key=lambda subject: (_REQUEST_ORDER.index(subject.kind), subject)
+            listed.keys() & set(subjects), key=lambda subject: (_REQUEST_ORDER.index(subject.kind), subject)
         )
-        return [self._limiter(known[subject]) for subject in limited]
+        return [self._limiter(listed[subject]) for subject in limited]
 
     async def admit(
         self,
@@ -175,31 +175,31 @@ class CallLimits:
         return limiter
 
     async def _limits(self) -> Mapping[Subject, LimitSettings]:
-        age_s = time.monotonic() - self._known_at
-        if self._known is None or age_s > FRESH_S:
+        age_s = time.monotonic() - self._listed_at
+        if self._listed is None or age_s > FRESH_S:
             if self._listing is None:
                 self._listing = asyncio.create_task(self._list())
-            if self._known is None or age_s > STALE_S:
+            if self._listed is None or age_s > STALE_S:
                 await asyncio.shield(self._listing)
-        if self._known is None:
+        if self._listed is None:
             raise CallDeferred(
                 "the limits of calls are unknown, because the server does not respond", UNREACHABLE_DELAY
             )
-        return self._known
+        return self._listed
 
     async def _list(self) -> None:
         try:
             running = await self._running_limits()
             # A limit that does not run yet is started with its first call.
-            missing = {subject: LimitSettings(subject, limit) for subject, limit in self._declared.items()}
-            self._known = missing | running
+            declared_limits = {subject: LimitSettings(subject, limit) for subject, limit in self._declared.items()}
+            self._listed = declared_limits | running
             if not self._are_declared:
                 await self._declare(running)
                 self._are_declared = True
         except (RPCError, LimitUnreachable) as error:
             # The last list stays valid: limits change seldom.
             _LOG.warning("the limits of calls could not be listed", error=str(error))
-        self._known_at, self._listing = time.monotonic(), None
+        self._listed_at, self._listing = time.monotonic(), None
 
     async def _running_limits(self) -> dict[Subject, LimitSettings]:
         try:
@@ -211,7 +211,7 @@ class CallLimits:
             raise
 
     async def _declare(self, running: Mapping[Subject, LimitSettings]) -> None:
-        """Change the declared part of running limits to that of this worker."""
+        """Change the declared limit of running limit workflows to the limit that this worker declares."""
         for subject, settings in running.items():
             declared = self._declared.get(subject)
             if declared is not None and settings.declared != declared:
@@ -265,7 +265,7 @@ class _AdmissionRequest:
         self, limiters: Sequence[Limiter], info: activity.Info, heartbeats: Heartbeats, *, kind: RequestKind
     ) -> None:
         state = heartbeats.deferred_state
-        waited = state.get(_WAITED) if isinstance(state, Mapping) else None
+        waited = state.get(_DEFERRING_LIMITS) if isinstance(state, Mapping) else None
         self._waited: list[str] = [str(subject) for subject in waited] if isinstance(waited, list) else []
         """Limits that have deferred the call, the last one first."""
         last = self._waited[0] if self._waited else None
@@ -290,7 +290,7 @@ class _AdmissionRequest:
                 for limiter in late:
                     is_first = limiter not in starts
                     if not is_first:
-                        # The lead grows: a constant latency would make each start late whose lead is the last lateness.
+                        # The lead accumulates: with a lead of only the last delay, the next start would be late again.
                         leads[limiter] += _late_s(limiter, starts)
                     starts[limiter] = await self._start(limiter, lead_s=leads[limiter])
                     if is_first:
@@ -313,27 +313,27 @@ class _AdmissionRequest:
         request = CallRequest(subject in self._waited, self._kind, lead_s)
         ends_at = time.monotonic() + min(_LINE_WAIT_S, self._timeout_s * _LINE_SHARE_OF_TIMEOUT)
         while True:
-            answer = await _answer(limiter, self._call, request, self._heartbeats)
+            answer = await _request_start(limiter, self._call, request, self._heartbeats)
             if answer.decision == "start" and answer.delay_s <= self._timeout_s * _START_SHARE_OF_TIMEOUT:
                 return time.monotonic() + answer.delay_s
             remaining_s = ends_at - time.monotonic()
             if answer.decision != "line" or remaining_s <= 0:
                 reason, delay = _reason(limiter, answer), timedelta(seconds=max(SHORT_WAIT_S, answer.delay_s))
                 waited = [subject, *(other for other in self._waited if other != subject)]
-                raise CallDeferred(reason, delay, code=ERROR_RATE_LIMITED, state={_WAITED: waited})
+                raise CallDeferred(reason, delay, code=ERROR_RATE_LIMITED, state={_DEFERRING_LIMITS: waited})
             self._heartbeats.report_limit(_reason(limiter, answer))
             await limiter.wait_in_line(min(answer.delay_s, remaining_s))
 
 
 def _late_s(limiter: Limiter, starts: Mapping[Limiter, float]) -> float:
-    """Return by how much a call is late for its start at a limit; infinite if it has none."""
+    """Return by how much a call is late for its start at a limit; infinite if it has no start yet."""
     if limiter not in starts:
         return float("inf")
     return time.monotonic() - starts[limiter] if limiter.has_rate else 0.0
 
 
-async def _answer(limiter: Limiter, call: str, request: CallRequest, heartbeats: Heartbeats) -> LimitAnswer:
-    """Return the answer of a limit; if it takes long, the call says that it waits.
+async def _request_start(limiter: Limiter, call: str, request: CallRequest, heartbeats: Heartbeats) -> LimitAnswer:
+    """Request the start of a call from a limit; if the answer takes long, the heartbeats report the wait.
 
     Raises:
         CallDeferred: the limit does not respond.
@@ -353,7 +353,7 @@ async def _wait_in_slot(limiter: Limiter, call: str, heartbeats: Heartbeats, *, 
     """
     has_waited, lead_s = False, 0.0
     while True:
-        answer = await _answer(limiter, call, CallRequest(has_waited, kind, lead_s), heartbeats)
+        answer = await _request_start(limiter, call, CallRequest(has_waited, kind, lead_s), heartbeats)
         if answer.decision == "start":
             start_at = time.monotonic() + answer.delay_s
             await asyncio.sleep(answer.delay_s)

@@ -95,7 +95,7 @@ def model_activity(
     async def call_model(*arguments: Any) -> RawValue:
         heartbeats = Heartbeats(activity.info())
         models = ModelCaller(clients, activity.info(), heartbeats, limits=limits)
-        return await _Attempt(models, values, heartbeats, pace=pace, deferrals=deferrals).answer(arguments)
+        return await _Attempt(models, values, heartbeats, pace=pace, deferrals=deferrals).run(arguments)
 
     return call_model
 
@@ -122,7 +122,7 @@ class _Attempt:
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
 
-    async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
+    async def run(self, arguments: tuple[Any, ...]) -> RawValue:
         with self._heartbeats.running():
             try:
                 request = await self._prepare_request(arguments)
@@ -133,7 +133,7 @@ class _Attempt:
                     raise
                 stopped = WorkerStopped("The worker was stopped during the model call")
                 raise await self._failure(stopped) from None
-            # Errors of the model, and of what surrounds the call: the payload store, a lost value.
+            # Errors of the model and of the payload store.
             except Exception as error:
                 raise await self._failure(error) from None
 
@@ -146,19 +146,21 @@ class _Attempt:
 
     async def _respond(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
-            answer = await self._with_conversation(request, await self._call(request))
+            response = await self._with_conversation(request, await self._call(request))
             if request.round is None:
-                return answer
+                return response
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
-            return replace(answer, read=await asyncio.to_thread(parse_round, answer.output, answer.text, request.round))
+            return replace(
+                response, read=await asyncio.to_thread(parse_round, response.output, response.text, request.round)
+            )
         node = request.call.labels.node_id or self._info.activity_id
         plan = PlanStream(request.planning, node=node, info=self._info)
         if text := await plan.resume():
             call = request.call
             request = replace(request, call=replace(call, messages=(*call.messages, user(interrupted_message(text)))))
         async with plan:
-            answer = await self._models.call_streamed(request.call, request.endpoint, feed=plan.feed)
-        return replace(await self._with_conversation(request, answer), accepted=plan.accepted)
+            response = await self._models.call_streamed(request.call, request.endpoint, feed=plan.feed)
+        return replace(await self._with_conversation(request, response), accepted=plan.accepted)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
         if request.streamed_field is None:
@@ -173,8 +175,8 @@ class _Attempt:
         hydrated = await self._values.hydrate_input(
             arguments,
             given_bindings(),
-            expected=f"{ACTIVITY_CALL_MODEL} takes one request",
-            no_secrets="a secret must not be sent to a model",
+            shape_error=f"{ACTIVITY_CALL_MODEL} takes one request",
+            secrets_error="a secret must not be sent to a model",
         )
         try:
             request = request_from_json(hydrated)
@@ -191,29 +193,29 @@ class _Attempt:
             return ()
         loaded = await self._values.load([request.before])
         try:
-            return messages_from_json(loaded[request.before].take((), "the conversation"))
+            return messages_from_json(loaded[request.before].copy_part((), "the conversation"))
         except (ValueError, TypeError) as error:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
-    async def _with_conversation(self, request: ModelRequest, answer: ModelResponse) -> ModelResponse:
-        calls = pydantic_core.to_json([call.model_dump() for call in answer.message.tool_calls])
+    async def _with_conversation(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        calls = pydantic_core.to_json([call.model_dump() for call in response.message.tool_calls])
         if len(calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(
                 ModelError.OUTPUT_INVALID,
                 f"the tool calls of the model have {len(calls):,} bytes, over the limit of {TOOL_CALLS_BYTES:,}",
             )
         if not request.is_continued:
-            return answer
+            return response
         # An empty response is left out of the conversation: some services reject empty messages.
-        newest = [answer.message] if answer.message.content or answer.message.tool_calls else []
+        newest = [response.message] if response.message.content or response.message.tool_calls else []
         messages = messages_to_json([*request.call.messages, *newest])
         encoded = pydantic_core.to_json(messages)
         ref = await self._store(lambda: self._values.put(encoded))
-        return replace(answer, conversation=ref)
+        return replace(response, conversation=ref)
 
-    async def _encode_response(self, answer: ModelResponse) -> RawValue:
+    async def _encode_response(self, response: ModelResponse) -> RawValue:
         """Return the response as the history records it, after storing it if it is large."""
-        plain = plain_json(response_to_json(answer))
+        plain = plain_json(response_to_json(response))
         encoded = encoded_json(plain)
         metadata = attempt_metadata(self._heartbeats.info, self._models.usage)
         if len(encoded) <= INLINE_VALUE_BYTES:
@@ -224,13 +226,15 @@ class _Attempt:
             *SUMMARY_PROJECTIONS,
             *(projection for projection in requested_projections() if projection not in SUMMARY_PROJECTIONS),
         ]
-        if (marker := find_marker(answer.message.content or "")) is not None:
+        if (marker := find_marker(response.message.content or "")) is not None:
             # The run does not load the text that contains the marker.
             plain = {**plain, "marker": marker}
             encoded, projections = encoded_json(plain), [*projections, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"
-        text = await self._store(lambda: self._values.store_result(plain, encoded, projections=projections, name=name))
-        data = pydantic_core.to_json(stored_to_json(text))
+        stored = await self._store(
+            lambda: self._values.store_result(plain, encoded, projections=projections, name=name)
+        )
+        data = pydantic_core.to_json(stored_to_json(stored))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
 
     async def _store(self, store: Callable[[], Awaitable[T]]) -> T:

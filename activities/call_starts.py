@@ -20,7 +20,7 @@ MAX_OPEN_RECORDS = 2
 
 If the worker dies, at most this many writes have a record although their tools were not called.
 """
-PASSING_STATUSES = (
+TRANSIENT_STATUSES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -41,7 +41,7 @@ class CallStarts:
         client: client of the worker.
 
     Attributes:
-        turns: held by a call from before its record is sent until its tool is called.
+        turns: semaphore that a call holds while its record is sent.
     """
 
     def __init__(self, client: Client) -> None:
@@ -62,6 +62,6 @@ class CallStarts:
             except AsyncActivityCancelledError:
                 raise CallStopped("the server requested that the call stops") from None
             except RPCError as error:
-                if error.status not in PASSING_STATUSES:
+                if error.status not in TRANSIENT_STATUSES:
                     raise CallStopped(f"the server has ended the attempt: {error}") from None
             await asyncio.sleep(_RETRY_PAUSE_S)

@@ -105,7 +105,7 @@ from dagwright.tools.secret_bindings import hosts_of_secrets
 T = TypeVar("T")
 
 _URL_ARGUMENT = "url"
-_DEFERRED = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
+_DEFERRAL_CODES = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
 _CANCEL_WAIT_S = 2.0
 """How long a call that was stopped before its start waits for the cancellation to arrive."""
 _INLINE_IN_OUTAGE_BYTES = 1024 * 1024
@@ -116,7 +116,7 @@ ToolActivity = Callable[..., Awaitable[RawValue]]
 
 @dataclass(frozen=True, slots=True)
 class CallGuards:
-    """Server-side checks before a tool is called, and calls that continue from a batch.
+    """Checks before a tool is called, and calls that continue from a batch.
 
     Args:
         paused: pauses calls of paused tools; `None` if tools cannot be paused.
@@ -149,7 +149,7 @@ def callable_tools(
 
     Args:
         guards: checks before a tool is called.
-        models: clients for tools that call models; without them, tools cannot.
+        models: clients for tools that call models; `None` if tools cannot call models.
     """
     shared = [
         CallableTool(spec, environment, values, cache, _fingerprint_of(spec, cache), guards, models)
@@ -195,7 +195,7 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
         if info.attempt == 1 and (failure := batch_failure()) is not None:
             await _record_deferral(failure, shared.guards.deferrals)
             raise failure
-        if shared.guards.detached is not None and (running := shared.guards.detached.take(info)) is not None:
+        if shared.guards.detached is not None and (running := shared.guards.detached.pop(info)) is not None:
             try:
                 return await running.adopt()
             except ApplicationError as failure:
@@ -212,8 +212,8 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
 
 
 async def _record_deferral(failure: BaseException, deferrals: Deferrals | None) -> None:
-    """Record the deferral of an attempt that was made in a batch, whose activity is not that of the call."""
-    if deferrals is not None and isinstance(failure, ApplicationError) and failure.type in _DEFERRED:
+    """Record the deferral of an attempt that was made in a batch, which cannot record it for the call."""
+    if deferrals is not None and isinstance(failure, ApplicationError) and failure.type in _DEFERRAL_CODES:
         details = failure.details[0] if failure.details else None
         state = details.get(DETAIL_DEFERRED) if isinstance(details, Mapping) else None
         deferred = CallDeferred(failure.message, failure.next_retry_delay or timedelta(0), state=state)
@@ -250,14 +250,14 @@ class ToolAttempt:
         self._deferrals = shared.guards.deferrals
         self._is_in_batch = heartbeats is not None
         self._limits = None if self._is_in_batch else shared.guards.limits
-        self._holds = shared.guards.limits
+        self._hold_limits = shared.guards.limits
         self._subject_at_host: Subject | None = None
         """The tool at the host that the call is for, if the tool takes a URL."""
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._info = info if heartbeats is not None else self._heartbeats.info
         self._models = ModelCaller(shared.models, self._info, self._heartbeats, limits=shared.guards.limits)
         self._redaction = Redaction()
-        self._plain: Any = None
+        self._plain_result: Any = None
         self._cached: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
@@ -339,10 +339,10 @@ class ToolAttempt:
         Raises:
             CallDeferred: the call must not start now.
         """
-        if self._holds is not None and isinstance(url, str) and self._effects is not Effects.PURE:
+        if self._hold_limits is not None and isinstance(url, str) and self._effects is not Effects.PURE:
             self._subject_at_host = subject_at_host("tool", self._spec.name, url)
             if self._subject_at_host is not None:
-                await self._holds.admit([self._subject_at_host], self._info, self._heartbeats)
+                await self._hold_limits.admit([self._subject_at_host], self._info, self._heartbeats)
 
     async def _call_admitted(self, arguments: tuple[Any, ...]) -> Outcome:
         try:
@@ -370,10 +370,10 @@ class ToolAttempt:
         def beat(details: Any, progress: Progress | None) -> None:
             self._heartbeats.beat(self._redaction.value(details), progress)
 
-        models = ModelAccess(self._ask, asyncio.get_running_loop())
+        models = ModelAccess(self._call_model, asyncio.get_running_loop())
         call = ToolContext(identity, cancellation, beat=beat, environment=self._environment, models=models)
         self._locations = call.read_locations
-        run = ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded, drain_s=self._drain_s)
+        run = ToolRun(self._spec, keywords, call, cancellation, encode=self._encode_result, drain_s=self._drain_s)
         try:
             await self._heartbeats.record_start()
         except CallStopped as stopped:
@@ -390,17 +390,17 @@ class ToolAttempt:
         return float("inf") if timeout is None else self._started_s + timeout.total_seconds()
 
     def _may_wait_for_store(self) -> bool:
-        """Return whether a result may wait for the store: another worker can repeat any call except a `write`."""
+        """Return whether a result may wait for the store: a stopped worker leaves all but `write` calls to others."""
         return self._effects is Effects.WRITE or not activity.is_cancelled()
 
     def _drain_s(self) -> float:
-        """Return how long a call may continue while its worker stops: only a `write`, which must not be repeated."""
+        """Return how long a call may continue while its worker stops; 0 if it can be repeated."""
         remaining_s = self._ends_at() - time.monotonic()
         if self._effects is not Effects.WRITE or remaining_s == float("inf"):
             return 0.0
         return drain_s(remaining_s, limit_s=self._environment.drain_limit_s)
 
-    async def _ask(self, call: ModelCall) -> ModelResponse:
+    async def _call_model(self, call: ModelCall) -> ModelResponse:
         messages = [
             message.model_copy(update={"content": self._redaction.value(message.content)}) for message in call.messages
         ]
@@ -421,9 +421,9 @@ class ToolAttempt:
             await self._values.hydrate(keywords, bindings, secrets=secrets)
         return self._spec.bind(keywords)
 
-    def _encoded(self, value: Any) -> bytes:
-        self._plain = self._redaction.value(plain_json(value))
-        encoded = encoded_json(self._plain)
+    def _encode_result(self, value: Any) -> bytes:
+        self._plain_result = self._redaction.value(plain_json(value))
+        encoded = encoded_json(self._plain_result)
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(
                 f"The result of {self._spec.name!r} has {len(encoded):,} bytes as JSON, over the limit of "
@@ -434,7 +434,7 @@ class ToolAttempt:
     async def _store_result(self, encoded: bytes) -> RawValue:
         """Put a large result into the payload store and return its reference."""
         name = f"{self._info.activity_id}.result"
-        plain = self._plain if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
+        plain = self._plain_result if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
 
         def store() -> Awaitable[StoredValue]:
             return self._values.store_result(plain, encoded, projections=requested_projections(), name=name)
@@ -463,8 +463,8 @@ class ToolAttempt:
         if wait is None or decision.is_final or self._deferrals is None:
             return error, decision
         subject = self._subject_of_hold(error, wait)
-        if self._holds is not None and subject is not None:
-            await self._holds.hold(subject, wait)
+        if self._hold_limits is not None and subject is not None:
+            await self._hold_limits.hold(subject, wait)
         state, name = self._heartbeats.deferred_state, self._spec.name
         deferred = deferral_of(wait, name=name, earlier_state=state, now_s=time.time())
         return (error, decision) if deferred is None else (deferred, retry_decision(deferred, self._effects))
@@ -539,7 +539,7 @@ class ToolAttempt:
     async def _record_deferral(self, deferred: CallDeferred) -> dict[str, Any]:
         """Record that the attempt does not count, and return the failure details for that."""
         if self._is_in_batch:
-            # The activity is that of the batch; the call will have its own.
+            # The call gets an activity of its own, which records the deferral.
             return {DETAIL_DEFERRED: deferred.state}
         if self._deferrals is not None:
             await self._deferrals.record(deferred, self._heartbeats)
@@ -548,7 +548,7 @@ class ToolAttempt:
     def _unstored_bytes(self, error: BaseException) -> int | None:
         """Return the size of a result that the store rejected, 0 if the store did not return a value, else `None`."""
         if isinstance(error, ResultNotStored):
-            # A tool can raise it too, and then gives no size.
+            # A tool can raise this error too, then without a size.
             return error.size_bytes or None
         return 0 if isinstance(error, ArgumentNotLoaded) and not self._was_called else None
 

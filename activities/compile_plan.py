@@ -35,7 +35,7 @@ from dagwright.toolset.tool_directory import names_unknown_tools, published_tool
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
 
-_PROBLEMS_SHOWN = 200
+_MAX_PROBLEMS_SHOWN = 200
 """Problems in the details of the failure, whose size is limited."""
 
 CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -79,7 +79,7 @@ def compile_activity(
 
         `notify` is present only if it is true.
         """
-        answer = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
+        result_flags = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
 
         async def for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
@@ -89,15 +89,15 @@ def compile_activity(
         try:
             message = {**message, "plan": _parsed(message)}
             with heartbeating():
-                answer[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
-            sent = await with_store(for_transfer)
+                result_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
+            transfer = await with_store(for_transfer)
         except PlanInvalid as error:
-            problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
+            problems = [problem.to_json() for problem in error.problems[:_MAX_PROBLEMS_SHOWN]]
             text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
-            raise ApplicationError(text, problems, answer, type=ERROR_PLAN_INVALID, non_retryable=True) from None
+            raise ApplicationError(text, problems, result_flags, type=ERROR_PLAN_INVALID, non_retryable=True) from None
         return {
-            "compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_columns(sent.plan),
-            **answer,
+            "compiled": {"pages": list(transfer.pages)} if transfer.pages else plan_to_columns(transfer.plan),
+            **result_flags,
             **flags,
         }
 

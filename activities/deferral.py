@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.activities.call_starts import PASSING_STATUSES
+from dagwright.activities.call_starts import TRANSIENT_STATUSES
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.service_waits import wait_state
@@ -83,13 +83,13 @@ class Deferrals:
                 response = await self._client.workflow_service.update_activity_options(request, timeout=_RPC_TIMEOUT)
                 return response.activity_options
             except RPCError as error:
-                if error.status not in PASSING_STATUSES:
+                if error.status not in TRANSIENT_STATUSES:
                     raise
             await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 def counted_backoff(heartbeats: Heartbeats) -> timedelta | None:
-    """Return the delay after a failed attempt by its counted number; `None` if the server computes the same delay."""
+    """Return the retry delay by the number of counted attempts; `None` if the server computes the same delay."""
     policy = activity.info().retry_policy
     if heartbeats.deferrals == 0 or policy is None:
         return None

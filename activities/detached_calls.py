@@ -15,7 +15,7 @@ from dagwright.tools.context import Progress
 
 
 class BatchHeartbeats(Heartbeats):
-    """Heartbeats of a call in a batch: the batch sends its own, and later the activity that adopts the call."""
+    """Heartbeats of a call in a batch: not sent, but passed to the activity that adopts the call."""
 
     adopter: Heartbeats | None = None
 
@@ -67,7 +67,7 @@ class DetachedCalls:
         timer = asyncio.get_running_loop().call_later(DETACHED_CALL_S, self._drop, key)
         self._calls[key] = call, timer
 
-    def take(self, info: activity.Info) -> RunningCall | None:
+    def pop(self, info: activity.Info) -> RunningCall | None:
         """Return the running call that an activity continues, if this worker has it."""
         if not self._calls:
             return None

@@ -61,9 +61,19 @@ async def delete_execution(run_id: str) -> None:
             raise
 
 
-_RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
-"""Size limit of one result; the remaining outcomes follow with the next call."""
-_FIELDS = ("status", "output", "stored_output", "error", "map_batch", "usage", DETAIL_LINEAGE, "context", "lookups")
+_MAX_RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
+"""Size limit of a result of `find_ended`; the remaining outcomes follow with the next call."""
+_OUTCOME_FIELDS = (
+    "status",
+    "output",
+    "stored_output",
+    "error",
+    "map_batch",
+    "usage",
+    DETAIL_LINEAGE,
+    "context",
+    "lookups",
+)
 """Fields of a run's document that its parent run or session reads."""
 _CHILD_SNAPSHOT = "child_snapshot"
 """Field for the compensation of the run; it is always included, whatever the size of the rest."""
@@ -87,7 +97,7 @@ async def _outcomes_of(client: Client, workflow_ids: Sequence[str]) -> dict[str,
         if outcome is not None:
             outcomes[workflow_id] = outcome
             result_bytes += encoded_size(outcome)
-        if result_bytes > _RESULT_BYTES:
+        if result_bytes > _MAX_RESULT_BYTES:
             break
     return outcomes
 
@@ -136,7 +146,7 @@ def outcome_of_document(document: Any) -> RunOutcome:
     """Return the outcome in the document of an ended run."""
     if not isinstance(document, Mapping) or "status" not in document:
         return _failed("failed", "the sub-plan ended without a document")
-    outcome = {key: document[key] for key in _FIELDS if key in document}
+    outcome = {key: document[key] for key in _OUTCOME_FIELDS if key in document}
     if encoded_size(outcome) > RESULT_LIMIT_BYTES:
         outcome = _failed("too_large", "the output of the sub-plan is too large for its parent")
     return {**outcome, _CHILD_SNAPSHOT: document[_CHILD_SNAPSHOT]} if _CHILD_SNAPSHOT in document else outcome

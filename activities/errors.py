@@ -60,7 +60,7 @@ STORE_UNAVAILABLE = "store_unavailable"
 WORKER_STOPPED = "worker_stopped"
 
 QUESTION_LIMIT_BYTES = 64 * 1024
-"""Size limit of a tool's request to a person, with its checkpoint: the run holds both inline."""
+"""Size limit of a tool's request to a person, with its checkpoint: both are part of the state of the run."""
 _PAUSED_DELAY = timedelta(seconds=30)
 """Delay before the next attempt of a call of a paused tool that the server cannot pause."""
 _UNSPECIFIED = ApplicationErrorCategory.UNSPECIFIED
@@ -108,7 +108,7 @@ class CallDeferred(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """An earlier attempt called a `write` and its worker died: the change may have been made."""
+    """An earlier attempt of a `write` call started the tool and its worker died: the change may have been made."""
 
 
 _READABLE_ERRORS = (
@@ -116,7 +116,7 @@ _READABLE_ERRORS = (
     *(WorkerStopped, ToolPaused, CallDeferred, OutcomeUnknown),
 )
 """Errors whose text is a sentence for the reader and needs no class name."""
-_TRANSIENT = (
+_TRANSIENT_ERRORS = (
     *(ToolError, ModelFailure, ApplicationError),
     *(WorkerStopped, ToolPaused, CallDeferred, OSError, httpx.HTTPError),
 )
@@ -134,7 +134,7 @@ class RetryDecision:
 def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
     """Return how to handle `error`, raised by a tool with these effects.
 
-    A `write` may be repeated only if its change has certainly not started.
+    A `write` call may be repeated only if its change has certainly not started.
     """
     for kind, code in _FINAL_CODES.items():
         if isinstance(error, kind):
@@ -176,7 +176,7 @@ def worker_tool_retry_decision(error: BaseException, effects: Effects) -> RetryD
     once, which may find another way.
     """
     decision = retry_decision(error, effects)
-    return decision if decision.is_final or isinstance(error, _TRANSIENT) else replace(decision, is_final=True)
+    return decision if decision.is_final or isinstance(error, _TRANSIENT_ERRORS) else replace(decision, is_final=True)
 
 
 def _status_decision(response: httpx.Response, effects: Effects) -> RetryDecision:
@@ -235,7 +235,7 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
     text = redaction.text(error_text(error))
     if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
         return None
-    frames = "".join(traceback.format_tb(_own_frames(error.__traceback__)))
+    frames = "".join(traceback.format_tb(_without_wrapper_frame(error.__traceback__)))
     document = {"message": text, "traceback": redaction.text(frames)}
     return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in document.items()}
 
@@ -261,7 +261,7 @@ def _message_of(error: BaseException) -> str:
 def _end_of(trace: TracebackType | None) -> TracebackType | None:
     """Return the last frames that fit into the limit, without the wrapper's own frame."""
     frames: list[TracebackType] = []
-    trace = _own_frames(trace)
+    trace = _without_wrapper_frame(trace)
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
@@ -274,5 +274,5 @@ def _end_of(trace: TracebackType | None) -> TracebackType | None:
     return last
 
 
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+def _without_wrapper_frame(trace: TracebackType | None) -> TracebackType | None:
     return trace.tb_next if trace is not None else None

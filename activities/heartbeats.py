@@ -66,25 +66,25 @@ class Heartbeats:
         # Deferred attempts do not count.
         info = replace(info, attempt=info.attempt - self._deferrals.count)
         self._info, self._starts = info, starts
-        # Without it, a heartbeat would remove the record of an earlier attempt; the next attempt would repeat the call.
+        # Repeated in each heartbeat: otherwise the record would be lost, and the next attempt would repeat the call.
         self._started = started_attempt(info.heartbeat_details)
         self._is_recording = False
         """No other heartbeat is sent while the record is: it would report a start before the server has the record."""
         self._calls = (earlier_calls(info.heartbeat_details, info.attempt), info.attempt - 1)
-        """How many attempts have called the tool of a `write`, and the last of these attempts."""
+        """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
         self._earlier_calls = self._calls
-        self._is_record_over = False
+        self._needs_no_record = False
         """The attempt needs no record any more, so the SDK sends its heartbeats."""
         self._beating: asyncio.Task[None] | None = None
         """The task that sends a heartbeat before the tool is called."""
         # A heartbeat without details would discard those of an earlier attempt; its partial text is obsolete.
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
-        self._waits_for: str | None = None
+        self._store_error: str | None = None
         self._limited_by: str | None = None
         self._interval_s = _interval_s(info.heartbeat_timeout)
         self._loop = asyncio.get_running_loop()
-        self._activity = contextvars.copy_context()
+        self._context = contextvars.copy_context()
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         self._text: HeartbeatText | None = None
@@ -114,7 +114,7 @@ class Heartbeats:
 
     @property
     def info(self) -> activity.Info:
-        """Return the info of the activity, with the number of the attempt without the deferred ones."""
+        """Information about the activity; its attempt number does not count deferred attempts."""
         return self._info
 
     @property
@@ -137,9 +137,9 @@ class Heartbeats:
             await self._beating
         self._calls = self._earlier_calls
         self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
-        # The SDK reports its own last heartbeat with the failure.
-        self._is_record_over = True
-        self._activity.run(self._send)
+        # The SDK sends its own last heartbeat again with the failure, so that one must have the deferral.
+        self._needs_no_record = True
+        self._context.run(self._send)
 
     @property
     def has_waited(self) -> bool:
@@ -171,9 +171,9 @@ class Heartbeats:
                 self._starts = None
             else:
                 # The server may have the record although the tool is not called.
-                self._is_record_over = True
+                self._needs_no_record = True
             # The SDK learns of a cancellation from the response to a heartbeat that it sends itself.
-            self._activity.run(self._send)
+            self._context.run(self._send)
             raise
         self._is_recording = False
 
@@ -181,9 +181,9 @@ class Heartbeats:
         """Remove the record: the call ended and has certainly changed nothing."""
         if self._starts is None or self._started is None or self.earlier_start is not None:
             return
-        self._started, self._is_record_over = None, True
-        # The SDK reports its own last heartbeat with the failure.
-        self._activity.run(self._send)
+        self._started, self._needs_no_record = None, True
+        # The SDK sends its own last heartbeat again with the failure, so that one must not have the record.
+        self._context.run(self._send)
         with suppress(CallStopped):
             await self._starts.record(self._info.task_token, self._heartbeat_details())
 
@@ -197,12 +197,12 @@ class Heartbeats:
         reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
         self._details = [details, *reported]
         if not self._is_over:
-            self._loop.call_soon_threadsafe(self._send_soon, context=self._activity)
+            self._loop.call_soon_threadsafe(self._send_soon, context=self._context)
 
     def add_usage(self, usage: Usage) -> None:
         """Send a heartbeat soon with the added token usage, for the next attempt; call it on the event loop."""
         self._usage += usage
-        self._activity.run(self._send_soon)
+        self._context.run(self._send_soon)
 
     def report_wait(self, reason: str | None) -> None:
         """Send a heartbeat soon with the reason why the attempt waits, next to the tool's details.
@@ -212,8 +212,8 @@ class Heartbeats:
         Args:
             reason: `None` if it no longer waits.
         """
-        self._waits_for = reason
-        self._activity.run(self._send_soon)
+        self._store_error = reason
+        self._context.run(self._send_soon)
 
     def report_limit(self, reason: str | None) -> None:
         """Send a heartbeat soon with the limit of calls for which the attempt waits.
@@ -225,12 +225,12 @@ class Heartbeats:
         """
         if self._limited_by != reason:
             self._limited_by = reason
-            self._activity.run(self._send_soon)
+            self._context.run(self._send_soon)
 
     def report_text(self, text: HeartbeatText) -> None:
         """Send a heartbeat at once with the partial text; call it on the event loop, at a limited rate."""
         self._text = text
-        self._activity.run(self._send)
+        self._context.run(self._send)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -244,13 +244,13 @@ class Heartbeats:
     def start(self) -> None:
         """Start sending a heartbeat at each interval."""
         # A timer instead of a task: most calls end before the first heartbeat, and a task costs more than such a call.
-        self._timer = self._loop.call_later(self._interval_s, self._on_timer, context=self._activity)
+        self._timer = self._loop.call_later(self._interval_s, self._on_timer, context=self._context)
 
     def stop(self) -> None:
         """Stop sending heartbeats."""
         if self._soon_timer is not None:
             # The next attempt continues from it.
-            self._activity.run(self._send)
+            self._context.run(self._send)
         self._is_over = True
         if self._timer is not None:
             self._warn_if_late(self._timer)
@@ -287,7 +287,7 @@ class Heartbeats:
             self._soon_timer.cancel()
             self._soon_timer = None
         self._sent_at = self._loop.time()
-        if self._starts is None or self._started is not None or self._is_record_over:
+        if self._starts is None or self._started is not None or self._needs_no_record:
             activity.heartbeat(*self._heartbeat_details())
         elif self._beating is None or self._beating.done():
             self._beating = self._loop.create_task(self._record_beat())
@@ -297,8 +297,8 @@ class Heartbeats:
         reported: dict[str, Any] = {} if self._usage == NO_USAGE else {DETAIL_USAGE: self._usage.to_json()}
         if self._started is not None:
             reported[DETAIL_STARTED] = self._started
-        if self._waits_for is not None:
-            reported[DETAIL_STORE_ERROR] = self._waits_for
+        if self._store_error is not None:
+            reported[DETAIL_STORE_ERROR] = self._store_error
         if self._limited_by is not None:
             reported[DETAIL_LIMITED_BY] = self._limited_by
         if self._deferrals.count:

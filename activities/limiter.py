@@ -91,7 +91,7 @@ class Limiter:
 
     @property
     def unreachable_reason(self) -> str:
-        """Reason of a call that gets no answer."""
+        """Reason shown for a call whose limit does not respond."""
         return f"the limit of {self.settings.subject} does not respond; start a worker that serves workflows"
 
     def _deferral(self, reason: str | None = None) -> CallDeferred:
@@ -158,14 +158,14 @@ class Limiter:
         """Send a message and return the answers, with delays from now."""
         subject = self.settings.subject
         try:
-            return await self._answers(message)
+            return await self._exchange_once(message)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND or self._declared is None:
                 raise
         await declare_limit(self._client, subject, self._declared, task_queue=self._task_queue)
-        return await self._answers(message)
+        return await self._exchange_once(message)
 
-    async def _answers(self, message: LimitMessage) -> dict[str, LimitAnswer]:
+    async def _exchange_once(self, message: LimitMessage) -> dict[str, LimitAnswer]:
         sent_at = time.monotonic()
         reply = await exchange(self._client, self.settings.subject, message)
         received_at = time.monotonic()
@@ -193,10 +193,10 @@ class Limiter:
         except (LimitUnreachable, RPCError) as error:
             if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
                 self._is_unreachable = True
-                # Those of the next message too: nothing would send it.
+                # Fail the requests of the next message too: nothing would send it.
                 requests, self._requests = {**requests, **self._requests}, {}
                 _fail(requests, error)
-                # The next message has them; leases of lost releases would expire anyway.
+                # Send the rest again with the next message; if a release is lost, its lease expires.
                 self._releases += message.releases
                 self._tokens += message.tokens
                 self._usage += message.usage

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.errors import retry_decision
 from dagwright.activities.store_retry import with_store
-from dagwright.activities.values import LargeValues, Loaded
+from dagwright.activities.values import LargeValues, LoadedValue
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
@@ -28,7 +28,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 _INLINE_ITEMS_BYTES = 256 * 1024
-"""JSON size limit of the items that a map batch holds inline; beyond it, large items stay in the store."""
+"""JSON size limit of the items that a map batch has inline; beyond it, large items stay in the store."""
 
 
 def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
@@ -36,7 +36,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
-        """Return items of `{"list", "first", "count", "projections"}`, a stored list; large ones by reference."""
+        """Return items of `{"list", "first", "count", "projections"}`, a stored list; large items by reference."""
         list_slice = stored_list_from_json(message)
         stored_list, projections = list_slice.value, projections_from_json(message.get("projections", ()))
 
@@ -73,8 +73,8 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     return [load_items, join_items]
 
 
-def _items_of(loaded: Loaded, stored_list: StoredValue, first: int, count: int) -> list[Any]:
-    return [loaded.take([*stored_list.paths, (index,)], stored_list.name) for index in range(first, first + count)]
+def _items_of(loaded: LoadedValue, stored_list: StoredValue, first: int, count: int) -> list[Any]:
+    return [loaded.copy_part([*stored_list.paths, (index,)], stored_list.name) for index in range(first, first + count)]
 
 
 async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequence[Projection], *, count: int) -> Any:
@@ -152,7 +152,7 @@ async def _hydrate(values: LargeValues, result_part: _ResultPart) -> None:
     """Fill in the stored values of a part of the results."""
     for path, stored in result_part.bindings:
         loaded = await values.load([stored.ref])
-        part = await asyncio.to_thread(loaded[stored.ref].take, stored.paths, stored.name)
+        part = await asyncio.to_thread(loaded[stored.ref].copy_part, stored.paths, stored.name)
         _set_at(result_part.results, path, part)
 
 

@@ -26,7 +26,7 @@ class ModelCaller:
 
     Args:
         clients: the worker's model clients; `None` if it has none.
-        info: activity info of the attempt; calls without a run and node get those of the activity.
+        info: activity info of the attempt, with the default labels of calls: its run and node.
         heartbeats: heartbeats of the attempt, which report the usage for the next attempt.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
@@ -96,7 +96,7 @@ class ModelCaller:
         return self._admission
 
     def _models_of(self, call: ModelCall, endpoint: NamedEndpoint | None) -> list[Subject]:
-        """Return the model, and the model at its server; the server of the settings has no name."""
+        """Return the model, and the model at its server if the call has an endpoint, as subjects of limits."""
         name = call.config.model or (self._clients.default_model if self._clients is not None else None)
         if not name:
             return []
@@ -104,7 +104,7 @@ class ModelCaller:
         return [Subject("model", name), *([] if at_server is None else [at_server])]
 
     async def _hold_others(self, failure: ModelFailure, models: Sequence[Subject]) -> None:
-        """Hold the other calls of a model that asked to wait."""
+        """Hold the other calls of a model whose service asked to wait."""
         wait = requested_wait(failure)
         if wait is not None and self._limits is not None and models:
             await self._limits.hold(models[-1], wait)
@@ -144,16 +144,16 @@ class ModelCaller:
     ) -> ModelResponse:
         assert self._clients is not None
         try:
-            answer = await send(self._clients.client(endpoint))
+            response = await send(self._clients.client(endpoint))
         except ModelFailure as failure:
             self._heartbeats.add_usage(failure.usage)
             admission.add_usage(failure.usage)
             raise
         except SecretMissing as error:
             raise ModelFailure(ModelError.KEY_MISSING, str(error)) from None
-        self._heartbeats.add_usage(answer.usage)
-        admission.add_usage(answer.usage)
-        return answer
+        self._heartbeats.add_usage(response.usage)
+        admission.add_usage(response.usage)
+        return response
 
     def _with_labels(self, call: ModelCall) -> ModelCall:
         labels, run, node = call.labels, self._info.workflow_id or "", self._info.activity_id

@@ -90,9 +90,9 @@ class _Delivery:
                     async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                         await self._deliver_one(client, notification, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
-                    # The remaining ones would fail in the same way.
+                    # The remaining notifications would fail in the same way.
                     undelivered.notifications += remaining[index:]
-                    undelivered.reason = f"does not respond ({_kind(error)})"
+                    undelivered.reason = f"does not respond ({_reason_of(error)})"
                     break
         if undelivered.notifications:
             text = f"{description_of(undelivered.notifications)}: the webhook at {self._host} {undelivered.reason}"
@@ -123,7 +123,7 @@ class _Delivery:
                 undelivered.delay = min(max(delay, undelivered.delay or delay), _MAX_DELAY)
 
 
-def _kind(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return f"no response within {RESPONSE_TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else type(error).__name__
 
 

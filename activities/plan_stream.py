@@ -33,7 +33,7 @@ from dagwright.protocol.planned_nodes import planned_message
 BATCH_S = 0.25
 """Interval of messages: it bounds the delay of a complete node, and limits a run to four messages a second."""
 _NODES_KEY = "nodes"
-"""Steps of other dialects have other meanings; they are read when the plan is complete."""
+"""Key of the nodes in a response. Other dialects have other keys; their nodes are read when the plan is complete."""
 _MAX_WAITING = 20
 """Limit of nodes that wait for others; each may refer to a node that is not written yet."""
 _MAX_NODES = 50
@@ -57,10 +57,10 @@ class PlanStream:
         self._replan_context = planning.replan_context
         self._info = info
         self._accepted: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
-        self._count = 0
+        self._sent_count = 0
         """Number of nodes that this attempt has sent."""
         self._steps = JsonSteps()
-        self._seen = 0
+        self._node_count = 0
         """Number of nodes in this response."""
         self._waiting: list[Node] = []
         self._has_new, self._is_over = asyncio.Event(), asyncio.Event()
@@ -75,7 +75,7 @@ class PlanStream:
         """Return the nodes that earlier attempts and calls have sent; from now on the run ignores their messages."""
         if self._info.attempt == 1 and self._info.activity_id == self._node:
             return ()
-        before = set(self._accepted)
+        accepted_ids = set(self._accepted)
         await self._signal([])
         async for event in self._run().fetch_history_events():
             await decode_payloads(event, activity.client().data_converter)
@@ -83,32 +83,32 @@ class PlanStream:
             call = message.get("call")
             if call == self._info.activity_id and message.get("attempt") == self._info.attempt:
                 break
-            if not isinstance(call, str) or not self._is_own(call):
+            if not isinstance(call, str) or not self._is_call_of_node(call):
                 continue
             nodes = message["nodes"]
             self._accepted |= {node["id"]: node for node in nodes if isinstance(node, dict) and _has_id(node)}
-        return tuple(node for node_id, node in self._accepted.items() if node_id not in before)
+        return tuple(node for node_id, node in self._accepted.items() if node_id not in accepted_ids)
 
-    def _is_own(self, call: str) -> bool:
+    def _is_call_of_node(self, call: str) -> bool:
         """Return whether a call belongs to this node: no other node has its ID with a number as suffix."""
         node, _, number = call.rpartition("#")
         return call == self._node or (node == self._node and number.isdecimal())
 
     def feed(self, stream: ModelStream, text: str) -> None:
         """Feed the next piece of the plan."""
-        if len(self._accepted) >= _MAX_NODES or self._seen >= MAX_PLANNED_NODES:
+        if len(self._accepted) >= _MAX_NODES or self._node_count >= MAX_PLANNED_NODES:
             return
         new_steps = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
-        self._seen += len(new_steps)
+        self._node_count += len(new_steps)
         if not new_steps or self._steps.key != _NODES_KEY:
             return
         restored = stream.restored({_NODES_KEY: new_steps})
         for node in restored[_NODES_KEY] if isinstance(restored, dict) else ():
-            if len(self._waiting) < _MAX_WAITING and self._may_fit(node):
+            if len(self._waiting) < _MAX_WAITING and self._is_candidate(node):
                 self._waiting.append(without_nulls(node))
         self._has_new.set()
 
-    def _may_fit(self, node: Any) -> bool:
+    def _is_candidate(self, node: Any) -> bool:
         if not isinstance(node, dict) or not isinstance(node.get("id"), str) or not isinstance(node.get("tool"), str):
             return False
         tool = self._tools.get(node["tool"])
@@ -169,18 +169,18 @@ class PlanStream:
             for node in [*remaining]:
                 if len(accepted) + len(startable) >= _MAX_NODES:
                     return startable
-                if node["id"] not in self._accepted and self._fits([*accepted, *startable, node]):
+                if node["id"] not in self._accepted and self._can_start([*accepted, *startable, node]):
                     startable.append(node)
                     remaining.remove(node)
                     has_progress = True
         return startable
 
-    def _fits(self, nodes: Sequence[Node]) -> bool:
+    def _can_start(self, nodes: Sequence[Node]) -> bool:
         return can_start_early(nodes, self._tools, replan_context=self._replan_context)
 
     async def _signal(self, nodes: Sequence[Node]) -> None:
-        message = planned_message(self._info.activity_id, self._info.attempt, offset=self._count, nodes=nodes)
-        self._count += len(nodes)
+        message = planned_message(self._info.activity_id, self._info.attempt, offset=self._sent_count, nodes=nodes)
+        self._sent_count += len(nodes)
         await self._run().signal(wire.SIGNAL_PLANNED, message)
 
     def _run(self) -> WorkflowHandle[Any, Any]:
@@ -194,7 +194,7 @@ def _has_id(node: Mapping[str, Any]) -> bool:
 
 
 def _planned_message_of(event: HistoryEvent) -> Mapping[str, Any]:
-    """Return the message of an event about a plan in progress; an empty one for other events."""
+    """Return the message of an event about a plan in progress; an empty object for other events."""
     if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
         return {}
     signal = event.workflow_execution_signaled_event_attributes

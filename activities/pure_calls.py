@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.activities.call_headers import known_secrets
 from dagwright.activities.errors import error_text, full_failure_text, retry_decision
-from dagwright.activities.values import Load, Loaded, hydrate_arguments
+from dagwright.activities.values import Load, LoadedValue, hydrate_arguments
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.errors import NodeError
@@ -98,7 +98,7 @@ class PureCalls:
         self._results = results
         self._has_looked_up = False
         self._bindings: list[WorkerBinding] = []
-        self._loaded: Mapping[str, Loaded] = {}
+        self._loaded: Mapping[str, LoadedValue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_tools: dict[str, bool] = {}
 
@@ -119,7 +119,7 @@ class PureCalls:
         """
         self._bindings = bindings_of(task.arguments)
         self._has_looked_up = self._results is not None and self._results.admission.should_look_up(task.node.tool)
-        if self._has_looked_up and (outcome := self._found(task)) is not None:
+        if self._has_looked_up and (outcome := self._cached_outcome(task)) is not None:
             return outcome
         refs = stored_refs(self._bindings) if self._bindings else []
         try:
@@ -128,14 +128,14 @@ class PureCalls:
             return _failed(error, NO_REDACTION)
         return None
 
-    def _found(self, task: Task) -> PureOutcome | None:
+    def _cached_outcome(self, task: Task) -> PureOutcome | None:
         cached = self._results.find(task, self._bindings) if self._results is not None else None
         if cached is None:
             return None
         return PureOutcome(json_from_bytes(cached.content), len(cached.content), cached=cached.provenance())
 
     def put(self, task: Task, outcome: PureOutcome, *, took_s: float) -> None:
-        """Cache the result of the task loaded last if its call was slow."""
+        """Cache the result of the last loaded task if its call was slow."""
         if self._results is not None and outcome.cached is None:
             self._results.put(task, self._bindings, outcome.value, took_s=took_s)
 
@@ -177,8 +177,8 @@ class PureCalls:
             is_async = self._async_tools.get(spec.name)
             if is_async is None:
                 is_async = self._async_tools[spec.name] = spec.is_async
-            answer = self._run_async(spec.function, keywords) if is_async else spec.function(**keywords)
-            return encode_result(answer, spec, redaction)
+            returned = self._run_async(spec.function, keywords) if is_async else spec.function(**keywords)
+            return encode_result(returned, spec, redaction)
         except NotInRegion:
             return PureOutcome(needs_own_call=True)
         except BaseException as error:
@@ -188,10 +188,10 @@ class PureCalls:
         """Run an async tool on an event loop of this thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        answer, error = self._loop.run_until_complete(_guarded(function, keywords))
+        returned, error = self._loop.run_until_complete(_guarded(function, keywords))
         if error is not None:
             raise error
-        return answer
+        return returned
 
 
 def _failed(error: BaseException, redaction: Redaction) -> PureOutcome:
@@ -227,19 +227,19 @@ def copy_json(value: Any) -> Any:
     return [copy_json(part) for part in value] if kind is list else value
 
 
-def encode_result(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureOutcome:
+def encode_result(returned: Any, spec: ToolSpec, redaction: Redaction) -> PureOutcome:
     """Encode a tool's return value as the plain JSON value that other nodes read.
 
     Raises:
         InvalidResult: the value is not JSON.
         ResultTooLarge: it is over the limit.
     """
-    kind = type(answer)
-    if answer is None or kind is bool or (kind is int and -_SAFE_INTEGER < answer < _SAFE_INTEGER):
-        return PureOutcome(answer, _SMALL_BYTES)
-    if kind is str and len(answer) <= _SHORT_TEXT and answer.isascii():
-        return PureOutcome(redaction.value(answer), len(answer) + 2)
-    content = encoded_json(redaction.value(plain_json(answer)))
+    kind = type(returned)
+    if returned is None or kind is bool or (kind is int and -_SAFE_INTEGER < returned < _SAFE_INTEGER):
+        return PureOutcome(returned, _SMALL_BYTES)
+    if kind is str and len(returned) <= _SHORT_TEXT and returned.isascii():
+        return PureOutcome(redaction.value(returned), len(returned) + 2)
+    content = encoded_json(redaction.value(plain_json(returned)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "

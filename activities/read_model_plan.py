@@ -46,11 +46,11 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
                 hydrated = await values.hydrate_input(
                     arguments,
                     given_bindings(),
-                    expected=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
-                    no_secrets="a plan must not contain secrets",
+                    shape_error=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
+                    secrets_error="a plan must not contain secrets",
                 )
                 encoded = await asyncio.to_thread(_read, hydrated, tools)
-            # Errors around the reading: the payload store, a lost value.
+            # The payload store failed, or a value is lost.
             except Exception as error:
                 decision, details = retry_decision(error, Effects.READ), attempt_details(info)
                 if isinstance(error, ArgumentNotLoaded):
@@ -62,9 +62,9 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
     return read_model_plan
 
 
-def _read(arguments: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
+def _read(arguments: Mapping[str, Any], worker_tools: Mapping[str, ToolDeclaration]) -> bytes:
     try:
-        tools = decode_tools(arguments["tools"]) if arguments.get("tools") is not None else known
+        tools = decode_tools(arguments["tools"]) if arguments.get("tools") is not None else worker_tools
         replan_context = REPLAN_CONTEXTS.decode(arguments.get("replan_context"))
         context = context_from_json(arguments.get("context", {}))
     except ValueError as error:
@@ -75,11 +75,11 @@ def _read(arguments: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) ->
     plan, inline_agents = arguments.get("plan"), arguments.get("inline_agents") is True
     try:
         if profile == "intents":
-            read = parse_intents(plan, text, tools, context=context)
+            parsed = parse_intents(plan, text, tools, context=context)
         else:
-            read = parse_plan(
+            parsed = parse_plan(
                 plan, text, tools, accepted=accepted, replan_context=replan_context, inline_agents=inline_agents
             )
     except PlanInvalid as invalid:
         return encoded_json(rejected_plan(invalid, accepted=accepted, profile=profile))
-    return encoded_json(read.to_json())
+    return encoded_json(parsed.to_json())

@@ -1,7 +1,7 @@
 """Run a batch of a region in a thread: the run's scheduler, with the tools' functions called directly.
 
-A batch starts nodes for a fifth of a second, at least one. It also ends when its results reach a size limit, when it
-is cancelled, or when a node exceeds its own timeout: such a call cannot be stopped, so its thread is abandoned. This
+A batch starts nodes for 0.2 s, and at least one node. It also ends when its results reach a size limit, when it is
+cancelled, or when a node exceeds its own timeout: such a call cannot be stopped, so its thread is abandoned. This
 module must not import workflows.
 """
 
@@ -45,14 +45,14 @@ _REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPP
 
 
 def start_scheduler(batch_input: BatchInput) -> RunScheduler:
-    """Return a scheduler for the input of a batch, with the outcomes of the nodes outside applied."""
+    """Return a scheduler for the input of a batch, after applying the outcomes of the nodes outside the region."""
     scheduler = create_scheduler(batch_input.plan, batch_input.inputs)
     apply_outside(scheduler, batch_input.ended)
     return scheduler
 
 
 def apply_outside(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
-    """Start the scheduler and apply the outcomes of the nodes outside."""
+    """Start the scheduler and apply the outcomes of the nodes outside the region."""
     now = time.time()
     scheduler.start(now)
     for node_id, end in ended:
@@ -89,7 +89,7 @@ class RegionBatch:
         self._is_stopped = False
         self._remaining_bytes = REGION_BATCH_RESULT_BYTES
         self._remaining_stored_bytes = OFFLOADED_BATCH_BYTES
-        self._reported = reported
+        self._reported_count = reported
         self._clock = CpuClock()
         self.large: set[int] = set()
         """Numbers of the nodes whose results are too large to be inline."""
@@ -116,7 +116,7 @@ class RegionBatch:
             except CancelledError:
                 return
             if outcome is not None or self._calls.has_queried_store:
-                # The response time of the store is no part of the node's time.
+                # The response time of the store does not count as time of the node.
                 now = time.time()
                 self._clock.tick(now)
             if not self._claim(task, now):
@@ -124,7 +124,7 @@ class RegionBatch:
             outcome = outcome or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
             if outcome.needs_own_call and self._inline_results is None:
-                # The node stays open: when batches end no other node any more, the run calls such nodes as activities.
+                # The node stays open: when a batch ends no other node, the run calls such nodes as activities.
                 self.abandon()
                 if now > until:
                     return
@@ -156,7 +156,7 @@ class RegionBatch:
     def ended(self) -> list[int]:
         """Return the numbers of the nodes that the batch has ended, in order."""
         nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended
-        return [number for number in ended[self._reported :] if nodes[number].kind == "tool"]
+        return [number for number in ended[self._reported_count :] if nodes[number].kind == "tool"]
 
     def versions(self, numbers: Sequence[int]) -> dict[str, str]:
         """Return the versions of the nodes' tools, by tool."""
@@ -169,10 +169,10 @@ class RegionBatch:
         for number in sorted(self.large):
             if records[number].status is NodeStatus.COMPLETED:
                 records[number].result = await store_result(records[number].result, nodes[number])
-        for number, reported in self.long_failures.items():
+        for number, full_text in self.long_failures.items():
             error = records[number].error
             if error is not None:
-                records[number].error = replace(error, ref=await store_failure(reported))
+                records[number].error = replace(error, ref=await store_failure(full_text))
 
     def result(self) -> dict[str, Any]:
         """Return the result of the batch: the outcomes of its nodes in order, and the versions of their tools."""

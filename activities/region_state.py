@@ -34,18 +34,18 @@ class OffloadedRegionState:
     """State of a region at the end of a batch.
 
     Args:
-        inside: its nodes.
+        inside: the nodes of the region.
         scheduler: the states of its nodes.
-        last: reference of the previous batch report; `None` before the first.
-        outside: input of the first batch, which is part of its report so that another worker can start from it.
+        last_report: reference of the previous batch report; `None` before the first.
+        outside: input of the first batch, which its report contains for other workers; `None` after the first batch.
         reported: how many of the nodes that ended in the scheduler have been reported.
-        counts: states of the region's own nodes that have ended and been reported.
+        counts: state -> number of reported nodes of the region.
         ends: number of completed nodes without dependents.
     """
 
     inside: OffloadedRegion
     scheduler: RunScheduler
-    last: str | None
+    last_report: str | None
     outside: Mapping[str, Any] | None
     reported: int = 0
     counts: Counter[NodeStatus] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class OffloadedRegionState:
         """Return the report of a batch, for the store."""
         ended = region.ended()
         report = ends_to_json(self.scheduler, ended, region.versions(ended))
-        return pydantic_core.to_json({**report, "before": self.last, "outside": self.outside})
+        return pydantic_core.to_json({**report, "before": self.last_report, "outside": self.outside})
 
     def result(self, region: RegionBatch, ref: str) -> bytes:
         """Return the result of a batch whose report has the given reference."""
@@ -87,12 +87,16 @@ class RegionCache:
 
     def __init__(self) -> None:
         self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
-        self._ends: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._expiry_timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     def pop(self, workflow_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
         """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
         region = self._remove((workflow_id, batch_input.inner))
-        return region if region is not None and region.last is not None and region.last == batch_input.before else None
+        return (
+            region
+            if region is not None and region.last_report is not None and region.last_report == batch_input.before
+            else None
+        )
 
     def put(
         self, workflow_id: str, batch_input: OffloadedBatchInput, region: OffloadedRegionState, *, ref: str
@@ -104,11 +108,11 @@ class RegionCache:
         """
         if region.scheduler.is_finished:
             return
-        region.last, region.outside, region.reported = ref, None, len(region.scheduler.state.ended)
+        region.last_report, region.outside, region.reported = ref, None, len(region.scheduler.state.ended)
         key = (workflow_id, batch_input.inner)
         self._remove(key)
         self._regions[key] = region
-        self._ends[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
+        self._expiry_timers[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
         while (
             len(self._regions) > 1
             and sum(len(each.inside.member_numbers) for each in self._regions.values()) > MAX_NODES
@@ -116,8 +120,8 @@ class RegionCache:
             self._remove(next(iter(self._regions)))
 
     def _remove(self, key: tuple[str, str]) -> OffloadedRegionState | None:
-        if key in self._ends:
-            self._ends.pop(key).cancel()
+        if key in self._expiry_timers:
+            self._expiry_timers.pop(key).cancel()
         return self._regions.pop(key, None)
 
 
@@ -144,10 +148,10 @@ async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) ->
     """
     head, pages = await load_region_pages(batch_input.inner, store)
     reports: list[bytes] = []
-    before = batch_input.before
-    while before is not None:
-        reports.append(await store.get(before))
-        before = pydantic_core.from_json(reports[-1])["before"]
+    report_ref = batch_input.before
+    while report_ref is not None:
+        reports.append(await store.get(report_ref))
+        report_ref = pydantic_core.from_json(reports[-1])["before"]
     return StoredRegion(head, pages, reports[::-1])
 
 

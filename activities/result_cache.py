@@ -167,9 +167,9 @@ class ResultCache:
 
     async def flush(self, keys: Collection[str]) -> None:
         """Wait a moment for the pending writes of `keys`, so that later calls find the results."""
-        own = [task for task, key in self._writes.items() if key in keys]
-        if own:
-            await asyncio.wait(own, timeout=_FLUSH_TIMEOUT_S)
+        writes = [task for task, key in self._writes.items() if key in keys]
+        if writes:
+            await asyncio.wait(writes, timeout=_FLUSH_TIMEOUT_S)
 
     async def find_in_store(self, lookup: CacheLookup) -> CachedResult | None:
         """Return a fresh result from the store, and cache it in memory."""
@@ -196,8 +196,8 @@ class ResultCache:
         # Hashing 100 MB takes a while.
         is_large = len(result.content) > INLINE_VALUE_BYTES
         content = await asyncio.to_thread(to_stored_form, result) if is_large else to_stored_form(result)
-        lasts_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
-        expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lasts_s)
+        lifetime_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
+        expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lifetime_s)
         await self._query_store(
             lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at), timeout_s=_LARGE_TIMEOUT_S
         )
@@ -225,9 +225,9 @@ class ResultCache:
         if len(result.content) > _MAX_MEMORY_ENTRY_BYTES:
             return
         with self._lock:
-            before = self._memory.pop(key, None)
+            replaced_result = self._memory.pop(key, None)
             self._memory[key] = result
-            self._memory_bytes += _size_of(result) - (_size_of(before) if before is not None else 0)
+            self._memory_bytes += _size_of(result) - (_size_of(replaced_result) if replaced_result is not None else 0)
             while self._memory_bytes > MEMORY_BYTES:
                 _, oldest = self._memory.popitem(last=False)
                 self._memory_bytes -= _size_of(oldest)

@@ -44,8 +44,8 @@ _POLL_INTERVAL_S = 0.05
 
 RegionActivity = Callable[[dict[str, Any]], Awaitable[RawValue]]
 
-Work = Callable[[], None]
-"""The work of a batch in its thread."""
+BatchFunction = Callable[[], None]
+"""Function that runs a batch in its thread."""
 
 
 def region_activity(
@@ -141,33 +141,33 @@ class _Attempt:
         reported: list[bytes] = []
 
         def work() -> None:
-            inner = reused
-            if inner is None:
+            region_state = reused
+            if region_state is None:
                 assert stored is not None
-                inner = restore_region(stored, batch_input)
-                self._check_tools(inner.inside.plan)
-            regions_run.append(inner)
+                region_state = restore_region(stored, batch_input)
+                self._check_tools(region_state.inside.plan)
+            regions_run.append(region_state)
             self._region = RegionBatch(
-                inner.scheduler,
+                region_state.scheduler,
                 self._tools,
                 calls=self._calls,
-                inline_results=inner.inside.exports,
-                reported=inner.reported,
+                inline_results=region_state.inside.exports,
+                reported=region_state.reported,
             )
             self._region.run()
-            reported.append(inner.report(self._region))
+            reported.append(region_state.report(self._region))
 
         await self._in_thread(work)
-        inner, region = regions_run[0], self._region
+        region_state, region = regions_run[0], self._region
         assert region is not None
         # A report made before large results went to the store contains them inline.
-        is_whole = bool(reported) and not (region.large or region.long_failures)
-        content = reported[0] if is_whole else inner.report(region)
+        is_complete = bool(reported) and not (region.large or region.long_failures)
+        content = reported[0] if is_complete else region_state.report(region)
         ref = await self._store_retry.retry(lambda: store.put(content))
-        result = inner.result(region, ref)
+        result = region_state.result(region, ref)
         if not self._cancellation.is_requested:
             # A cancelled batch may have stopped inside a node, and this process does not continue it.
-            regions.put(self._workflow_id, batch_input, inner, ref=ref)
+            regions.put(self._workflow_id, batch_input, region_state, ref=ref)
         return result
 
     def _check_tools(self, plan: CompiledPlan) -> None:
@@ -175,9 +175,9 @@ class _Attempt:
         if missing:
             raise ValueError(f"this worker does not have {', '.join(sorted(missing))}")
 
-    async def _in_thread(self, work: Work) -> None:
+    async def _in_thread(self, work: BatchFunction) -> None:
         """Run a batch in a thread, and end it on cancellation."""
-        await self._ended(_started(work, self._calls))
+        await self._wait_for_batch(_start_thread(work, self._calls))
         if self._region is not None:
             await self._region.store_large(self._store_result, self._values.store_failure)
             await self._calls.flush()
@@ -189,7 +189,7 @@ class _Attempt:
             lambda: self._values.store_result(result, content, projections=node.projections, name=name)
         )
 
-    async def _ended(self, future: "asyncio.Future[None]") -> None:
+    async def _wait_for_batch(self, future: "asyncio.Future[None]") -> None:
         """Wait until the batch ends or its node is overdue; after a cancellation, wait briefly for the node."""
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
@@ -210,7 +210,7 @@ class _Attempt:
                 give_up_at = give_up_at or loop.time() + SHUTDOWN_WAIT_S
 
 
-def _started(work: Work, calls: PureCalls) -> "asyncio.Future[None]":
+def _start_thread(work: BatchFunction, calls: PureCalls) -> "asyncio.Future[None]":
     """Start a thread for the work; the future completes at its end."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

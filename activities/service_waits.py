@@ -25,7 +25,7 @@ _MAX_BACKOFF_S = 60.0
 """Maximum of the growing delay for a service that repeats requests with short delays."""
 _JITTER = 0.1
 """Maximum random extension, as a share of the delay: calls then do not return at the same moment."""
-_STATE = "asked_to_wait"
+_STATE_FIELD = "asked_to_wait"
 _RANDOM = random.Random()
 
 
@@ -66,20 +66,20 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
         name: name of the tool or model, for the reason.
         earlier_state: state that the previous attempt left (`Heartbeats.deferred_state`).
     """
-    previous = wait_state(earlier_state).get(_STATE, {})
+    previous = wait_state(earlier_state).get(_STATE_FIELD, {})
     since, times = previous.get("since", now_s), previous.get("times", 0)
     if now_s - since >= MAX_WAIT_S:
         return None
     min_delay_s = min(2.0 ** min(times, 10), _MAX_BACKOFF_S)
     delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + MAX_WAIT_S - now_s)
     reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.service})"
-    state = {_STATE: {"since": since, "times": times + 1}}
+    state = {_STATE_FIELD: {"since": since, "times": times + 1}}
     return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _JITTER * _RANDOM.random())), state=state)
 
 
 def wait_state(earlier_state: Any) -> dict[str, Any]:
     """Return the part of the state of a deferred attempt that a deferral for another reason passes on."""
-    state = earlier_state.get(_STATE) if isinstance(earlier_state, Mapping) else None
+    state = earlier_state.get(_STATE_FIELD) if isinstance(earlier_state, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(state.get(key), int | float) for key in ("since", "times")):
         return {}
-    return {_STATE: dict(state)}
+    return {_STATE_FIELD: dict(state)}

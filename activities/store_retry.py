@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from temporalio import activity
 
 from dagwright.activities.heartbeats import Heartbeats, heartbeating
-from dagwright.activities.values import LargeValues, Load, Loaded
+from dagwright.activities.values import LargeValues, Load, LoadedValue
 from dagwright.core.boundary.limits import STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.store import PayloadStore, StoreUnavailable
@@ -75,7 +75,7 @@ _POLL_INTERVAL_S = 0.2
 
 
 class StoreRetry:
-    """The waits of one attempt for the store.
+    """Retries of one attempt while the payload store does not respond.
 
     Args:
         heartbeats: heartbeats of the attempt; they have started.
@@ -136,10 +136,10 @@ class StoreRetry:
     def loader(self, values: LargeValues, loop: asyncio.AbstractEventLoop) -> Load:
         """Return a blocking loader for threads; on cancellation it raises `concurrent.futures.CancelledError`."""
 
-        async def loaded(refs: Sequence[str]) -> Mapping[str, Loaded]:
+        async def load(refs: Sequence[str]) -> Mapping[str, LoadedValue]:
             return await self.retry(lambda: values.load(refs))
 
-        return lambda refs: asyncio.run_coroutine_threadsafe(loaded(refs), loop).result()
+        return lambda refs: asyncio.run_coroutine_threadsafe(load(refs), loop).result()
 
 
 async def with_store(request: Callable[[], Awaitable[T]]) -> T:

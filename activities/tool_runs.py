@@ -24,7 +24,7 @@ from dagwright.tools.context import Cancellation, ToolContext, active_context
 _MAX_SHORT_SIZE = 1_000
 """Maximum size of a result that is encoded on the event loop: each value, and each 100 characters, counts 1."""
 SHUTDOWN_WAIT_S = 5.0
-"""How long a stopping worker waits for a tool after its stop request, which follows Temporal's own grace period."""
+"""How long a stopping worker waits for a tool after requesting it to stop, once Temporal's grace period is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,15 @@ async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, 
 
     If the worker stops and the tool may continue, the request is delayed.
     """
-    deadline_s: float | None = None
+    timeout_s: float | None = None
     is_draining = False
     while True:
         try:
-            if deadline_s is None:
-                # Costs half of `asyncio.wait`, on every call.
+            if timeout_s is None:
+                # `shield` takes half the time of `asyncio.wait`, and this runs for every call.
                 await asyncio.shield(future)
                 return True
-            done, _ = await asyncio.wait({future}, timeout=deadline_s)
+            done, _ = await asyncio.wait({future}, timeout=timeout_s)
             if done or not is_draining:
                 return bool(done)
         except asyncio.CancelledError:
@@ -133,14 +133,14 @@ async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, 
                 structlog.get_logger("dagwright.activities").info(
                     "write continues while the worker stops", left_s=round(drain_s)
                 )
-                deadline_s, is_draining = drain_s, True
+                timeout_s, is_draining = drain_s, True
                 continue
         is_draining = False
         if not run.cancellation.is_requested:
             run.cancellation.request()
             stop()
         if _is_worker_stopping():
-            deadline_s = SHUTDOWN_WAIT_S
+            timeout_s = SHUTDOWN_WAIT_S
 
 
 def _guarded_call(run: ToolRun) -> Outcome:
@@ -159,7 +159,7 @@ async def _guarded_task(run: ToolRun) -> Outcome:
     try:
         with active_context(run.context):
             value = await run.spec.function(**run.keywords)
-            if not _is_long(value):
+            if not _is_slow_to_encode(value):
                 return Outcome(run.encode(value))
             # Encoding 100 MB takes seconds; on the event loop it would delay the heartbeats of all other calls.
             return Outcome(await asyncio.to_thread(run.encode, value))
@@ -174,8 +174,8 @@ async def _guarded_task(run: ToolRun) -> Outcome:
         return Outcome(error=error)
 
 
-def _is_long(value: Any) -> bool:
-    """Estimate in microseconds whether encoding a value may take milliseconds."""
+def _is_slow_to_encode(value: Any) -> bool:
+    """Estimate quickly whether encoding may block the event loop for milliseconds."""
     remaining_size, stack = _MAX_SHORT_SIZE, [value]
     while stack and remaining_size > 0:
         current = stack.pop()

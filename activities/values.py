@@ -32,7 +32,7 @@ FAILURE_TIMEOUT_S = 5.0
 """How long a failure may wait for its full text to be stored."""
 
 
-class Loaded:
+class LoadedValue:
     """A stored value in memory."""
 
     __slots__ = ("_parsed", "content")
@@ -41,8 +41,8 @@ class Loaded:
         self.content = content
         self._parsed: Any = None
 
-    def take(self, paths: Sequence[Path], name: str) -> Any:
-        """Return a part of the value; the caller owns it and may change it."""
+    def copy_part(self, paths: Sequence[Path], name: str) -> Any:
+        """Return a copy of a part of the value."""
         if not paths:
             return pydantic_core.from_json(self.content)
         if self._parsed is None:
@@ -53,12 +53,12 @@ class Loaded:
         )
 
 
-Load = Callable[[Sequence[str]], Mapping[str, Loaded]]
-"""References -> values, blocking; for use in a thread."""
+Load = Callable[[Sequence[str]], Mapping[str, LoadedValue]]
+"""Function that loads values by reference; it blocks, so it is for use in a thread."""
 
 
 def hydrate_arguments(
-    arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], loaded: Mapping[str, Loaded]
+    arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], loaded: Mapping[str, LoadedValue]
 ) -> None:
     """Fill in the bindings of a call's arguments, in place.
 
@@ -67,11 +67,11 @@ def hydrate_arguments(
         MissingPart: a stored value does not have the path of a reference.
     """
 
-    def take(ref: str, paths: Sequence[Path], name: str) -> Any:
-        return loaded[ref].take(paths, name)
+    def copy_part(ref: str, paths: Sequence[Path], name: str) -> Any:
+        return loaded[ref].copy_part(paths, name)
 
     try:
-        hydrate(arguments, bindings, secrets=secrets, load=take)
+        hydrate(arguments, bindings, secrets=secrets, load=copy_part)
     except MisplacedBinding as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     except UnresolvedReference as error:
@@ -89,9 +89,9 @@ class LargeValues:
     def __init__(self, store: PayloadStore, *, retry_pauses_s: Sequence[float] = RETRY_PAUSES_S) -> None:
         self._store = store
         self._retry_pauses_s = retry_pauses_s
-        self._cache: OrderedDict[str, Loaded] = OrderedDict()
+        self._cache: OrderedDict[str, LoadedValue] = OrderedDict()
         self._cache_bytes = 0
-        self._loading: dict[str, asyncio.Task[Loaded]] = {}
+        self._loading: dict[str, asyncio.Task[LoadedValue]] = {}
 
     async def hydrate(self, arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
         """Fill in the bindings of a call's arguments, in place.
@@ -111,7 +111,7 @@ class LargeValues:
             await asyncio.to_thread(hydrate_arguments, arguments, bindings, secrets=secrets, loaded=loaded)
 
     async def hydrate_input(
-        self, arguments: Sequence[Any], bindings: Sequence[Any], *, expected: str, no_secrets: str
+        self, arguments: Sequence[Any], bindings: Sequence[Any], *, shape_error: str, secrets_error: str
     ) -> dict[str, Any]:
         """Return the single JSON object that an activity takes, with its stored values filled in.
 
@@ -125,15 +125,15 @@ class LargeValues:
             ArgumentNotLoaded, ValueLost, MissingPart: as in `hydrate`.
         """
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
-            raise InvalidArguments(f"Invalid arguments: {expected}")
+            raise InvalidArguments(f"Invalid arguments: {shape_error}")
         if secret_names(bindings):
-            raise InvalidArguments(f"Invalid arguments: {no_secrets}")
+            raise InvalidArguments(f"Invalid arguments: {secrets_error}")
         keywords: dict[str, Any] = arguments[0]
         if bindings:
             await self.hydrate(keywords, bindings, secrets={})
         return keywords
 
-    async def load(self, refs: Sequence[str]) -> dict[str, Loaded]:
+    async def load(self, refs: Sequence[str]) -> dict[str, LoadedValue]:
         """Return the values by reference.
 
         Raises:
@@ -142,7 +142,7 @@ class LargeValues:
         """
         return dict(zip(refs, await asyncio.gather(*map(self._load, refs)), strict=True))
 
-    async def _load(self, ref: str) -> Loaded:
+    async def _load(self, ref: str) -> LoadedValue:
         if ref in self._cache:
             self._cache.move_to_end(ref)
             return self._cache[ref]
@@ -152,15 +152,15 @@ class LargeValues:
         # Other calls may wait for the same value, so cancelling a call does not stop the loading.
         return await asyncio.shield(self._loading[ref])
 
-    async def _fetch(self, ref: str) -> Loaded:
+    async def _fetch(self, ref: str) -> LoadedValue:
         try:
-            return Loaded(await self._with_retries(lambda: self._store.get(ref)))
+            return LoadedValue(await self._with_retries(lambda: self._store.get(ref)))
         except StoreUnavailable as error:
             raise ArgumentNotLoaded(f"a value of the arguments could not be loaded: {error}") from None
         except (PayloadMissing, PayloadDamaged) as error:
             raise ValueLost(f"a value of the arguments is lost: {error}") from None
 
-    def _add_to_cache(self, ref: str, task: "asyncio.Task[Loaded]") -> None:
+    def _add_to_cache(self, ref: str, task: "asyncio.Task[LoadedValue]") -> None:
         del self._loading[ref]
         if task.cancelled() or task.exception() is not None:
             return
@@ -188,7 +188,7 @@ class LargeValues:
         )
 
     async def put(self, content: bytes) -> str:
-        """Put other content of a call into the store and return its reference.
+        """Put the conversation of a model call into the store and return its reference.
 
         Raises:
             ResultNotStored: the store does not accept it.

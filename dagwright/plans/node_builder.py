@@ -1,7 +1,7 @@
 """Build a node in the plan format from the arguments of `Plan.add`, and check it when it is added.
 
-The handles of the node are checked, and all that `Plan.check` can check with this node alone. Only `Plan.check` finds
-problems that need the whole plan: unknown nodes in texts, cycles, unknown tools.
+The checks are the checks of its handles, and those checks of `Plan.check` that need only this node. `Plan.check` finds
+the problems that need the whole plan: unknown nodes in texts, cycles, unknown tools.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from dagwright.plans.node_values import JsonWriter, ValuePath
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a node runs: a tool, an agent, a sub-plan, or a request to a person.
+    """Work of a node: a tool, an agent, a sub-plan, or a request to a person.
 
     Args:
         field: `tool`, `agent`, `human` or `plan`.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 CommandFunction = Callable[["RunScheduler", float], str | None]
-"""Checks or applies a command, with the scheduler and the time; returns why it is refused, or `None`."""
+"""Function of the scheduler and the time that checks or applies a command; it returns the refusal, or `None`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,8 +297,8 @@ async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pyt
     assert (first.task.cancelled(), second.task.done()) == (True, False)
     # The timer of the first call is over, and the second one is there.
     await asyncio.wait([second.task], timeout=0.03)
-    assert detached.take(INFO) is second
-    assert detached.take(INFO) is None
+    assert detached.pop(INFO) is second
+    assert detached.pop(INFO) is None
     second.task.cancel()
 
 
@@ -308,4 +308,4 @@ async def test_call_that_no_activity_adopts_is_cancelled(monkeypatch: pytest.Mon
     detached, call = DetachedCalls(), _call()
     detached.add("n", call)
     await asyncio.wait([call.task])
-    assert (call.task.cancelled(), detached.take(INFO)) == (True, None)
+    assert (call.task.cancelled(), detached.pop(INFO)) == (True, None)
