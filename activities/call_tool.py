@@ -116,7 +116,7 @@ ToolActivity = Callable[..., Awaitable[RawValue]]
 
 @dataclass(frozen=True, slots=True)
 class CallGuards:
-    """Checks before a tool is called, and calls that continue from a batch.
+    """Guards of a tool call, and calls that continue from a batch.
 
     Args:
         paused: pauses calls of paused tools; `None` if tools cannot be paused.

@@ -148,7 +148,7 @@ class CallLimitWorkflow:
         use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting, "held": held}
         if limit is not None and limit.daily is not None:
             use["today"] = self._state.today.describe(limit.daily, now)
-            use["used_up"] = self._state.today.used_up(limit.daily, now)
+            use["used_up"] = self._state.today.used_up_reason(limit.daily, now)
         return use
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_CALLS = 250
-"""Calls of one batch. A batch starts calls for a fifth of a second, and the shortest calls take about a millisecond."""
+"""Calls of one batch. A batch starts calls for 0.2 s, and the shortest calls take about a millisecond."""
 MAX_PARALLEL = 100
 """Calls of one batch that run at once: the default number of concurrent activities of a worker."""
 ATTEMPTS = 3
@@ -55,7 +55,7 @@ def can_lead(scheduler: "Scheduler[Any]", task: Task) -> bool:
 
 
 def parallel_calls(scheduler: "Scheduler[Any]", *, calls: int) -> int:
-    """Return how many calls of a batch may run at once; a limit of the run holds for all of its activities together.
+    """Return how many calls of a batch may run at once; a limit of the run applies to all its activities together.
 
     Args:
         calls: calls that may start now; each of them occupies a slot of the run until the batch ends.
@@ -78,22 +78,24 @@ def followers_of(
     state = scheduler.state
     leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
     batch = BatchNodes(scheduler, awaited=leaders)
-    missing: dict[int, int] = {}
+    open_counts: dict[int, int] = {}
     order, followers = list(leaders), list[int]()
     has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None
     if state.phase is not Phase.ACTIVE or has_budget_or_reuse:
         order = []
     for number in order:
         for dependent in state.dependents_of(number):
-            if dependent not in missing:
-                missing[dependent] = _missing_of(scheduler, dependent, task_queue=task_queue, separate=separate)
-            missing[dependent] -= 1
-            if not missing[dependent] and _add(batch, dependent):
+            if dependent not in open_counts:
+                open_counts[dependent] = _open_dependency_count(
+                    scheduler, dependent, task_queue=task_queue, separate=separate
+                )
+            open_counts[dependent] -= 1
+            if not open_counts[dependent] and _add(batch, dependent):
                 order.append(dependent)
                 followers.append(dependent)
             if len(tasks) + len(followers) >= MAX_CALLS:
-                return [state.plan.nodes[follower].id for follower in followers], batch.encoded()
-    return [state.plan.nodes[follower].id for follower in followers], batch.encoded()
+                return [state.plan.nodes[follower].id for follower in followers], batch.encode()
+    return [state.plan.nodes[follower].id for follower in followers], batch.encode()
 
 
 def _add(batch: BatchNodes, number: int) -> bool:
@@ -103,11 +105,13 @@ def _add(batch: BatchNodes, number: int) -> bool:
         return False
 
 
-_NEVER = 1 << 60
-"""Number of missing dependencies of a node that cannot be a follower."""
+_CANNOT_FOLLOW = 1 << 60
+"""Count of open dependencies for a node that cannot be a follower: it never becomes 0."""
 
 
-def _missing_of(scheduler: "RunScheduler", number: int, *, task_queue: str | None, separate: Collection[str]) -> int:
+def _open_dependency_count(
+    scheduler: "RunScheduler", number: int, *, task_queue: str | None, separate: Collection[str]
+) -> int:
     """Return how many dependencies of a possible follower have not ended."""
     state, records = scheduler.state, scheduler.records
     node, wait = state.plan.nodes[number], state.waits[number]
@@ -126,5 +130,5 @@ def _missing_of(scheduler: "RunScheduler", number: int, *, task_queue: str | Non
         and not scheduler.features.feedback.gate.keeps_items(number)
     )
     if not can_follow:
-        return _NEVER
+        return _CANNOT_FOLLOW
     return wait.remaining

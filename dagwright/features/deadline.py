@@ -49,7 +49,7 @@ class Deadline:
         """Return whether the run has exceeded the limit."""
         return self.at is not None and at >= self.at - _EARLY_S
 
-    def set_by(self, name: str | None, *, limit_s: float) -> "Deadline":
+    def with_limit(self, name: str | None, *, limit_s: float) -> "Deadline":
         """Return a copy with another limit.
 
         Args:
@@ -61,7 +61,7 @@ class Deadline:
 
 
 class RunDeadline:
-    """Limits how long a run may take; the driver keeps the timer and calls `expire`."""
+    """Time limit of a run; the driver keeps the timer and calls `expire`."""
 
     def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
@@ -70,10 +70,10 @@ class RunDeadline:
     def set(self, limit_s: float, *, by: str | None) -> None:
         """Change how long the run may take, from its start; infinite means no limit."""
         self._scheduler.state.limits_changed = True
-        self.deadline = self.deadline.set_by(by, limit_s=limit_s)
+        self.deadline = self.deadline.with_limit(by, limit_s=limit_s)
 
     def lift(self) -> None:
-        """Remove the limit: a run that compensates for its calls has none."""
+        """Remove the limit: a run that compensates its calls has no limit."""
         self._scheduler.state.limits_changed = True
         self.deadline = replace(self.deadline, limit_s=None)
 
@@ -105,7 +105,7 @@ def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused:
             waiting.append(f"{name} ({reason})" if reason else name)
     parts = ["it was paused"] if is_paused else []
     parts += [
-        f"{label}: {_listed(names)}" for label, names in (("still running", running), ("waiting", waiting)) if names
+        f"{label}: {_join_names(names)}" for label, names in (("still running", running), ("waiting", waiting)) if names
     ]
     return "; ".join(parts)
 
@@ -119,6 +119,6 @@ def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str,
             yield f"{node.id}[{item.key}]", item.record
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     omitted = len(names) - _MAX_NAMES
     return ", ".join([*names[:_MAX_NAMES], *([f"{omitted:,} more"] if omitted > 0 else [])])

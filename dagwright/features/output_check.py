@@ -1,4 +1,4 @@
-"""Output check component: a run fails whose nodes have ended and whose output cannot be resolved."""
+"""Output check component: fail a run whose output cannot be resolved after all its nodes have ended."""
 
 from typing import TYPE_CHECKING, Any
 

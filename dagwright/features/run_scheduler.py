@@ -62,7 +62,7 @@ def create_scheduler(
 
     Args:
         inputs: values of the inputs; missing values get their defaults.
-        max_in_flight: tasks in flight at most, 1 to `MAX_IN_FLIGHT`.
+        max_in_flight: maximum number of tasks in flight, 1 to `MAX_IN_FLIGHT`.
         policy: rules that decide which calls need an approval.
     """
     options = options or RunOptions(resolver=EntityResolver())

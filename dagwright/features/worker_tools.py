@@ -39,5 +39,5 @@ class WorkerTools(SchedulerComponent):
         if not node.is_worker or self._state.map_batch(ref) is not None:
             return None
         declared = self._state.plan.tools.get(node.tool)
-        read = unwrap_worker_result(value, declared.worker if declared is not None else None)
-        return TaskResult(read.outputs, read.error, read.is_partial, read.message)
+        unwrapped = unwrap_worker_result(value, declared.worker if declared is not None else None)
+        return TaskResult(unwrapped.outputs, unwrapped.error, unwrapped.is_partial, unwrapped.message)

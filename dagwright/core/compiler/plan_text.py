@@ -16,12 +16,12 @@ from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects
 from dagwright.core.text import counted, cut_characters
 
-_NODES_SHOWN = 40
+_MAX_NODES_SHOWN = 40
 _ARGUMENTS_CHARACTERS = 160
 """Longest text of the arguments of one call, and of the ids of a node's dependencies."""
 _NAME_CHARACTERS = 80
 """Longest title, id or name of a tool."""
-_CHARACTERS = 6_000
+_MAX_CHARACTERS = 6_000
 """Maximum number of characters of all lines, so that the text fits into a request."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _INDENT = "  "
@@ -43,7 +43,7 @@ def summary_and_described(plan: CompiledPlan, *, referable_ids: Collection[str] 
     changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
     called = f" {plan.title!r:.200}" if plan.title else ""
     head = f"The plan{called} has {nodes}; {changes}."
-    lines, described = _lines(plan, indent="", room=_CHARACTERS - len(head), referable_ids=referable_ids)
+    lines, described = _lines(plan, indent="", room=_MAX_CHARACTERS - len(head), referable_ids=referable_ids)
     return "\n".join([head, *lines]), described
 
 
@@ -63,7 +63,7 @@ def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
     return tool_of(node, plan.tools).effects
 
 
-def _has_plan(node: CompiledNode) -> bool:
+def _has_written_sub_plan(node: CompiledNode) -> bool:
     """Return whether a node has a written sub-plan; the sub-plan of an agent is not known before it runs."""
     return node.sub_plan is not None and agent_tools(node) is None
 
@@ -75,7 +75,7 @@ def _counts(plan: CompiledPlan) -> tuple[int, int]:
         # The nodes of an offloaded region are pure.
         count += node.inner_count if node.kind in HIDDEN_KINDS else 1
         changing += changes_something(plan, node)
-        if _has_plan(node) and node.sub_plan is not None:
+        if _has_written_sub_plan(node) and node.sub_plan is not None:
             inner_count, inner_changing = _counts(node.sub_plan)
             count, changing = count + inner_count, changing + inner_changing
     return count, changing
@@ -91,8 +91,10 @@ def _lines(
     """
     written = [node for node in plan.nodes[: plan.written_count] if node.id not in referable_ids]
     shown = list(written)
-    if len(written) > _NODES_SHOWN:
-        shown = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]
+    if len(written) > _MAX_NODES_SHOWN:
+        shown = [node for node in written if changes_something(plan, node) or _has_written_sub_plan(node)][
+            :_MAX_NODES_SHOWN
+        ]
     lines: list[str] = []
     complete: list[str] = []
     remaining = {node.id: node for node in written}
@@ -104,7 +106,7 @@ def _lines(
         del remaining[node.id]
         lines.append(line)
         is_complete = True
-        if _has_plan(node) and node.sub_plan is not None:
+        if _has_written_sub_plan(node) and node.sub_plan is not None:
             inner_lines, inner_complete = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
             is_complete = len(inner_complete) == node.sub_plan.written_count
             lines += inner_lines

@@ -18,9 +18,9 @@ from dagwright.features.budgets.token_estimate import estimated_tokens
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
 
-_TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
+_JSON_TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
 _EXAMPLES: Mapping[Kind, str] = {"time": ", such as 30m"}
-_CALLS = ("tool", "plan", "lookup")
+_CALL_KINDS = ("tool", "plan", "lookup")
 
 
 class BudgetRequests(Protocol):
@@ -135,27 +135,27 @@ class BudgetAdmission(SchedulerComponent):
             return False
         if budget.finishing is not None and is_needed_to_finish(task.node):
             return False
-        if budget.finishing is not None and task.node.kind in _CALLS:
+        if budget.finishing is not None and task.node.kind in _CALL_KINDS:
             self._skip_call(task, budget.finishing, at)
             return True
-        is_call = uses_models(task.node, self._state.plan.tools)
-        if not is_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
+        is_model_call = uses_models(task.node, self._state.plan.tools)
+        if not is_model_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
             return False
         budget.busy.count_until(at)
-        return not self._reserve(budget, task, at, is_call=is_call)
+        return not self._reserve(budget, task, at, is_model_call=is_model_call)
 
     def _skip_call(self, task: Task, message: str, at: float) -> None:
         self._scheduler.propagation.queue.release(task.ref.node)
         self._state.record(task.ref).reason = f"left out: {message}"
         self._scheduler.end_tasks([task.ref], NodeStatus.SKIPPED, at=at)
 
-    def _reserve(self, budget: Budget, task: Task, at: float, *, is_call: bool) -> bool:
+    def _reserve(self, budget: Budget, task: Task, at: float, *, is_model_call: bool) -> bool:
         """Reserve budget for a task, or let it wait; return whether it may start."""
         state = self._state
         used, added_count = state.totals.usage.total, state.added_count
         # Nodes of the original plan do not count as added.
         added = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
-        reservation = Reservation(estimated_tokens(state, task) if is_call else 0, nodes=added)
+        reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added)
         if budget.reserve(("", task.id), reservation, used=used, added_nodes=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
@@ -222,9 +222,9 @@ class BudgetAdmission(SchedulerComponent):
 
     def _update_reasons(self, budget: Budget) -> None:
         """Set the reason of every waiting call to the used amount of its limits."""
-        if budget.is_child or self._reasons_at == budget.changes:
+        if budget.is_child or self._reasons_at == budget.revision:
             return
-        self._reasons_at = budget.changes
+        self._reasons_at = budget.revision
         state = self._state
         for task_id, message in budget.reasons(used=state.totals.usage.total, added_nodes=state.added_count).items():
             record = state.record_of(task_id)
@@ -239,9 +239,9 @@ class BudgetAdmission(SchedulerComponent):
             return
         total, added = state.totals.usage.total, state.added_count
         admitted = self._admitted
-        if admitted is not None and admitted[1] is total and (admitted[0], admitted[2]) == (budget.changes, added):
+        if admitted is not None and admitted[1] is total and (admitted[0], admitted[2]) == (budget.revision, added):
             return
-        self._admitted = (budget.changes, total, added)
+        self._admitted = (budget.revision, total, added)
         for task_id in budget.grant_waiting(used=total, added_nodes=added):
             self._start_waiting(task_id)
         exhausted = budget.exhausted_limits(used=total, added_nodes=added)
@@ -272,7 +272,10 @@ class BudgetAdmission(SchedulerComponent):
             name = f"{name}#0"
         prompt = f"The budget of the run is used up ({message}). How much more may it use, or is it to finish as it is?"
         amounts: dict[str, Any] = {
-            kind: {"type": _TYPES.get(kind, "integer"), "title": f"how much more of {kind}{_EXAMPLES.get(kind, '')}"}
+            kind: {
+                "type": _JSON_TYPES.get(kind, "integer"),
+                "title": f"how much more of {kind}{_EXAMPLES.get(kind, '')}",
+            }
             for kind in budget.limits
         }
         finish = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}

@@ -80,8 +80,10 @@ class Reservation:
     nodes: int | None = None
 
 
-CallKey = tuple[str, str]
-"""Call id of the child run that requests budget (empty for the run itself), and the key of the call in that run."""
+CallName = tuple[str, str]
+"""Name of a call: the call id of the child run that requests budget (empty for the run itself), and the key of the
+call in that run.
+"""
 
 
 @dataclass(slots=True)
@@ -132,6 +134,7 @@ class Budget:
         withdrawn: for a child run: call -> number of times that it was requested and then cancelled while it waited.
         reported: call id of a running child run -> usage that it has reported so far.
         added_by_child: call id of a child run -> number of nodes that it has added.
+        unreported: reserved usage of ended calls whose usage is unknown, which counts as used.
         token_price: highest cost of a token so far; `None` while no cost is known.
         busy: busy time of the run.
         pending_report: next report to the parent run.
@@ -142,10 +145,10 @@ class Budget:
     on_limit: OnLimit = "ask"
     is_child: bool = False
     finishing: str | None = None
-    reserved: dict[CallKey, Reservation] = field(default_factory=dict)
-    waiting: dict[CallKey, Reservation] = field(default_factory=dict)
-    requested: dict[CallKey, None] = field(default_factory=dict)
-    withdrawn: dict[CallKey, int] = field(default_factory=dict, kw_only=True)
+    reserved: dict[CallName, Reservation] = field(default_factory=dict)
+    waiting: dict[CallName, Reservation] = field(default_factory=dict)
+    requested: dict[CallName, None] = field(default_factory=dict)
+    withdrawn: dict[CallName, int] = field(default_factory=dict, kw_only=True)
     reported: dict[str, Usage] = field(default_factory=dict)
     added_by_child: dict[str, int] = field(default_factory=dict)
     unreported: UsageTotals = field(default_factory=UsageTotals)
@@ -154,8 +157,8 @@ class Budget:
     is_timed: bool = False
     pending_report: BudgetReport = field(default_factory=BudgetReport)
     pending_grants: dict[str, list[str]] = field(default_factory=dict)
-    changes: int = field(default=0, init=False, compare=False)
-    """Revision: number of changes that may affect which calls may start."""
+    revision: int = field(default=0, init=False, compare=False)
+    """Number of changes that may affect which calls may start."""
     _reserved_tokens: int = field(default=0, init=False, compare=False)
     _reserved_money: Decimal = field(default=ZERO_MONEY, init=False, compare=False)
     _reported: Usage = field(default=NO_USAGE, init=False, compare=False)
@@ -176,7 +179,7 @@ class Budget:
         """Whether the limits apply to all nodes, not only to calls of models."""
         return "nodes" in self.limits or "time" in self.limits
 
-    def reserve(self, name: CallKey, reservation: Reservation, *, used: Usage, added_nodes: int) -> bool:
+    def reserve(self, name: CallName, reservation: Reservation, *, used: Usage, added_nodes: int) -> bool:
         """Reserve budget for a call, or add the call to those that wait.
 
         Args:
@@ -195,16 +198,16 @@ class Budget:
             self._reserve(name, self._with_money(reservation, used=used))
             return True
         self.waiting[name] = reservation
-        self.changes += 1
+        self.revision += 1
         return False
 
-    def settle(self, name: CallKey, usage: Usage | None) -> None:
+    def settle(self, name: CallName, usage: Usage | None) -> None:
         """Handle the end of a call: release its reservation.
 
         Args:
             usage: usage of the call; `None` if it will never be known.
         """
-        self.changes += 1
+        self.revision += 1
         if self.is_child:
             self.pending_report.settled[self._key(name)] = usage
         if name in self.requested:
@@ -222,7 +225,7 @@ class Budget:
         Args:
             added_nodes: nodes that the child run and its own child runs have added.
         """
-        self.changes += 1
+        self.revision += 1
         self.added_by_child[call] = added_nodes
         if report.is_idle is not None:
             self.busy.set_idle(call, is_idle=report.is_idle)
@@ -238,7 +241,7 @@ class Budget:
 
     def apply_grants(self, keys: Sequence[str]) -> None:
         """Grant reservations to waiting calls; grants for child runs are passed on."""
-        self.changes += 1
+        self.revision += 1
         # The parent run counts this run as busy from its grant on.
         self.busy.reported = False
         names = {self._key(name): name for name in self.waiting}
@@ -249,7 +252,7 @@ class Budget:
                 self._reserve(name, reservation)
                 self._pass_grant(name)
 
-    def _pass_grant(self, name: CallKey) -> None:
+    def _pass_grant(self, name: CallName) -> None:
         """Pass the grant of a call to its child run, which is busy again."""
         if name[0]:
             self.busy.set_idle(name[0], is_idle=False)
@@ -261,7 +264,7 @@ class Budget:
         Args:
             usage: total usage of the child run; empty if it was not reported, in which case earlier reports count.
         """
-        self.changes += 1
+        self.revision += 1
         reported = self.reported.pop(call, NO_USAGE)
         self._reported = self._reported.minus(reported)
         self.pending_grants.pop(call, None)
@@ -277,7 +280,7 @@ class Budget:
             self.settle(name, NO_USAGE if usage.is_nonzero else None)
         if self.is_child and (late_usage := usage.minus(reported)).is_nonzero:
             # The child run ended before it reported its last calls, and the parent run receives the total much later.
-            self.pending_report.settled[_path((call, ""))] = late_usage
+            self.pending_report.settled[_encoded_name((call, ""))] = late_usage
 
     # Remaining budget.
 
@@ -286,11 +289,7 @@ class Budget:
         return self._exceeded(reservation, self._remaining(used), added_nodes=added_nodes)
 
     def _remaining(self, used: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
-        """Return the remaining amount of each limit; `None` if it is unknown. For `nodes`, child runs are subtracted.
-
-        Args:
-            ignores_reservations: ignore reservations.
-        """
+        """Return the remaining amount of each limit; `None` if unknown. For `nodes`, only child runs are subtracted."""
         spent = self._spent(used)
         remaining_amounts: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
@@ -353,7 +352,7 @@ class Budget:
                 tasks.append(name[1])
         return tasks
 
-    def exhausted_limits(self, *, used: Usage, added_nodes: int, name: CallKey | None = None) -> list[Kind]:
+    def exhausted_limits(self, *, used: Usage, added_nodes: int, name: CallName | None = None) -> list[Kind]:
         """Return the limits that are too small for a waiting call even if all reservations are released.
 
         Args:
@@ -391,7 +390,7 @@ class Budget:
             money = remaining_money if self.token_price is None else self.token_price * reservation.tokens
         return replace(reservation, money=money)
 
-    def _reserve(self, name: CallKey, reservation: Reservation) -> None:
+    def _reserve(self, name: CallName, reservation: Reservation) -> None:
         if not reservation.tokens:
             return
         self.reserved[name] = reservation
@@ -400,7 +399,7 @@ class Budget:
             self._reserved_money + reservation.money,
         )
 
-    def _release(self, name: CallKey) -> Reservation | None:
+    def _release(self, name: CallName) -> Reservation | None:
         reservation = self.reserved.pop(name, None)
         if reservation is not None:
             self._reserved_tokens, self._reserved_money = (
@@ -438,7 +437,7 @@ class Budget:
 
     def raise_by(self, amounts: Mapping[Kind, Limit | None]) -> None:
         """Raise limits; null removes a limit."""
-        self.changes += 1
+        self.revision += 1
         for kind, added in amounts.items():
             limit = self.limits.pop(kind, None)
             if limit is not None and added is not None:
@@ -446,24 +445,24 @@ class Budget:
 
     def set_limits(self, limits: Mapping[Kind, Limit | None]) -> None:
         """Replace limits; null removes a limit."""
-        self.changes += 1
+        self.revision += 1
         for kind, limit in limits.items():
             self.limits.pop(kind, None)
             if limit is not None:
                 self.limits[kind] = limit
 
-    def _remove_waiting(self, name: CallKey) -> None:
+    def _remove_waiting(self, name: CallName) -> None:
         self.waiting.pop(name, None)
         self.requested.pop(name, None)
 
-    def _key(self, name: CallKey) -> str:
+    def _key(self, name: CallName) -> str:
         """Return the key of a call in messages to the parent run.
 
         A call that requests budget again after it was withdrawn has a new key, because a grant for the earlier
         request may already be on its way.
         """
         count = self.withdrawn.get(name, 0)
-        return f"~{count}:{_path(name)}" if count else _path(name)
+        return f"~{count}:{_encoded_name(name)}" if count else _encoded_name(name)
 
     def next_report(self) -> BudgetReport | None:
         """Return the next report to the parent run, or `None`; it requests budget for a limited number of calls."""
@@ -526,7 +525,7 @@ def options_to_json(budget: Budget) -> dict[str, Any]:
     return limits | ({"on_limit": budget.on_limit} if budget.on_limit != "ask" else {})
 
 
-def _reservation_to_json(name: CallKey, reservation: Reservation) -> list[Any]:
+def _reservation_to_json(name: CallName, reservation: Reservation) -> list[Any]:
     return [*name, reservation.tokens, str(reservation.money), reservation.nodes]
 
 
@@ -556,12 +555,12 @@ def budget_from_json(encoded: Any) -> Budget:
     )
 
 
-def _reservation_from_json(encoded: Sequence[Any]) -> tuple[CallKey, Reservation]:
+def _reservation_from_json(encoded: Sequence[Any]) -> tuple[CallName, Reservation]:
     owner, key, tokens, money, nodes = encoded
     return (owner, key), Reservation(tokens, Decimal(money), nodes)
 
 
-def _path(name: CallKey) -> str:
+def _encoded_name(name: CallName) -> str:
     """Encode the name of a call as one text; the call of a child run starts with the id of the child run."""
     # The length prefix keeps the encoding unique, because ids may contain any text.
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]

@@ -14,7 +14,7 @@ from dagwright.core.model.tools import MODEL_TOOL
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-BYTES_OF_A_TOKEN = 3
+BYTES_PER_TOKEN = 3
 """Conservative bytes per token of a message: about four in English, two or three in other languages."""
 ANSWER_TOKENS = 1_000
 """Assumed tokens of a response without `max_tokens`, independent of earlier responses."""
@@ -33,11 +33,11 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
             if isinstance(inner, StoredValue) and inner.shape is not None:
                 size += inner.shape.size_bytes
     if task.node.tool != MODEL_TOOL:
-        return size // BYTES_OF_A_TOKEN + ANSWER_TOKENS
+        return size // BYTES_PER_TOKEN + ANSWER_TOKENS
     conversation = _conversation_tokens(state, task.node) if arguments.get("before") is not None else 0
     config = arguments.get("config")
     max_tokens = config.get("max_tokens") if isinstance(config, Mapping) else None
-    return size // BYTES_OF_A_TOKEN + conversation + (max_tokens if isinstance(max_tokens, int) else ANSWER_TOKENS)
+    return size // BYTES_PER_TOKEN + conversation + (max_tokens if isinstance(max_tokens, int) else ANSWER_TOKENS)
 
 
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:

@@ -1,4 +1,4 @@
-"""Model usage of one day, and whether it has used up a daily budget. Days are those of UTC."""
+"""Model usage of one UTC day, and whether it has used up a daily budget."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class DayUse:
         """Return the usage of the current day, such as `tokens: 48,210 of 50,000 used today`."""
         return ", ".join(f"{part} used today" for part, _ in _parts(budget, self.usage_today(now)))
 
-    def used_up(self, budget: DailyBudget, now: float) -> str | None:
+    def used_up_reason(self, budget: DailyBudget, now: float) -> str | None:
         """Return why no further model call may start on the current day; `None` if one may."""
         usage = self.usage_today(now)
         if budget.money is not None and usage.cost is None:

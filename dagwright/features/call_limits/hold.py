@@ -57,7 +57,7 @@ class Hold:
         # Calls with an earlier start request again before the end of the hold, and get a later start.
         self.until, self.requested_by, self.next_at = until, requested_by, until
 
-    def start_of(self, now: float, *, has_waited: bool) -> float | None:
+    def book_start(self, now: float, *, has_waited: bool) -> float | None:
         """Book the start of a call; `None` if the call may start now or within a second.
 
         Args:
@@ -74,8 +74,8 @@ class Hold:
         """Return whether calls that were held may still come back."""
         return now < self.ends_at
 
-    def paced(self, at: float) -> float:
-        """Return the start of a call that comes back after the hold.
+    def book_paced_start(self, at: float) -> float:
+        """Book the start of a call that comes back after the hold.
 
         Args:
             at: earliest start that other limits allow.

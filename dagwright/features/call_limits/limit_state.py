@@ -24,7 +24,7 @@ LATE_S = 0.25
 IDLE_S = 0.2
 """If a start is closer than this, calls with an estimate leave the limit unused, so a new call may overtake them."""
 _EARLY_S = 0.5
-"""Calls with an estimate request again this time before it: the schedule then has calls although some are late."""
+"""Calls with an estimate request again this long before it, so that no start is lost if some calls are late."""
 _MAX_EXACT_S = 20.0
 """Longest wait whose estimate is used as it is: calls ahead may end meanwhile without starting."""
 _MIN_WAIT_S = 1.0
@@ -37,7 +37,7 @@ LINE_S = 15.0
 """Time for which a call keeps its place in the line without requesting again."""
 MAX_ESTIMATE_S = 300.0
 _MIN_POLL_S, _MAX_POLL_S = 0.1, 2.0
-_FIRST_HOLD_S = 1.0
+_FIRST_LEASE_S = 1.0
 _FIRST_TOKENS = 500.0
 """Estimates before the first call has ended: seconds of a call, and tokens of a call."""
 _NEWEST_SHARE = 0.2
@@ -89,11 +89,11 @@ class LimitState:
         starts, tokens: schedules of the rate and of the tokens.
         tail_at: estimated start of the last call that has an estimate.
         returned_tail_at: the same for calls that came back and got another estimate; they start before new calls.
-        hold: after the service asked to wait.
+        hold: hold after the service asked to wait.
         today: model usage of the current day.
         leases: call -> its lease.
         line: calls in line for a lease, first come first -> time at which each loses its place.
-        hold_s, tokens_per_call: moving averages.
+        hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease, and of its tokens.
     """
 
     starts: Schedule = field(default_factory=Schedule)
@@ -104,7 +104,7 @@ class LimitState:
     today: DayUse = field(default_factory=DayUse)
     leases: dict[str, Lease] = field(default_factory=dict)
     line: dict[str, float] = field(default_factory=dict)
-    hold_s: float = _FIRST_HOLD_S
+    hold_s: float = _FIRST_LEASE_S
     tokens_per_call: float = _FIRST_TOKENS
 
     def to_json(self) -> dict[str, Any]:
@@ -126,17 +126,17 @@ class LimitState:
             call: id of the call, the same for each of its requests.
             has_waited: whether an earlier request of the call was answered with `later`.
             kind: determines the parts of the limit that apply.
-            lead_s: least seconds before the start, after a start that the call has received too late.
+            lead_s: minimum seconds until the start, if the call received an earlier start too late.
         """
-        limit = _applied(limit, kind)
+        limit = _applicable_parts(limit, kind)
         self._expire(now)
         if call in self.leases:
             return self._start_again(limit, call, now, lead_s=lead_s)
-        if (start_at := self.hold.start_of(now, has_waited=has_waited)) is not None:
+        if (start_at := self.hold.book_start(now, has_waited=has_waited)) is not None:
             ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
             return LimitAnswer("later", start_at - now, self.hold.reason, ahead)
-        if limit.daily is not None and (used_up := self.today.used_up(limit.daily, now)) is not None:
-            return LimitAnswer("later", _wait_for_day(call, now), used_up)
+        if limit.daily is not None and (used_up_reason := self.today.used_up_reason(limit.daily, now)) is not None:
+            return LimitAnswer("later", _wait_for_day(call, now), used_up_reason)
         at, reason = self._earliest(limit, now + lead_s)
         is_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
@@ -147,7 +147,7 @@ class LimitState:
         wait_s = at - now - lead_s
         if wait_s <= (HORIZON_S if is_turn else IDLE_S):
             if has_waited and limit.rate is None and limit.concurrency is None and self.hold.is_recent(now):
-                at = self.hold.paced(at)
+                at = self.hold.book_paced_start(at)
             self._start(limit, call, at)
             ahead = round(wait_s / self._interval_s(limit)) if reason else 0
             return LimitAnswer("start", at - now, reason, ahead)
@@ -173,7 +173,7 @@ class LimitState:
         self.tokens_per_call = _average(self.tokens_per_call, tokens)
 
     def restart(self, now: float) -> None:
-        """Discard bookings and estimates, which a changed limit does not have."""
+        """Discard bookings and estimates after a change of the limit."""
         for schedule in (self.starts, self.tokens):
             schedule.next_at = min(schedule.next_at, now)
         self.tail_at = self.returned_tail_at = min(self.tail_at, now)
@@ -245,7 +245,7 @@ class LimitState:
         return self._estimate(now + (place + 1) * self._interval_s(limit), reason, now, limit, has_waited=has_waited)
 
     def _estimate(self, earliest: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool) -> LimitAnswer:
-        """Return when a call requests again; calls that came back are before new ones."""
+        """Return when a call requests again; calls that came back start before new calls."""
         at = max(earliest, self.returned_tail_at if has_waited else max(self.tail_at, self.returned_tail_at))
         interval_s = self._interval_s(limit)
         ahead = max(0, round((at - now) / interval_s))
@@ -270,7 +270,7 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
     return LimitState(**values)
 
 
-def _applied(limit: CallLimit, kind: RequestKind) -> CallLimit:
+def _applicable_parts(limit: CallLimit, kind: RequestKind) -> CallLimit:
     """Return the parts of a limit that apply to a request."""
     if kind == "tokens":
         return CallLimit(tokens_per_minute=limit.tokens_per_minute, daily=limit.daily)
@@ -280,14 +280,14 @@ def _applied(limit: CallLimit, kind: RequestKind) -> CallLimit:
 
 
 def _wait_for_day(call: str, now: float) -> float:
-    """Return when a call requests again whose budget of the day is used up.
+    """Return the seconds after which a call requests again, if the budget of the day is used up.
 
-    The budget may be raised at any time. Each call comes back at another time after midnight.
+    The budget may be raised at any time. After midnight, each call comes back at another time.
     """
     share = zlib.crc32(call.encode()) / 2**32
     wait_s = next_day(now) + share * DAY_SPREAD_S - now
     return wait_s if wait_s <= MAX_ESTIMATE_S + DAY_SPREAD_S else MAX_ESTIMATE_S
 
 
-def _average(before: float, newest: float) -> float:
-    return (1 - _NEWEST_SHARE) * before + _NEWEST_SHARE * newest
+def _average(previous: float, newest: float) -> float:
+    return (1 - _NEWEST_SHARE) * previous + _NEWEST_SHARE * newest

@@ -26,7 +26,7 @@ from dagwright.features.plan_edits.node_additions import add_nodes
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_OPEN_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _open_tasks(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     record = scheduler.records[ref.node]
     if ref.item is not None or not record.items:
         return [ref]
-    return [TaskRef(ref.node, index) for index, item in enumerate(record.items) if item.record.status in _STARTED]
+    return [TaskRef(ref.node, index) for index, item in enumerate(record.items) if item.record.status in _OPEN_STATUSES]
 
 
 def _descendants_requiring(scheduler: "RunScheduler", number: int) -> list[int]:
@@ -221,13 +221,13 @@ class SetResult:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
-        before = scheduler.state.record(ref)
+        old_record = scheduler.state.record(ref)
         edits = scheduler.rebuild.edit(at)
         scheduler.features.feedback.requests.stored_bytes += size_of(self.result)
-        if before.status.is_final:
+        if old_record.status.is_final:
             edits.reopen_dependents(ref.node)
-        error = before.error.to_json() if before.error is not None else None
-        result = Record(NodeStatus.COMPLETED, self.result, attempts=before.attempts, ended_at=at)
+        error = old_record.error.to_json() if old_record.error is not None else None
+        result = Record(NodeStatus.COMPLETED, self.result, attempts=old_record.attempts, ended_at=at)
         edits.put(ref, result)
         scheduler.rebuild.spend(at)
         edits.apply()

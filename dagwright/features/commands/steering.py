@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 STOPPED = "the run is being stopped"
-_ENDED = "the run has ended"
+_RUN_ENDED = "the run has ended"
 COMPENSATING_REFUSAL = "the run is compensating its calls, and accepts no other commands"
 _NOT_STARTED = "the run has not started: answer {!r} first"
-_NAMES_COMPARED = 1_000
+_MAX_NAMES_COMPARED = 1_000
 _MAX_SKIPPED_CHECKED = 200
 """Maximum number of skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
-_MISSING_NOTES = 20
-_MISSING_VALUES = 3
+_MAX_MISSING_NOTES = 20
+_MAX_MISSING_VALUES = 3
 
 
 class RunCommand(Protocol):
@@ -89,12 +89,12 @@ class Pause:
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
-            return STOPPED if scheduler.is_stopped else _ENDED
+            return STOPPED if scheduler.is_stopped else _RUN_ENDED
         if scheduler.state.paused is None:
             return None
         paused = scheduler.state.paused
-        actor = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
-        return f"the run is paused already{actor}"
+        by_text = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
+        return f"the run is paused already{by_text}"
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -129,7 +129,7 @@ class Cancel:
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped:
             return f"{STOPPED} already"
-        return _ENDED if scheduler.is_finished else None
+        return _RUN_ENDED if scheduler.is_finished else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -157,7 +157,7 @@ class SetLimits:
     """Change the concurrency, the deadline or the budget of a run.
 
     Args:
-        max_in_flight: tasks in flight at most; `None` keeps the limit.
+        max_in_flight: maximum number of tasks in flight; `None` keeps the limit.
         deadline_s: seconds from the start of the run; infinite removes the deadline, `None` keeps it.
         budget: limits that replace the current ones; null removes a limit.
     """
@@ -170,7 +170,7 @@ class SetLimits:
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
-            return STOPPED if scheduler.is_stopped else _ENDED
+            return STOPPED if scheduler.is_stopped else _RUN_ENDED
         elapsed_s = at - scheduler.features.deadline.deadline.started_at
         if self.deadline_s is not None and self.deadline_s <= elapsed_s:
             return f"the run started {elapsed_s:.0f} s ago, and a deadline counts from the start: set a longer one"
@@ -217,7 +217,7 @@ def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
     if scheduler.state.paused is not None and not scheduler.is_finished:
         message = f"nothing new starts: {Actor(scheduler.state.paused.by).describe('paused')}"
         notes.append({"code": "paused", "node_id": None, "message": message})
-    return [*notes, *islice(missing_value_notes(scheduler), _MISSING_NOTES)]
+    return [*notes, *islice(missing_value_notes(scheduler), _MAX_MISSING_NOTES)]
 
 
 def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
@@ -228,7 +228,7 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
     for node in islice(skipped, _MAX_SKIPPED_CHECKED):
         missing = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
         if missing:
-            message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MISSING_VALUES])}"
+            message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MAX_MISSING_VALUES])}"
             yield {"code": "missing_value", "node_id": node.id, "message": message}
 
 
@@ -253,8 +253,8 @@ def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
         return refusal
     ref = scheduler.state.find(task_id)
     if ref is None:
-        known = [node.id for node, _ in scheduler.state.visible_nodes()][:_NAMES_COMPARED]
-        hint = suggestion(task_id, known)
+        names = [node.id for node, _ in scheduler.state.visible_nodes()][:_MAX_NAMES_COMPARED]
+        hint = suggestion(task_id, names)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
     if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].compensates is None:
         return COMPENSATING_REFUSAL
@@ -281,7 +281,7 @@ def limits_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return `policy`."""
+    """Return `policy` in its JSON form."""
     return {"policy": scheduler.state.policy.to_json()}
 
 

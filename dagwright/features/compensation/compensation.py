@@ -94,7 +94,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
     return node.compensates is None and (is_call or is_resolver)
 
 
-def _calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
+def _changing_calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
     """Yield every node and item whose tool changes something, in plan order."""
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_have_effects(node, state.plan.tools):
@@ -119,7 +119,7 @@ def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
 
 def has_changed(state: "RunState") -> bool:
     """Return whether a run, unless it only compensates another run, may have changed something."""
-    return not state.options.only_compensates and any(_was_called(state, *call) for call in _calls(state))
+    return not state.options.only_compensates and any(_was_called(state, *call) for call in _changing_calls(state))
 
 
 # Compensation nodes.
@@ -142,7 +142,7 @@ def _in_reverse_order(state: "RunState") -> Sequence[TaskRef]:
     """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
     calls = [
         (ref, record)
-        for ref, record in _calls(state)
+        for ref, record in _changing_calls(state)
         if _was_called(state, ref, record) and _reason_not_compensable(state, ref, record) is None
     ]
     levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if calls else []
@@ -158,23 +158,23 @@ def _order_of(ref: TaskRef) -> tuple[int, int]:
 def _compensation_node(state: "RunState", ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
     compensated = state.plan.nodes[ref.node]
     title = f"Undo {compensated.title or state.id_of(ref)}"
-    is_run = _is_run(state, ref)
-    tool = ToolDeclaration("") if is_run else state.plan.tools[state.plan.tools[compensated.tool].undo or ""]
+    is_child_run = _is_child_run(state, ref)
+    tool = ToolDeclaration("") if is_child_run else state.plan.tools[state.plan.tools[compensated.tool].undo or ""]
     return CompiledNode(
         node_id,
-        kind="plan" if is_run else "tool",
+        kind="plan" if is_child_run else "tool",
         title=title,
         tool=tool.name,
         dependencies=tuple(needs),
         join=("all_done", 0),
         approval="never",
-        retry=RetryRule() if is_run else default_retry(tool.effects, tool.max_attempts),
-        timeout_s=0.0 if is_run else tool.timeout_s,
+        retry=RetryRule() if is_child_run else default_retry(tool.effects, tool.max_attempts),
+        timeout_s=0.0 if is_child_run else tool.timeout_s,
         compensates=state.id_of(ref),
     )
 
 
-def _is_run(state: "RunState", ref: TaskRef) -> bool:
+def _is_child_run(state: "RunState", ref: TaskRef) -> bool:
     return state.map_batch(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
 
 
@@ -188,7 +188,7 @@ def _free_id(state: "RunState", name: str) -> str:
 
 def _reason_not_compensable(state: "RunState", ref: TaskRef, record: Record) -> str | None:
     """Return why a call cannot be compensated, or `None`."""
-    if _is_run(state, ref):
+    if _is_child_run(state, ref):
         return None if record.child_snapshot is not None else "its run did not report its calls"
     node = state.plan.nodes[ref.node]
     tool = state.plan.tools.get(node.tool)
@@ -214,7 +214,7 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
 
 
 def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
-    """Return the nodes and items that a run compensates or has compensated, and those with an unknown outcome."""
+    """Return the nodes and items that a run compensates or has compensated, and those where this is unknown."""
     compensated, unknown = set[str](), list[str]()
     for node, record in state.visible_nodes():
         if node.compensates is None:
@@ -260,7 +260,7 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     """
     uncompensated = uncompensated_calls(state)
     compensated = compensated_by(state)
-    count = sum(_has_done_something(state, task_id) for task_id in compensated)
+    count = sum(_has_known_effect(state, task_id) for task_id in compensated)
     if not uncompensated:
         message = "compensated calls with unknown outcome" if compensated else "nothing to compensate"
         if count:
@@ -275,15 +275,15 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
 
 def precautionary_count(state: "RunState") -> int:
     """Return how many calls were compensated as a precaution, because it is unknown whether they had an effect."""
-    return sum(not _has_done_something(state, task_id) for task_id in compensated_by(state))
+    return sum(not _has_known_effect(state, task_id) for task_id in compensated_by(state))
 
 
-def _has_done_something(state: "RunState", task_id: str) -> bool:
+def _has_known_effect(state: "RunState", task_id: str) -> bool:
     """Return whether a compensated call is known to have had an effect: it completed, or its child run reported it."""
     ref, record = state.find(task_id), state.record_of(task_id)
     if ref is None or record is None:
         return False
-    return record.status is NodeStatus.COMPLETED or _is_run(state, ref)
+    return record.status is NodeStatus.COMPLETED or _is_child_run(state, ref)
 
 
 def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
@@ -293,7 +293,7 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
     """
     nodes = {node.compensates: (node, record) for node, record in state.visible_nodes() if node.compensates is not None}
     calls: list[UncompensatedCall] = []
-    for ref, record in _calls(state):
+    for ref, record in _changing_calls(state):
         name = state.id_of(ref)
         override = state.overrides.get(name)
         if name in nodes:
@@ -308,9 +308,9 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
                 is_closed = state.phase is Phase.CLOSED
                 reason = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
                 calls.append(UncompensatedCall(name, f"was not compensated: {reason}"))
-            elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
+            elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_child_run(state, ref):
                 calls.append(UncompensatedCall(name, f"cannot be compensated: {reason}"))
-        if _is_run(state, ref) and override is not None and override.retries:
+        if _is_child_run(state, ref) and override is not None and override.retries:
             calls.append(UncompensatedCall(name, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
             calls.append(UncompensatedCall(name, "has a manual result: manual changes are not compensated"))

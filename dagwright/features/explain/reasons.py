@@ -1,8 +1,8 @@
 """Direct reason for the state of a node or item, derived from the scheduler.
 
-A node that has not ended waits for other nodes, a person, a worker, a slot or the next attempt. A node that has ended
-ended because of its own failure, other nodes, people or inputs. `dagwright.features.explain.why` follows the reasons to
-their roots. The module has no side effects.
+A node that has not ended waits for other nodes, a person, a worker, a slot or the next attempt. The state of an ended
+node results from its own failure, other nodes, people or inputs. `dagwright.features.explain.why` follows the reasons
+to their roots. The module has no side effects.
 """
 
 import json
@@ -40,7 +40,7 @@ pure nodes by one call."""
 
 MAX_ITEMS = 20
 _MAX_NAMES = 5
-_OPEN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_OPEN_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 class ServerCall(Protocol):
@@ -112,28 +112,28 @@ def reason_of(scheduler: "RunScheduler", task_id: str, *, call: ServerCall | Non
     node, record = scheduler.state.node_of(task_id), scheduler.record_of(task_id)
     assert record is not None
     if record.status.is_final:
-        return _Ended(scheduler, task_id, node, record).reason()
+        return _EndedTask(scheduler, task_id, node, record).reason()
     if record.status is NodeStatus.PENDING:
-        return _pending(scheduler, node, task_id)
+        return _pending_reason(scheduler, node, task_id)
     if record.status is NodeStatus.WAITING:
-        return _waiting(scheduler, task_id, record)
+        return _waiting_reason(scheduler, task_id, record)
     if record.items:
-        return _with_items(node, record)
+        return _items_reason(node, record)
     if record.status is NodeStatus.READY:
-        return _ready(scheduler, task_id, node, record)
-    return _running(scheduler, task_id, record, call=call)
+        return _ready_reason(scheduler, task_id, node, record)
+    return _running_reason(scheduler, task_id, record, call=call)
 
 
 def open_task_ids(record: Record, node: CompiledNode) -> Iterator[str]:
     """Yield the ids of the open tasks of a node: its own id, or those of its items."""
     for item in record.items:
-        if item.record.status in _OPEN:
+        if item.record.status in _OPEN_STATUSES:
             yield f"{node.id}[{item.key}]"
-    if record.status in _OPEN and not record.items:
+    if record.status in _OPEN_STATUSES and not record.items:
         yield node.id
 
 
-def listed(names: Sequence[str], *, last: str = "and") -> str:
+def join_names(names: Sequence[str], *, last: str = "and") -> str:
     """Join names for a sentence: `a`, `a and b`, `a, b and 3 more`."""
     shown, omitted = names[:_MAX_NAMES], len(names) - _MAX_NAMES
     parts = [*shown, f"{omitted:,} more"] if omitted > 0 else shown
@@ -143,11 +143,11 @@ def listed(names: Sequence[str], *, last: str = "and") -> str:
 # Open nodes.
 
 
-def _pending(scheduler: "RunScheduler", node: CompiledNode, task_id: str) -> Reason:
+def _pending_reason(scheduler: "RunScheduler", node: CompiledNode, task_id: str) -> Reason:
     needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
     open_ids = [name for name in needed if not _status_of(scheduler, name).is_final]
     kind, required = node.join
-    names = listed(open_ids, last="or" if kind == "any" else "and")
+    names = join_names(open_ids, last="or" if kind == "any" else "and")
     if kind == "any":
         message = f"waits for {'one of ' if len(open_ids) > 1 else ''}{names}"
     elif kind == "at_least":
@@ -162,7 +162,7 @@ def _status_of(scheduler: "RunScheduler", task_id: str) -> NodeStatus:
     return NodeStatus.PENDING if record is None else record.status
 
 
-def _waiting(scheduler: "RunScheduler", task_id: str, record: Record) -> Reason:
+def _waiting_reason(scheduler: "RunScheduler", task_id: str, record: Record) -> Reason:
     request = scheduler.features.feedback.requests.of_task(task_id)
     if request is None:
         return Reason(task_id, record.status, "waiting", "waits", record.reason or "")
@@ -185,7 +185,7 @@ def _waiting(scheduler: "RunScheduler", task_id: str, record: Record) -> Reason:
     )
 
 
-def _with_items(node: CompiledNode, record: Record) -> Reason:
+def _items_reason(node: CompiledNode, record: Record) -> Reason:
     open_ids = [*open_task_ids(record, node)]
     unit = "the runs of its items" if is_batched(record) else "its items"
     message = f"waits for {len(open_ids):,} of {unit}"
@@ -193,7 +193,7 @@ def _with_items(node: CompiledNode, record: Record) -> Reason:
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
 
-def _ready(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> Reason:
+def _ready_reason(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> Reason:
     if node.kind == "reported":
         return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
     if (paused := scheduler.state.paused) is not None:
@@ -238,7 +238,7 @@ def _is_in_flight(scheduler: "RunScheduler", task_id: str, record: Record) -> bo
     return record.status is NodeStatus.RUNNING
 
 
-def _running(scheduler: "RunScheduler", task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
+def _running_reason(scheduler: "RunScheduler", task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
     if node.kind == "plan" or (map_batch is not None and map_batch.count):
         return Reason(task_id, record.status, "run", "runs as a child run", since=record.started_at)
@@ -264,12 +264,12 @@ def _running(scheduler: "RunScheduler", task_id: str, record: Record, *, call: S
 
 
 def _error_message(error: NodeError) -> str:
-    """Return the code and message of an error, the code once."""
+    """Return the code and message of an error; a message that starts with the code is not prefixed again."""
     is_named = error.message.startswith(f"{error.code.replace('_', ' ')}:")
     return error.message if is_named else f"{error.code}: {error.message}"
 
 
-class _Ended:
+class _EndedTask:
     """Why a node or item ended as it did."""
 
     def __init__(self, scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> None:
@@ -286,7 +286,7 @@ class _Ended:
                 return self._failed()
             case NodeStatus.BLOCKED:
                 blockers = [*self._record.blocked_by]
-                return self._reason("blocked", f"is blocked by {listed(blockers)}", because=blockers)
+                return self._reason("blocked", f"is blocked by {join_names(blockers)}", because=blockers)
             case NodeStatus.SKIPPED:
                 return self._skipped()
             case NodeStatus.CANCELLED:
@@ -333,7 +333,7 @@ class _Ended:
         if self._id == node.id:
             causes = [name for name in self._needed() if self._passes_skip(name)]
             if causes and node.join[0] in ("all", "any", "at_least"):
-                return self._reason("skipped", f"was skipped because of {listed(causes)}", because=causes)
+                return self._reason("skipped", f"was skipped because of {join_names(causes)}", because=causes)
         if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
@@ -393,8 +393,8 @@ class _Ended:
         templates = [template for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings)]
         templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
         names = [part.name for template in templates for part in template if isinstance(part, Placeholder)]
-        known = self._scheduler.state.inputs
-        return {name: _preview(known[name]) for name in dict.fromkeys(names) if name in known}
+        inputs = self._scheduler.state.inputs
+        return {name: _preview(inputs[name]) for name in dict.fromkeys(names) if name in inputs}
 
     def _lookups(self) -> list[dict[str, Any]]:
         """Return the lookups of the node: text, entity, reason for the match, and answers of people."""

@@ -72,10 +72,10 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
     Args:
         clock: function that formats a time.
     """
-    known = {reason.node: reason for reason in chain.reasons}
+    reasons = {reason.node: reason for reason in chain.reasons}
     clauses = [f"{start.node} {_clause(start, clock)}"]
     visited = {start.node}
-    while (following := _first_cause(start, known, visited)) is not None and following.kind != "completed":
+    while (following := _first_cause(start, reasons, visited)) is not None and following.kind != "completed":
         visited.add(following.node)
         which = "which" if len(start.because) == 1 else following.node
         clauses.append(f"{which} {_clause(following, clock)}")
@@ -83,8 +83,8 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
     return ", ".join(clauses)
 
 
-def _first_cause(start: Reason, known: Mapping[str, Reason], visited: set[str]) -> Reason | None:
-    return next((known[name] for name in start.because if name in known and name not in visited), None)
+def _first_cause(start: Reason, reasons: Mapping[str, Reason], visited: set[str]) -> Reason | None:
+    return next((reasons[name] for name in start.because if name in reasons and name not in visited), None)
 
 
 def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
@@ -110,14 +110,14 @@ def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) ->
 
 def _chain_from(scheduler: "RunScheduler", starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
     waiting = deque(starts)
-    known = set(waiting)
+    found = set(waiting)
     reasons: list[Reason] = []
     while waiting and len(reasons) < MAX_REASONS:
         task_id = waiting.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)
-        causes = [name for name in reason.because if name not in known and scheduler.record_of(name) is not None]
-        known.update(causes)
+        causes = [name for name in reason.because if name not in found and scheduler.record_of(name) is not None]
+        found.update(causes)
         waiting.extend(causes)
     return Chain(reasons, len(waiting))
 
@@ -128,7 +128,7 @@ def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
 
 
 def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
-    """Return the nodes that failed or were cancelled independently of other nodes, else those skipped independently."""
+    """Return the nodes that failed or were cancelled independently of other nodes, or else that were skipped so."""
     # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.
     ended = [
         (node, record)

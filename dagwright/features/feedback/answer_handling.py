@@ -131,7 +131,7 @@ class AnswerHandler:
         self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: "Extension | None" = None
     ) -> None:
         """Apply a valid answer to its request."""
-        answer_word = _word_of(request, answer)
+        answer_word = _closing_word(request, answer)
         arguments = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
         closing = Closing("answered", at, feedback.by, feedback.through, answer_word, feedback.note, arguments)
         self._requests.close(request, closing)
@@ -262,7 +262,7 @@ class AnswerHandler:
         self._requests.notifications.append(Notification("reminded", request, at))
 
 
-def _word_of(request: Request, answer: Any) -> str:
+def _closing_word(request: Request, answer: Any) -> str:
     if request.purpose == "budget":
         return "finish" if "finish" in answer else "more"
     if request.purpose == "error":

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.run_state import RunState
 
-_NAMES_COMPARED = 100
+_MAX_NAMES_COMPARED = 100
 _MAX_COMPARED_CHARACTERS = 200
 """Longest name that is compared, in characters: the length of the longest id."""
 
@@ -73,10 +73,10 @@ class AnswerReader:
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Return why an answer would be refused now, or `None` if it would be accepted; it has no side effects."""
         try:
-            read = self.read(feedback, at, check_budget=self._requests.precheck_budget)
+            outcome = self.read(feedback, at, check_budget=self._requests.precheck_budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        return read if isinstance(read, str) else None
+        return outcome if isinstance(outcome, str) else None
 
     def read(
         self, feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
@@ -110,7 +110,7 @@ class AnswerReader:
         return self._problem_of_early(feedback, check_budget)
 
     def open_request_count(self, name: str) -> int:
-        """Return the number of open requests of an id; for a node with `for_each`, those of all its items."""
+        """Return the number of open requests of an id; for a node with `for_each`, of all its items."""
         if name in self._requests.open:
             return 1
         number = self._state.numbers.get(name)
@@ -136,6 +136,7 @@ class AnswerReader:
     def read_all(
         self, requests: list[Request], feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
     ) -> list[AcceptedAnswer] | str:
+        """Check one answer to all given requests, as `read`; return why it is refused if it is invalid for one."""
         check_budget = check_budget or self._requests.check_budget
         check_budget.start(at)
         accepted: list[AcceptedAnswer] = []
@@ -234,9 +235,9 @@ class AnswerReader:
         ref = self.find_requester(name)
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
-            known = [*islice(chain(registry.open, self._state.numbers), _NAMES_COMPARED)]
+            names = [*islice(chain(registry.open, self._state.numbers), _MAX_NAMES_COMPARED)]
             can_compare = registry.hints.remaining > 0 and len(name) <= _MAX_COMPARED_CHARACTERS
-            near = suggestion(name, known) if can_compare else None
+            near = suggestion(name, names) if can_compare else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
         record = self._state.record(ref)
         if record.status.is_final or self._state.is_finished:
@@ -304,7 +305,7 @@ class AnswerReader:
         return None
 
 
-_DECIDING = ("type", "options", "multiple", "allow_text", "schema", "channel")
+_FIELDS_OF_ANSWER = ("type", "options", "multiple", "allow_text", "schema", "channel")
 """Fields of a question that determine the valid answers."""
 
 
@@ -313,9 +314,9 @@ def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | Non
 
     A stored invalid answer would block a valid one until the node opens its request.
     """
-    if node.kind != "human" or any(path[0] in _DECIDING for path, _ in node.bindings):
+    if node.kind != "human" or any(path[0] in _FIELDS_OF_ANSWER for path, _ in node.bindings):
         return None
-    question = {name: node.arguments[name] for name in _DECIDING if name in node.arguments}
+    question = {name: node.arguments[name] for name in _FIELDS_OF_ANSWER if name in node.arguments}
     try:
         request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
         if (rejection := request.rejects(feedback)) is not None:

@@ -49,7 +49,7 @@ class ApprovalGate:
             node.kind == "human" or node.approval != "policy" for node in nodes
         )
 
-    def before(self, ref: TaskRef) -> Question | NodeError | None:
+    def question_before_start(self, ref: TaskRef) -> Question | NodeError | None:
         """Return the question of a task before it starts, the error if it must not start, or `None` if it may start.
 
         Raises:
@@ -74,7 +74,7 @@ class ApprovalGate:
         if override is not None and override.approved:
             return None
         if (problem := self._problem_of_arguments(ref)) is not None:
-            # Do not ask people about a call that the tool would refuse.
+            # Do not ask people about a call that the tool would reject.
             return NodeError("invalid_arguments", problem)
         question: Mapping[str, Any] = {}
         if isinstance(node.approval, Mapping):
@@ -107,8 +107,8 @@ class ApprovalGate:
             verdict: str = state.policy.verdict(tool, lambda: state.arguments_of(ref))
         else:
             # The nodes of a sub-plan are checked one by one in its child run.
-            inside = inline_tools(node)
-            verdict = "run" if inside is None else state.policy.verdict_on_inline(inside)
+            tools_of_agent = inline_tools(node)
+            verdict = "run" if tools_of_agent is None else state.policy.verdict_on_inline(tools_of_agent)
         is_approved = ref.node < self._feedback.approved_nodes or node.tool in self._feedback.requests.remembered
         return "run" if verdict == "ask" and is_approved else verdict
 

@@ -89,11 +89,11 @@ class HumanFeedback(SchedulerComponent):
         """Open a request if the node needs one; a node with `for_each` opens one for each item."""
         if ref.item is None and self._state.plan.nodes[ref.node].for_each is not None:
             return False
-        return self._opens_request(ref, at)
+        return self._open_request_or_end(ref, at)
 
     def before_dispatch(self, ref: TaskRef, at: float) -> bool:
         """Check a queued task again, because the policy has changed."""
-        return self._opens_request(ref, at)
+        return self._open_request_or_end(ref, at)
 
     def keeps_items(self, number: int) -> bool:
         """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
@@ -173,10 +173,14 @@ class HumanFeedback(SchedulerComponent):
         """Return whether a task or the whole run was cancelled."""
         return self._state.is_stopped or self._state.id_of(ref) in self._state.cancelling
 
-    def _opens_request(self, ref: TaskRef, at: float) -> bool:
-        """Return whether a task that could start opens a request instead, or must not run."""
+    def _open_request_or_end(self, ref: TaskRef, at: float) -> bool:
+        """Open the request that a task needs before it starts, or end a task that must not run.
+
+        Returns:
+            Whether the task does not start now.
+        """
         try:
-            outcome = self.gate.before(ref)
+            outcome = self.gate.question_before_start(ref)
             if isinstance(outcome, Question):
                 outcome = self.opener.open(ref, outcome.fields, purpose=outcome.purpose, at=at)
             elif outcome is None:
@@ -189,7 +193,7 @@ class HumanFeedback(SchedulerComponent):
 
     def _restart(self, ref: TaskRef, at: float) -> None:
         self._state.record(ref).status = NodeStatus.READY
-        if not self._opens_request(ref, at):
+        if not self._open_request_or_end(ref, at):
             self._scheduler.propagation.enqueue(ref)
 
     # Commands.
@@ -200,18 +204,18 @@ class HumanFeedback(SchedulerComponent):
         requests = self.requests
         requests.hints.start(at)
         try:
-            read = self._reader.read(feedback, at)
-            if isinstance(read, list):
-                self._handler.apply_all(read, feedback, at)
+            outcome = self._reader.read(feedback, at)
+            if isinstance(outcome, list):
+                self._handler.apply_all(outcome, feedback, at)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        if isinstance(read, str):
+        if isinstance(outcome, str):
             requests.hints.remaining -= 1
-            return read
-        if read is None:
+            return outcome
+        if outcome is None:
             self._use_requests()
             self._handler.store_early(feedback)
-        requests.stored_bytes += size_of(feedback.answer) * (1 if read is None else len(read))
+        requests.stored_bytes += size_of(feedback.answer) * (1 if outcome is None else len(outcome))
         self._scheduler.propagate(at)
         return None
 
@@ -220,7 +224,7 @@ class HumanFeedback(SchedulerComponent):
         return self._reader.refusal_of(feedback, at)
 
     def open_request_count(self, name: str) -> int:
-        """Return the number of open requests of an id; for a node with `for_each`, those of all its items."""
+        """Return the number of open requests of an id; for a node with `for_each`, of all its items."""
         return self._reader.open_request_count(name)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 MAX_REQUESTS_OF_CALL = 100
-"""Maximum number of requests of one call. With default answers, a tool that always asks would never end."""
+"""Maximum number of requests of one call: a tool that always asks, and gets default answers, would never end."""
 ANSWERS_BYTES = 512 * 1024
 """Size limit of the answers to one call that asks again: each repetition of the call receives all of them."""
 _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})

@@ -52,7 +52,7 @@ class RunRequests:
             self._ask_for_inputs(missing, at)
 
     def _ask_for_inputs(self, schema: Mapping[str, Any], at: float) -> None:
-        """Request inputs, instead of `Scheduler.start_or_request_inputs`; the answer starts the run.
+        """Request the missing inputs; the answer starts the run.
 
         Args:
             schema: JSON Schema of an object with the missing inputs.

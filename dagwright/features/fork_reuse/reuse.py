@@ -13,7 +13,7 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.states import NodeStatus, Record
 
 MAX_REUSABLE_RESULTS = 10_000
-"""Maximum number of nodes and items with reusable data: all of them may be decided in one workflow task."""
+"""Maximum number of nodes and items with reusable data: one workflow task may have to check all of them."""
 
 _NOT_STARTED = ""
 
@@ -27,7 +27,7 @@ class ReusableResult:
             change.
         scope: scope of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
         has_result: its result, in the following fields, may be reused.
-        made: `{"run_id", "node_id"}` of the run that produced the result.
+        produced_by: `{"run_id", "node_id"}` of the run that produced the result.
         child_snapshot: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
     """
 
@@ -38,7 +38,7 @@ class ReusableResult:
     partial: bool = False
     message: str | None = None
     tool_version: str = ""
-    made: Mapping[str, Any] = field(default_factory=dict)
+    produced_by: Mapping[str, Any] = field(default_factory=dict)
     child_snapshot: Any = None
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ _JSON_FIELDS = {
     "partial": "partial",
     "message": "message",
     "tool_version": "tool_version",
-    "made": "made",
+    "made": "produced_by",
     "child_snapshot": "child_snapshot",
 }
 """JSON key -> field."""
@@ -89,7 +89,7 @@ class ReuseTable:
     definitions: dict[int, str] = field(default_factory=dict)
 
     def key_of(self, task_id: str, node_id: str) -> ReusableResult | None:
-        """Return the entry with the idempotency key of a task: its own, or that of its node if it had not started."""
+        """Return the entry with the idempotency key of a task, or the entry of its node if the node had not started."""
         reusable = self.tasks.get(task_id)
         if (
             reusable is None
@@ -112,7 +112,7 @@ def reuse_table_from_json(encoded: Mapping[str, Any]) -> ReuseTable:
 def apply_reusable_result(record: Record, reusable: ReusableResult) -> None:
     """Copy a reused result into a record; the caller has to end the record."""
     record.result, record.partial, record.tool_version = reusable.result, reusable.partial, reusable.tool_version
-    record.message, record.reused = reusable.message, dict(reusable.made)
+    record.message, record.reused = reusable.message, dict(reusable.produced_by)
 
 
 def is_result(record: Record) -> bool:

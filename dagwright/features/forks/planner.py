@@ -24,7 +24,7 @@ from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable, is_r
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_NOT_IN_FINGERPRINT = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
+_NOT_IN_DEFINITION = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
 """Fields that do not affect the call of a node; its kind depends on its region."""
 _STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -103,17 +103,17 @@ class _ResultCollector:
         self._results = ReusableResults()
 
     def collect(self) -> ReusableResults:
-        old_ids = {node.id: node for node, _ in self._old.state.steps()}
+        old_nodes = {node.id: node for node, _ in self._old.state.steps()}
         for node_id, node in self._new.items():
-            before = old_ids.get(node_id)
-            if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
+            old_node = old_nodes.get(node_id)
+            if old_node is not None and _definition(old_node, self._old.plan) != _definition(node, self._plan):
                 self._results.changed.add(node_id)
         self._results.compensated, unclear = compensated_tasks(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
-        untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
+        untouched = self._untouched(old_nodes) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
             # The nodes of offloaded regions are not known here.
             is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
@@ -121,13 +121,13 @@ class _ResultCollector:
                 self._collect_node(number, node, record, is_untouched=node.id in untouched)
         return self._results
 
-    def _untouched(self, old_ids: Mapping[str, CompiledNode]) -> frozenset[str]:
+    def _untouched(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Return the nodes that do not depend on any change, whatever the outcome of their dependencies."""
         nodes = self._plan.nodes[: self._plan.step_count]
         touched = {
             number
             for number, node in enumerate(nodes)
-            if node.id not in old_ids or node.id in self._results.changed or self._is_changed(node)
+            if node.id not in old_nodes or node.id in self._results.changed or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
         waiting = [*touched]
@@ -144,8 +144,8 @@ class _ResultCollector:
             return True
         if not self._change.inputs:
             return False
-        read = {part.name for part in references_in(_templates(node)) if isinstance(part, Placeholder)}
-        return node.when is not None or not read.isdisjoint(self._change.inputs)
+        input_names = {part.name for part in references_in(_templates(node)) if isinstance(part, Placeholder)}
+        return node.when is not None or not input_names.isdisjoint(self._change.inputs)
 
     def _collect_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
         if is_batched(record):
@@ -215,7 +215,7 @@ class _ResultCollector:
             partial=record.partial,
             message=record.message,
             tool_version=record.tool_version,
-            made=record.reused or {"run_id": self._source.workflow_id, "node_id": task_id},
+            produced_by=record.reused or {"run_id": self._source.workflow_id, "node_id": task_id},
         )
 
     def _problem(self, node: CompiledNode, task_id: str, record: Record) -> str | None:
@@ -252,7 +252,7 @@ def _templates(node: CompiledNode) -> Iterator[Template]:
 
 def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
     """Return the fields of a node that define its call, with the ids of its dependencies."""
-    encoded = {name: value for name, value in node_to_json(node).items() if name not in _NOT_IN_FINGERPRINT}
+    encoded = {name: value for name, value in node_to_json(node).items() if name not in _NOT_IN_DEFINITION}
     return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
 
 
@@ -299,7 +299,7 @@ def predict_fork(
             elif record_of_task.status is not NodeStatus.SKIPPED:
                 declared = scheduler.plan.tools.get(node.tool)
                 version = declared.version if declared is not None else ""
-                result.runs[task_id] = _why(node, task_id, old, reuse, change, version=version)
+                result.runs[task_id] = _run_reason(node, task_id, old, reuse, change, version=version)
     return result
 
 
@@ -309,7 +309,7 @@ def _has_reusable_items(table: ReuseTable, node: CompiledNode) -> bool:
     )
 
 
-def _why(
+def _run_reason(
     node: CompiledNode,
     task_id: str,
     old: "RunScheduler",

@@ -28,9 +28,9 @@ class ResolverNodes(SchedulerComponent):
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:
         """Complete a resolver node whose value is known."""
         node = self._state.plan.nodes[ref.node]
-        if node.kind != "lookup" or (known := self._state.options.resolver.known_result(node)) is None:
+        if node.kind != "lookup" or (result := self._state.options.resolver.known_result(node)) is None:
             return False
-        self._state.records[ref.node].result = known
+        self._state.records[ref.node].result = result
         self._scheduler.propagation.end(ref, NodeStatus.COMPLETED, at)
         return True
 

@@ -59,9 +59,9 @@ def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
                 position = _position_in_sub_plan(node.sub_plan, argument, prefix=f"{node.id}/")
             else:
                 # Only one dialect has lookups, and the document of a sub-plan is not available here.
-                is_known = plan.dialect == "intents"
+                has_pointer = plan.dialect == "intents"
                 group = _group_of(nodes[find_id].arguments.get(KNOWN_AS))
-                at = pointer("intents", number, group, argument) if is_known else None
+                at = pointer("intents", number, group, argument) if has_pointer else None
                 position = LookupPosition(node.id, argument, at)
             if position is not None:
                 yield find_id, position

@@ -8,11 +8,11 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.lookups import find_id_of, lookup_text
 from dagwright.core.text import cut_characters, one_line
 
-_SHOWN_USES = 3
-_NODES_SEARCHED = 2_000
+_MAX_USES_SHOWN = 3
+_MAX_NODES_SEARCHED = 2_000
 """Maximum number of nodes that each request searches for uses; uses by later nodes are not described."""
-_SHOWN_FACTS = 6
-_CHARACTERS = 60
+_MAX_FACTS_SHOWN = 6
+_MAX_CHARACTERS = 60
 
 
 def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
@@ -22,15 +22,15 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
         find_id: id of the find node of the lookup.
     """
     binds = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
-    uses = [*islice(_uses(plan, find_id, binds), _SHOWN_USES + 1)]
+    uses = [*islice(_uses(plan, find_id, binds), _MAX_USES_SHOWN + 1)]
     if not uses:
         return ""
-    more = " And for more." if len(uses) > _SHOWN_USES else ""
-    return f"It is for {'; '.join(uses[:_SHOWN_USES])}.{more}"
+    more = " And for more." if len(uses) > _MAX_USES_SHOWN else ""
+    return f"It is for {'; '.join(uses[:_MAX_USES_SHOWN])}.{more}"
 
 
 def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> Iterator[str]:
-    for node in plan.nodes[: min(plan.written_count, _NODES_SEARCHED)]:
+    for node in plan.nodes[: min(plan.written_count, _MAX_NODES_SEARCHED)]:
         parts = [(path, template[0]) for path, template in node.bindings if path]
         looked_up = [
             str(path[0])
@@ -55,7 +55,7 @@ def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]
             facts.append(f"{name} {_short(str(value))}")
         elif name in others and (message := _target_text(plan, others[name][0])) is not None:
             facts.append(f"{name} {message}")
-    return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_SHOWN_FACTS])})"
+    return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_MAX_FACTS_SHOWN])})"
 
 
 def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
@@ -64,10 +64,10 @@ def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
         return None
     if (bound := lookup_text(plan, part)) is not None:
         return _short(bound)
-    producer = next((node for node in plan.nodes[:_NODES_SEARCHED] if node.id == part.node), None)
+    producer = next((node for node in plan.nodes[:_MAX_NODES_SEARCHED] if node.id == part.node), None)
     name = producer.arguments.get("name") if producer is not None else None
     return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node
 
 
 def _short(text: str) -> str:
-    return cut_characters(one_line(text), _CHARACTERS)
+    return cut_characters(one_line(text), _MAX_CHARACTERS)

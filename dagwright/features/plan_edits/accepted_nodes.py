@@ -27,11 +27,11 @@ def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
     accepted_by_id = {node["id"]: node for node in accepted}
     problems: list[Problem] = []
     repeated: list[str] = []
-    own: list[Any] = []
+    merged_nodes: list[Any] = []
     for index, node in enumerate(nodes):
         node_id = node.get("id") if isinstance(node, dict) else None
         if not isinstance(node_id, str) or node_id not in accepted_by_id:
-            own.append(node)
+            merged_nodes.append(node)
             continue
         if node_id not in repeated and _content(node) != _content(accepted_by_id[node_id]):
             at = document.written_pointer(pointer("nodes", index))
@@ -39,10 +39,10 @@ def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
             hint = "leave it unchanged, or give the new node another id, also in references to it"
             problems.append(Problem(ACCEPTED_CHANGED, message, at, node_id, hint))
         # A second node with the same id stays in the document, so that validation reports it.
-        own.append(accepted_by_id[node_id] if node_id not in repeated else node)
+        merged_nodes.append(accepted_by_id[node_id] if node_id not in repeated else node)
         repeated.append(node_id)
-    own += [node for node_id, node in accepted_by_id.items() if node_id not in repeated]
-    return replace(document, plan={**document.plan, "nodes": own}, problems=[*document.problems, *problems])
+    merged_nodes += [node for node_id, node in accepted_by_id.items() if node_id not in repeated]
+    return replace(document, plan={**document.plan, "nodes": merged_nodes}, problems=[*document.problems, *problems])
 
 
 def without_nulls(node: Mapping[str, Any]) -> dict[str, Any]:

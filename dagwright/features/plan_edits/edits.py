@@ -44,7 +44,7 @@ MAX_STUBS = 1_000
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
 """Maximum number of words of an id that is searched in the new nodes; nodes with longer ids always get a stub."""
-_REPORTED_PROBLEMS = 5
+_MAX_PROBLEMS_REPORTED = 5
 
 
 def extension_of(
@@ -67,7 +67,7 @@ def extension_of(
     if len(nodes) > MAX_NODES:
         message = f"there are {len(nodes):,} nodes; at most {MAX_NODES} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes")])
-    known = {**tools, **state.plan.tools}
+    known_tools = {**tools, **state.plan.tools}
     stubs = [{"id": node_id, "tool": _STUB_TOOL} for node_id in _mentioned_ids(nodes, state)]
     try:
         checked = check_document(
@@ -75,7 +75,7 @@ def extension_of(
                 {"plan": 1, "inputs": dict(state.plan.inputs), "nodes": [*stubs, *nodes]},
                 pointers={pointer("nodes", len(stubs) + index): pointer("nodes", index) for index in range(len(nodes))},
             ),
-            tools={**known, _STUB_TOOL: ToolDeclaration(_STUB_TOOL)},
+            tools={**known_tools, _STUB_TOOL: ToolDeclaration(_STUB_TOOL)},
             hint_budget=hint_budget,
         )
     except PlanInvalid as invalid:
@@ -90,7 +90,7 @@ def extension_of(
     planned = compile_with_planner(checked) if state.plan.has_planner else compile_plan(checked)
     # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
     compiled = state.options.with_agents(planned, {**checked.tools, **tools})
-    if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
+    if problems := [*_policy_problems(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
     if problems := [*_unreadable_parts(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
@@ -100,7 +100,7 @@ def extension_of(
     return Extension(
         state.plan.written_count,
         tuple(new),
-        {name: tool for name, tool in known.items() if name in tool_names},
+        {name: tool for name, tool in known_tools.items() if name in tool_names},
         {state.newest_id(node.id): node.projections for node in compiled.nodes[: len(stubs)] if node.projections},
     )
 
@@ -116,7 +116,7 @@ def _in_new_nodes(problem: Problem, nodes: Sequence[Any], *, existing_ids: Colle
     return replace(problem, message=f"duplicate node id {problem.node!r} (nodes {' and '.join(indices)})")
 
 
-def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
+def _policy_problems(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
     """Yield a problem for each inline agent that the policy of the run refuses.
 
     Args:
@@ -128,7 +128,7 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
             at = pointer("nodes", index, "agent") if within is None else "/nodes"
             yield Problem("refused", INLINE_REFUSED, at, within or node.id, INLINE_HINT)
         elif inline is None and node.sub_plan is not None:
-            yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
+            yield from _policy_problems(node.sub_plan.nodes, policy, within=within or node.id)
 
 
 def _unreadable_parts(compiled: CompiledPlan, state: "RunState", *, count: int) -> Iterator[Problem]:
@@ -224,30 +224,30 @@ def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
 def format_problems(invalid: PlanInvalid) -> str:
     """Format the first problems of nodes, one sentence each."""
     lines = []
-    for problem in invalid.problems[:_REPORTED_PROBLEMS]:
+    for problem in invalid.problems[:_MAX_PROBLEMS_REPORTED]:
         lines.append(f"{problem.code} at {problem.pointer}: {problem.text}")
-    omitted = len(invalid.problems) - _REPORTED_PROBLEMS
+    omitted = len(invalid.problems) - _MAX_PROBLEMS_REPORTED
     return "; ".join([*lines, *([f"and {omitted} more"] if omitted > 0 else [])])
 
 
-_LISTED_TOOLS = 20
+_MAX_TOOLS_LISTED = 20
 _HINT_BUDGET = 20_000
 """Budget of all hints, about 5 ms; the command line shows the full hints before it sends nodes."""
 
 # Costs in units of the compute budget, each measured with the most expensive input of its kind.
-_WORK_OF_CHECK = 600
-_WORK_OF_NODE = 100
-_WORK_OF_BYTE = 2
-_WORK_OF_CONDITION = 15
+_COST_OF_CHECK = 600
+_COST_OF_NODE = 100
+_COST_OF_BYTE = 2
+_COST_OF_CONDITION = 15
 """Cost of each character of a `when`."""
-_WORK_OF_BRACES = 12
+_COST_OF_BRACES = 12
 """Cost of each `{{`, the start of a reference."""
-_WORK_OF_HINTS = _HINT_BUDGET // 2
+_COST_OF_HINTS = _HINT_BUDGET // 2
 """Charged only after a check has found problems, because hints cost more than most checks."""
-_WORK_OF_FIELD = 200
+_COST_OF_FIELD = 200
 """Cost of an unknown field, which is compared with all known fields."""
-_WORK_OF_STUB = 50
-_WORK_OF_EXISTING_NODE = 5
+_COST_OF_STUB = 50
+_COST_OF_EXISTING_NODE = 5
 
 
 def checked_extension(
@@ -266,14 +266,14 @@ def checked_extension(
     if (refusal := state.refusal_of_rebuild()) is not None:
         return refusal
     if len(nodes) <= MAX_NODES:
-        work = work_of_nodes(nodes, existing_count=len(state.plan.nodes))
-        if work > CHECK_BUDGET:
+        cost = cost_of_nodes(nodes, existing_count=len(state.plan.nodes))
+        if cost > CHECK_BUDGET:
             return "checking these nodes would take too long: send fewer or smaller nodes at once"
-        budget.spend(work)
+        budget.spend(cost)
     try:
         extension = extension_of(nodes, state, tools=tools, hint_budget=_HINT_BUDGET)
     except PlanInvalid as invalid:
-        budget.remaining = max(0, budget.remaining - _WORK_OF_HINTS)
+        budget.remaining = max(0, budget.remaining - _COST_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
     return refusal_of_reserved_ids(state, extension) or refusal_of_extension(state, extension) or extension
 
@@ -282,8 +282,8 @@ def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDecl
     """Add a hint to a problem of nodes that are sent to a run, where the usual hints about options do not apply."""
     if problem.code != "unknown_tool" or (problem.hint or "").startswith("did you mean"):
         return problem
-    known = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
-    names = join_first(known, _LISTED_TOOLS)
+    known_tools = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
+    names = join_first(known_tools, _MAX_TOOLS_LISTED)
     hint = (
         f"the run knows {names or 'no tool'}; `dagwright feedback` and `dagwright add-nodes` add others with --tools, "
         "Python does with the tools of a Worker(client, tools=[...])"
@@ -291,23 +291,23 @@ def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDecl
     return replace(problem, hint=hint)
 
 
-def work_of_nodes(nodes: Sequence[Any], *, existing_count: int) -> int:
+def cost_of_nodes(nodes: Sequence[Any], *, existing_count: int) -> int:
     """Return a conservative estimate of the cost to check nodes, in units of `ComputeBudget`.
 
     Args:
         existing_count: number of nodes of the plan.
     """
     text = pydantic_core.to_json(nodes)
-    work = _WORK_OF_CHECK + _WORK_OF_BYTE * len(text) + _WORK_OF_BRACES * text.count(b"{{")
-    work += _WORK_OF_STUB * min(existing_count, MAX_STUBS) + _WORK_OF_EXISTING_NODE * existing_count
+    cost = _COST_OF_CHECK + _COST_OF_BYTE * len(text) + _COST_OF_BRACES * text.count(b"{{")
+    cost += _COST_OF_STUB * min(existing_count, MAX_STUBS) + _COST_OF_EXISTING_NODE * existing_count
     for node in _all_nodes(nodes):
         condition, sub_plan = node.get("when"), node.get("plan")
         unknown_count = len(node.keys() - NODE_FIELDS)
         if isinstance(sub_plan, Mapping):
             unknown_count += len(sub_plan.keys() - PLAN_FIELDS)
-        work += _WORK_OF_NODE + _WORK_OF_FIELD * unknown_count
-        work += _WORK_OF_CONDITION * len(condition) if isinstance(condition, str) else 0
-    return work
+        cost += _COST_OF_NODE + _COST_OF_FIELD * unknown_count
+        cost += _COST_OF_CONDITION * len(condition) if isinstance(condition, str) else 0
+    return cost
 
 
 def _all_nodes(nodes: Sequence[Any]) -> Iterator[Mapping[str, Any]]:

@@ -67,7 +67,7 @@ def refusal_of_other_arguments(state: "RunState", ref: TaskRef) -> str | None:
 
 
 def with_other_arguments(state: "RunState", number: int, arguments: Mapping[str, Any]) -> Extension:
-    """Return the extension with a node that replaces another one and has other arguments."""
+    """Return the extension that replaces a node by a node with other arguments."""
     old = state.plan.nodes[number]
     kind = "tool" if old.kind == "reported" else old.kind
     new = replace(old, id=free_id(state, number), kind=kind, arguments=dict(arguments), bindings=(), supersedes=old.id)
@@ -86,5 +86,5 @@ def free_id(state: "RunState", number: int) -> str:
 
 
 def _is_taken(state: "RunState", name: str, node_id: str) -> bool:
-    is_known = state.is_request_id(node_id) or state.find(node_id) is not None
-    return is_known or node_id in calls_of_task(state, name)
+    is_used = state.is_request_id(node_id) or state.find(node_id) is not None
+    return is_used or node_id in calls_of_task(state, name)

@@ -1,4 +1,4 @@
-"""Adding nodes to a running plan: those that a person sends, and those of a plan that is still being written."""
+"""Add nodes to a running plan: nodes that a person sends, and nodes of a plan that a model is still writing."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -23,11 +23,11 @@ from dagwright.core.model.tools import (
 MAX_TIMEOUT_S = 365 * 86_400.0
 _MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
 """Additional fields for a model that may call the tool."""
-_TYPES = {**ENCODED_FIELDS, **_MODEL_FIELDS}
+_FIELD_TYPES = {**ENCODED_FIELDS, **_MODEL_FIELDS}
 
 
 def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Encode tools for a run, with their compensation tools and the tools of agents among them.
+    """Encode tools for a run: the given tools, their compensation tools, and the tools of given agents.
 
     Args:
         names: tool names; unknown names are ignored.
@@ -74,7 +74,7 @@ def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclarati
     """
     if any(node.sub_plan is not None for node in plan.nodes):
         plan = replace(plan, nodes=tuple(_with_tools_in_sub_plan(node, tools) for node in plan.nodes))
-    if not any(map(_takes_nodes, plan.nodes)):
+    if not any(map(_accepts_nodes, plan.nodes)):
         return plan
     additional = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
     return replace(plan, tools={**plan.tools, **{name: additional[name] for name in sorted(additional)}})
@@ -85,7 +85,7 @@ def _with_tools_in_sub_plan(node: CompiledNode, tools: Mapping[str, ToolDeclarat
     return node if sub_plan is None else replace(node, sub_plan=with_tools_for_answers(sub_plan, tools))
 
 
-def _takes_nodes(node: CompiledNode) -> bool:
+def _accepts_nodes(node: CompiledNode) -> bool:
     return node.kind == "human" and node.arguments.get("type") == "GUIDANCE"
 
 
@@ -106,8 +106,8 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
     if encoded.get("agent") is not None:
         return agent_declaration(_card_from_json(name, encoded["agent"]))
     timeout_s = encoded.get("timeout_s", 60.0)
-    values = {field: encoded[field] for field in _TYPES if encoded.get(field) is not None}
-    invalid = [field for field, value in values.items() if type(value) is not _TYPES[field]]
+    values = {field: encoded[field] for field in _FIELD_TYPES if encoded.get(field) is not None}
+    invalid = [field for field, value in values.items() if type(value) is not _FIELD_TYPES[field]]
     if invalid or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
         raise ValueError(f"the tool {name!r} has an invalid {invalid[0] if invalid else 'timeout_s'!r}")
     if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):

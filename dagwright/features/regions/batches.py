@@ -1,8 +1,8 @@
 """Region batches: input and output of one activity execution of a region, and their effect on the run.
 
 The input contains the open nodes of the region that can run, as a small plan. Dependencies that have ended are nodes of
-the kind `reported` in this plan, with their ends as separate data. The output is the list of the ends of its nodes, in
-order. The workflow and the history reader use the same functions, so both have the same state.
+the kind `reported` in this plan; their ends are passed outside the plan. The output is the list of the ends of its
+nodes, in order. The workflow and the history reader use the same functions, so both have the same state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,14 +57,14 @@ def encode_batch(scheduler: "RunScheduler", task: Task) -> bytes:
     for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
         if not batch.add(number):
             break
-    return batch.encoded()
+    return batch.encode()
 
 
 class BatchNodes:
     """Nodes of one batch.
 
     Args:
-        awaited: nodes that end while the batch runs, and are no nodes of it.
+        awaited: nodes outside the batch that end while it runs.
     """
 
     def __init__(self, scheduler: "RunScheduler", *, awaited: Sequence[int] = ()) -> None:
@@ -122,14 +122,14 @@ class BatchNodes:
     def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
         """Return the ends of dependencies that a node adds to the input; results are included only if it reads them."""
         scheduler = self._scheduler
-        read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
+        nodes_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
         for number in outside:
             record = scheduler.records[number]
             if number in self._with_result:
                 continue
             name = scheduler.state.name_of(number)
-            if node.when is not None or name in read:
+            if node.when is not None or name in nodes_read:
                 ends[number] = pydantic_core.to_json([name, *end_to_json(record)])
                 self._with_result.add(number)
             elif number not in self._ended:
@@ -145,8 +145,8 @@ class BatchNodes:
                 names[part.name] = None
         return {name: inputs[name] for name in names if name not in self._inputs}
 
-    def encoded(self) -> bytes:
-        """Return the plan of the nodes, the values of inputs that they read, and the ends outside, as JSON."""
+    def encode(self) -> bytes:
+        """Return the plan of the nodes, the values of inputs that they read, and the ends of nodes outside, as JSON."""
         stubs = [*self._awaited, *self._ended]
         batch_numbers = {number: index for index, number in enumerate(stubs)}
         batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
@@ -245,14 +245,14 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def apply_batch(scheduler: "RunScheduler", task_id: str, answer: Any, *, at: float) -> None:
+def apply_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: float) -> None:
     """Apply the output of a batch: the ends of its nodes in order, then the end of the batch.
 
-    If the output contains no expected end, another batch would not either, and the nodes run as single tasks.
+    If the output contains no expected end, the nodes run as single tasks, not in another batch.
     """
     try:
-        versions = answer.get("versions", {})
-        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
+        versions = output.get("versions", {})
+        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["ended"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
     has_progress = apply_outcomes(scheduler, ends, versions, at=at)

@@ -61,10 +61,10 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
 def _outside(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
     """Return the data that the region needs from outside, without completed nodes that it does not read."""
     ended = []
-    read = set(task.node.reads)
+    numbers_read = set(task.node.reads)
     for number in task.node.dependencies:
         record = scheduler.records[number]
-        if number not in read:
+        if number not in numbers_read:
             if record.status is NodeStatus.COMPLETED:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
@@ -88,36 +88,36 @@ def read_offloaded_batch(message: Mapping[str, Any]) -> OffloadedBatchInput:
     return OffloadedBatchInput(inner, before, outside)
 
 
-def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, answer: Any, *, at: float) -> None:
+def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: float) -> None:
     """Apply the output of a batch.
 
     Args:
-        answer: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
+        output: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
             whole region, `ended` contains the ends of members on which nodes outside depend.
     """
-    before: InnerState | None = None
+    previous: InnerState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
-        before = record.result
+        previous = record.result
     try:
-        state = _state(answer)
-        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
-        error = NodeError(**answer["error"]) if answer.get("error") else None
+        state = _state(output)
+        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["ended"]]
+        error = NodeError(**output["error"]) if output.get("error") else None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as unreadable:
         failure = NodeError("invalid_result", f"invalid result of a region batch: {unreadable!r}")
         scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=False, error=failure)
         return
     scheduler.features.regions.set_inner_state(task_id, state)
-    apply_outcomes(scheduler, ends, answer.get("versions", {}), at=at)
+    apply_outcomes(scheduler, ends, output.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
-    has_progress = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)
+    has_progress = state["open"] < (previous["open"] if previous else scheduler.state.node_of(task_id).inner_count)
     stuck = NodeError("region_failed", "a batch of the region made no progress")
     scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=has_progress, error=stuck)
 
 
-def _state(answer: Mapping[str, Any]) -> InnerState:
-    counts = {NodeStatus(name).value: int(count) for name, count in answer["counts"].items()}
-    return InnerState(batch=str(answer["batch"]), counts=counts, open=int(answer["open"]), ends=int(answer["ends"]))
+def _state(output: Mapping[str, Any]) -> InnerState:
+    counts = {NodeStatus(name).value: int(count) for name, count in output["counts"].items()}
+    return InnerState(batch=str(output["batch"]), counts=counts, open=int(output["open"]), ends=int(output["ends"]))
 
 
 def ends_to_json(scheduler: "RunScheduler", numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:

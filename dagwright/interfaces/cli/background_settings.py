@@ -16,7 +16,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 
-from dagwright.features.explain.reasons import listed
+from dagwright.features.explain.reasons import join_names
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.server import Daemon, LocalServer, named_server
 from dagwright.server.locks import take_lock
@@ -183,7 +183,7 @@ def _forget(command: Daemon) -> None:
 def _setting_text(names: Sequence[str], settings: Settings) -> str:
     """List the names of settings; an unset root of the file tools is named with its default."""
     unset = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
-    return listed(
+    return join_names(
         [unset if name == FILES_ROOT and "files_root" not in settings.model_fields_set else name for name in names]
     )
 

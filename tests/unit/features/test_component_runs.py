@@ -60,7 +60,7 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     state = state_of(node("a"), node("b"))
     scheduler, reuse = alone(state, ForkReuse)
     made = {"run_id": "other", "node_id": "a"}
-    same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, made=made)
+    same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, produced_by=made)
     reuse.set_table(ReuseTable({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
     scheduler.start(0.0)
     task = scheduler.next_task(0.0)

@@ -137,7 +137,7 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -
     ).table
 
     assert third.tasks["c"].scope == "old-scope"
-    assert third.tasks["a"].made == {"run_id": "old", "node_id": "a"}
+    assert third.tasks["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
 def test_other_plan_or_tool_version_runs_what_changed() -> None:

@@ -20,7 +20,7 @@ from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.feedback import request_registry
 from dagwright.features.plan_edits import edits as plan_edits
-from dagwright.features.plan_edits.edits import checked_extension, extension_of, work_of_nodes
+from dagwright.features.plan_edits.edits import checked_extension, cost_of_nodes, extension_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
@@ -248,4 +248,4 @@ def test_compute_budget_of_one_moment_fits_the_largest_message() -> None:
 def test_cost_of_adding_nodes_depends_on_their_sizes(
     nodes: list[Mapping[str, Any]], existing_count: int, work: int
 ) -> None:
-    assert work_of_nodes(nodes, existing_count=existing_count) == work
+    assert cost_of_nodes(nodes, existing_count=existing_count) == work

@@ -8,18 +8,18 @@ BY = "429 from api.example.org"
 
 def test_calls_start_one_after_another_after_the_hold() -> None:
     hold = Hold()
-    assert hold.start_of(NOW, has_waited=False) is None
+    assert hold.book_start(NOW, has_waited=False) is None
     hold.extend(NOW + 5, NOW, requested_by=BY)
     assert hold.reason == "was asked to wait until 1970-01-01T00:16:45.000Z (429 from api.example.org)"
-    starts = [hold.start_of(NOW + 1, has_waited=False) or 0.0 for _ in range(3)]
+    starts = [hold.book_start(NOW + 1, has_waited=False) or 0.0 for _ in range(3)]
     assert [round(start - NOW, 1) for start in starts] == [5.0, 5.1, 5.2]
     assert hold.waiting(NOW + 5) == 3
     # A call that comes back too early gets another start; one that comes back in time may start.
-    assert hold.start_of(NOW + 4, has_waited=True) is not None
-    assert hold.start_of(NOW + 5.1, has_waited=True) is None
+    assert hold.book_start(NOW + 4, has_waited=True) is not None
+    assert hold.book_start(NOW + 5.1, has_waited=True) is None
     # A new call starts after those that have waited.
-    assert hold.start_of(NOW + 5.1, has_waited=False) is not None
-    assert hold.start_of(NOW + 6, has_waited=False) is None
+    assert hold.book_start(NOW + 5.1, has_waited=False) is not None
+    assert hold.book_start(NOW + 6, has_waited=False) is None
 
 
 def test_repeated_holds_make_the_starts_slower_and_the_same_hold_does_not() -> None:
