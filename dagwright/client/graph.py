@@ -30,7 +30,7 @@ class GraphListing:
             yield node
         try:
             async for inner in self._region_graphs.nodes():
-                if inner.id not in self._region_graphs.held:
+                if inner.id not in self._region_graphs.ids_in_run:
                     yield {"node_id": inner.id, **{name: inner.document[name] for name in ("title", "status", "tool")}}
         except StoreError as error:
             self.notes = [unreadable_note(error)]

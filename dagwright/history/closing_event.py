@@ -45,7 +45,7 @@ def _is_document(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
-    """Return the document that a cancelled run recorded in a marker; `None` if the event is another one."""
+    """Return the document that a cancelled run recorded in a marker; `None` for any other event."""
     marker = event.marker_recorded_event_attributes
     if marker.marker_name != _LOCAL_ACTIVITY or "result" not in marker.details:
         return None
@@ -54,8 +54,8 @@ def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
         document = read_message(marker.details["result"].payloads[0])
     except (MessageInvalid, IndexError):
         return None
-    is_ours = isinstance(call, dict) and call.get("activity_type") == ACTIVITY_END_CANCELLED
-    return full_closing_document(document) if is_ours and _is_document(document) else None
+    is_end_record = isinstance(call, dict) and call.get("activity_type") == ACTIVITY_END_CANCELLED
+    return full_closing_document(document) if is_end_record and _is_document(document) else None
 
 
 def all_records(scheduler: "RunScheduler") -> Iterator[Record]:
@@ -134,7 +134,7 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 async def read_recorded_document(client: Client, workflow_id: str, run_id: str | None) -> dict[str, Any] | None:
     """Return the document that a cancelled run recorded; `None` if the end of its history has none.
 
-    Runs of earlier versions, and runs that were cancelled before they started, have none.
+    Runs of earlier versions, and runs that were cancelled before they started, have recorded no document.
     """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,

@@ -54,7 +54,7 @@ async def hydrated_document(
         only: load the result of this node alone, which may be in an offloaded region.
     """
     document = view.document_with_refs()
-    hydrator = _Hydrator(store, most_bytes=None if full else INLINE_DOCUMENT_BYTES)
+    hydrator = _Hydrator(store, max_bytes=None if full else INLINE_DOCUMENT_BYTES)
     await _add_inner_nodes(document, view, hydrator, only=only)
     document["error"] = run_error_of(document)
     if only is None:
@@ -79,7 +79,7 @@ async def _add_inner_nodes(
     nodes.
     """
     offloaded = hydrator.offloaded_nodes(view)
-    if not offloaded or (only in document["nodes"] and only not in offloaded.held):
+    if not offloaded or (only in document["nodes"] and only not in offloaded.ids_in_run):
         return
     try:
         added = await _inner_nodes(offloaded, document, only=only)
@@ -87,7 +87,7 @@ async def _add_inner_nodes(
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _subtract_included(document, [node for node in added if node.id not in offloaded.held])
+        _subtract_included(document, [node for node in added if node.id not in offloaded.ids_in_run])
     document["nodes"] |= {node.id: node.document for node in added}
 
 
@@ -97,7 +97,7 @@ async def error_with_inner_nodes(
     """Return the error of a run as in `hydrated_document`, without adding nodes to the document."""
     error_document = {**document, "nodes": dict(document["nodes"])}
     if error_document["error"] is not None and error_document["error"]["code"] in DERIVED_ERROR_CODES:
-        await _add_inner_nodes(error_document, view, _Hydrator(store, most_bytes=None), only=None)
+        await _add_inner_nodes(error_document, view, _Hydrator(store, max_bytes=None), only=None)
     return run_error_of(error_document)
 
 
@@ -129,7 +129,7 @@ async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[t
     output, if the plan has no `output` and results are in the store.
     """
     document = view.document_with_refs()
-    hydrator = _Hydrator(store, most_bytes=None)
+    hydrator = _Hydrator(store, max_bytes=None)
     offloaded = hydrator.offloaded_nodes(view)
     document["error"] = await error_with_inner_nodes(document, view, store)
     nodes_ref = document.pop("nodes_ref", None)
@@ -198,7 +198,7 @@ class _NodeListing:
     async def run_nodes(self) -> Members:
         """Yield the nodes of the run itself, except those of offloaded regions."""
         for name, node in self._document["nodes"].items():
-            if name not in self._offloaded.held:
+            if name not in self._offloaded.ids_in_run:
                 yield name, await self._hydrated(name, node)
 
     async def nodes(self) -> Members:
@@ -208,7 +208,7 @@ class _NodeListing:
         included = set[str]()
         try:
             async for inner in self._offloaded.nodes():
-                if inner.id in self._offloaded.held:
+                if inner.id in self._offloaded.ids_in_run:
                     included.add(inner.id)
                 else:
                     self._counts[inner.document["status"]] -= 1
@@ -216,7 +216,7 @@ class _NodeListing:
         except StoreError as error:
             self._stop_reading(error)
             for name, node in self._document["nodes"].items():
-                if name in self._offloaded.held and name not in included:
+                if name in self._offloaded.ids_in_run and name not in included:
                     yield name, await self._hydrated(name, node)
 
     async def output(self) -> Members:
@@ -251,9 +251,9 @@ class _NodeListing:
 class _Hydrator:
     """Loader of the stored values of one document."""
 
-    def __init__(self, store: PayloadStore, *, most_bytes: int | None) -> None:
+    def __init__(self, store: PayloadStore, *, max_bytes: int | None) -> None:
         self._store = store
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self.notes: list[dict[str, Any]] = []
         self._loaded: dict[str, Any] = {}
         """Reference -> value; the result of an item is in the document more than once."""
@@ -261,8 +261,8 @@ class _Hydrator:
     async def hydrated(self, value: Any, *, ref: str, node: str | None) -> Any:
         """Return a value with its stored parts, or its reference."""
         if is_whole(value):
-            return value if self._most_bytes is None else with_large_values_omitted(value, ref=ref)
-        if self._most_bytes is not None and _size_of(value) > self._most_bytes:
+            return value if self._max_bytes is None else with_large_values_omitted(value, ref=ref)
+        if self._max_bytes is not None and _size_of(value) > self._max_bytes:
             return compact_value(value, ref=ref)
         try:
             loaded = await self._loaded_value(value)
@@ -273,7 +273,7 @@ class _Hydrator:
         except UnresolvedReference as error:
             self._note("missing_data", str(error), node)
         else:
-            return loaded if self._most_bytes is None else with_large_values_omitted(loaded, ref=ref)
+            return loaded if self._max_bytes is None else with_large_values_omitted(loaded, ref=ref)
         return compact_value(value, ref=ref)
 
     async def full_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
@@ -299,11 +299,11 @@ class _Hydrator:
 
         await asyncio.gather(*(load(ref) for ref in stored_refs(bindings) if ref not in self._loaded))
 
-        def take(ref: str, paths: Sequence[Path], name: str) -> Any:
+        def part_of(ref: str, paths: Sequence[Path], name: str) -> Any:
             return value_at_paths(self._loaded[ref], paths, name)
 
         loaded = [with_refs_formatted(value, ref_for_display)]
-        hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=take)
+        hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=part_of)
         return loaded[0]
 
     def offloaded_nodes(self, view: "RunView") -> OffloadedNodes:

@@ -45,7 +45,7 @@ async def view_of_item(view: "RunView", task_id: str, *, open_reader: OpenReader
     candidates = list(_candidates(view, task_id))
     if not candidates:
         return view
-    batch = await _first_with(task_id, candidates, view=view, open_reader=open_reader)
+    batch = await _batch_with_item(task_id, candidates, view=view, open_reader=open_reader)
     return view if batch is None else await open_reader(batch).read()
 
 
@@ -89,7 +89,7 @@ def _has_position(item: ItemRecord, key: str) -> bool:
     return batch is not None and key.isdecimal() and batch.first <= int(key) < batch.first + batch.count
 
 
-async def _first_with(
+async def _batch_with_item(
     task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: "RunView", open_reader: OpenReader
 ) -> str | None:
     """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
@@ -107,10 +107,10 @@ async def _first_with(
     return None
 
 
-async def _has_item(open_reader: "RunReader", task_id: str) -> bool | None:
+async def _has_item(reader: "RunReader", task_id: str) -> bool | None:
     """Return whether the run of a batch has an item; `None` if it does not know its items yet."""
     try:
-        states = await open_reader.states_at(_START_OF_ITEMS)
+        states = await reader.states_at(_START_OF_ITEMS)
     except RunNotFound:
         return None
     return (task_id in states) if states else None

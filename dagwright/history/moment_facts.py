@@ -58,21 +58,21 @@ def facts_of(
     scheduler: "RunScheduler | None",
     tasks: Iterable[str],
     *,
-    before: MomentFacts = NO_FACTS,
+    previous: MomentFacts = NO_FACTS,
     history_statuses: Mapping[str, NodeStatus] = NO_STATUSES,
 ) -> MomentFacts:
     """Copy the facts of some tasks.
 
     Args:
         history_statuses: statuses of nodes and items that are shown to wait for a worker.
-        before: facts of the run at an earlier moment; requests that have not changed since are shared with it.
+        previous: facts of the run at an earlier moment; requests that have not changed since are shared with it.
     """
     if scheduler is None:
-        return replace(before, tasks={})
+        return replace(previous, tasks={})
     facts = {task: _facts(scheduler, task, history_statuses.get(task)) for task in tasks}
     registry = scheduler.features.feedback.requests
-    is_same = registry.open.keys() == before.open.keys() and len(registry.closed) == len(before.closed)
-    requests, closings = (before.open, before.closed) if is_same else ({**registry.open}, {**registry.closed})
+    is_same = registry.open.keys() == previous.open.keys() and len(registry.closed) == len(previous.closed)
+    requests, closings = (previous.open, previous.closed) if is_same else ({**registry.open}, {**registry.closed})
     return MomentFacts(facts, requests, closings, scheduler.state.paused)
 
 

@@ -1,4 +1,4 @@
-"""Nodes of offloaded regions, which a run itself does not hold, read from the payload store.
+"""Nodes of offloaded regions, which a run itself does not have, read from the payload store.
 
 The ends of the nodes of a batch are in the store as soon as the run has the result of the batch. So they can be read
 while the region runs, without a worker, and after the run has closed, as long as the store retains the values of the
@@ -75,8 +75,8 @@ class OffloadedNodes:
             for number, region in offloaded_regions(scheduler.plan):
                 self._regions.append(_OffloadedRegion(scheduler, number, store))
                 loaded += [scheduler.plan.nodes[member].id for member in region.members]
-        self.held = frozenset(loaded)
-        """Ids of the nodes that the run also holds, because nodes outside depend on them."""
+        self.ids_in_run = frozenset(loaded)
+        """Ids of the nodes that the run also has, because nodes outside depend on them."""
         self.count = sum(region.count for region in self._regions)
 
     def __bool__(self) -> bool:
@@ -144,14 +144,14 @@ class _OffloadedRegion:
             if scheduler.plan.nodes[needed].kind in HIDDEN_KINDS
         )
         """Numbers of the nodes outside that the compiler has added."""
-        self._head_read: _RegionHead | None = None
+        self._cached_head: _RegionHead | None = None
         self.count = self._region.inner_count
 
     async def find(self, node_id: str) -> InnerNode | None:
-        position = await self._find_node(node_id)
-        if position is None:
+        found = await self._find_node(node_id)
+        if found is None:
             return None
-        number, node = position
+        number, node = found
         record = self._record_in_run(node_id)
         if record is None:
             batch = await self._ends_of(lambda ended: ended[0] == number, limit=1)
@@ -172,21 +172,21 @@ class _OffloadedRegion:
     async def nodes(self) -> AsyncIterator[InnerNode]:
         names = [node.id async for node in self._pages_of_nodes()]
         batches, refs = await self._batches_of_nodes(len(names))
-        read: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
+        cached: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
         number = -1
         async for node in self._pages_of_nodes():
             number += 1
             if number < len(self._outside):
                 continue
-            record, position = self._record_in_run(node.id), batches[number]
-            if record is None and position >= 0:
-                if position not in read:
-                    batch = await self._batch(refs[position])
-                    read[position] = {ended[0]: ended for ended in batch["ended"]}, batch["versions"]
-                    if len(read) > _CACHED_BATCHES:
-                        read.popitem(last=False)
-                read.move_to_end(position)
-                ends, versions = read[position]
+            record, batch_index = self._record_in_run(node.id), batches[number]
+            if record is None and batch_index >= 0:
+                if batch_index not in cached:
+                    batch = await self._batch(refs[batch_index])
+                    cached[batch_index] = {ended[0]: ended for ended in batch["ended"]}, batch["versions"]
+                    if len(cached) > _CACHED_BATCHES:
+                        cached.popitem(last=False)
+                cached.move_to_end(batch_index)
+                ends, versions = cached[batch_index]
                 record = self._record_of(node, ends[number], versions)
             needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden]
             yield await self._inner_node(number, node, record or self._unreported(), needs=needs)
@@ -256,11 +256,11 @@ class _OffloadedRegion:
     # Nodes in the plan.
 
     async def _head(self) -> _RegionHead:
-        if self._head_read is None:
+        if self._cached_head is None:
             assert self._region.inner is not None
-            read = pydantic_core.from_json(await self._store.get(self._region.inner))
-            self._head_read = _RegionHead(read["pages"], [0, *accumulate(read["counts"])], frozenset(read["ends"]))
-        return self._head_read
+            head = pydantic_core.from_json(await self._store.get(self._region.inner))
+            self._cached_head = _RegionHead(head["pages"], [0, *accumulate(head["counts"])], frozenset(head["ends"]))
+        return self._cached_head
 
     async def _pages_of_nodes(self) -> AsyncIterator[CompiledNode]:
         """Yield all nodes, those outside first."""

@@ -59,7 +59,7 @@ class OpenCallBatches:
         names = self._calls.pop(activity, None)
         if names is None or scheduler is None:
             return names is not None
-        read = CallBatchResult() if result is None else read_call_batch_result(result)
+        batch_result = CallBatchResult() if result is None else read_call_batch_result(result)
         calls = [task_id for name in names if (task_id := task_of(name)) is not None]
-        apply_call_batch(scheduler, read, calls=calls, at=at)
+        apply_call_batch(scheduler, batch_result, calls=calls, at=at)
         return True

@@ -41,7 +41,7 @@ _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED: "cancelling",
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED: "held",
 }
-_DEFERRED = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
+_DEFERRAL_CODES = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
 _CUT_BY_SERVER = "Failure exceeds size limit."
 """Message of a failed attempt that the server has cut; the cut failure itself is the cause."""
 
@@ -58,8 +58,8 @@ async def decode_pending(raw: DescribeWorkflowExecutionResponse, client: Client)
         await decode_payloads(call, client.data_converter)
 
 
-_REPORTED_AFTER = 2
-"""Attempts of a workflow task after which a note reports the failure."""
+_MAX_UNREPORTED_ATTEMPTS = 2
+"""Maximum number of attempts of a workflow task without a note about its failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") 
         # No worker has a call that is backing off, but no worker is needed for it either.
         since = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
         pause_reason = _pause_reason(call)
-        opened = OpenCall(
+        open_call = OpenCall(
             queue,
             is_started=not is_waiting and pause_reason is None,
             scheduled_at=since,
@@ -135,7 +135,7 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") 
         )
         tasks: list[str | None] = [*replay.tasks_of(call.activity_id)]
         for task_id in tasks or [None]:
-            calls += _calls_of_plan(opened, task_id, replay.scheduler)
+            calls += _calls_of_plan(open_call, task_id, replay.scheduler)
     return calls
 
 
@@ -152,7 +152,7 @@ def _pause_reason(call: PendingActivityInfo) -> str | None:
 
 def _deferral_reason(call: PendingActivityInfo) -> str | None:
     """Return why a call waits although a worker could make it: between two attempts, or in its slot."""
-    if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRED:
+    if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRAL_CODES:
         return _message_of(call.last_failure)
     is_started = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
     return limit_of_heartbeat(_details(call)) if is_started else None
@@ -204,10 +204,10 @@ def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
         return True
     if any(call.paused or _deferral_reason(call) is not None for call in raw.pending_activities):
         return True
-    since = [call.scheduled_time for call in raw.pending_activities if call.HasField("scheduled_time")]
+    scheduled_times = [call.scheduled_time for call in raw.pending_activities if call.HasField("scheduled_time")]
     if raw.HasField("pending_workflow_task"):
-        since.append(raw.pending_workflow_task.scheduled_time)
-    return bool(raw.pending_children) or any(is_overdue(_seconds(moment)) for moment in since)
+        scheduled_times.append(raw.pending_workflow_task.scheduled_time)
+    return bool(raw.pending_children) or any(is_overdue(_seconds(time)) for time in scheduled_times)
 
 
 def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
@@ -219,10 +219,10 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
             task_id = replay.task_of(call.activity_id)
             is_region = call.activity_type.name == ACTIVITY_RUN_REGION
             name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
-            again = f"attempt {call.attempt} of {call.maximum_attempts or 'unlimited attempts'}"
+            attempt_text = f"attempt {call.attempt} of {call.maximum_attempts or 'unlimited attempts'}"
             # A call with a failure waits for its next attempt; the others wait for the store itself.
             is_waiting = not call.HasField("last_failure")
-            until = "it continues by itself when the store responds" if is_region or is_waiting else again
+            until = "it continues by itself when the store responds" if is_region or is_waiting else attempt_text
             message = f"{name} waits for the payload store: {reason}; {until}"
             notes.append({"code": STORE_UNAVAILABLE, "node_id": None if is_region else task_id, "message": message})
     return notes
@@ -263,7 +263,7 @@ def _store_problem(call: PendingActivityInfo) -> str | None:
 def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | None) -> list[dict[str, Any]]:
     """Return a note if the workflow task fails repeatedly; history has the first failure of a series."""
     attempt = raw.pending_workflow_task.attempt
-    if attempt <= _REPORTED_AFTER:
+    if attempt <= _MAX_UNREPORTED_ATTEMPTS:
         return []
     if failure is None:
         advice, cause = "no worker responded in time; it continues by itself when one does", "without a response"

@@ -51,7 +51,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """Work that the server holds for a run until it is done.
+    """Work that the server keeps for a run until it is done.
 
     Args:
         queue: its task queue.
@@ -87,8 +87,8 @@ async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> lis
     served = {call.queue for call in calls if call.is_started}
     suspects = [queue for queue in newest if queue not in served]
     polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
-    dead = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
-    return [call for call in calls if call.queue in dead and call.scheduled_at is not None]
+    unserved = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
+    return [call for call in calls if call.queue in unserved and call.scheduled_at is not None]
 
 
 def waits_for_slot(calls: Sequence[OpenCall], *, without_worker: Sequence[OpenCall]) -> bool:
@@ -230,7 +230,11 @@ class WaitMarks:
         return {task_id: status for task_id, (_, status) in self._marked.items()}
 
     def put(self, scheduler: "RunScheduler", reasons: Mapping[str, str]) -> None:
-        """Mark running or ready tasks as waiting: task id -> reason. A node is marked if all its running items are."""
+        """Mark running or ready tasks as waiting; a node is marked if all its running items are marked.
+
+        Args:
+            reasons: task id -> reason.
+        """
         self.clear()
         parents: dict[str, str] = {}
         for task_id, reason in reasons.items():

@@ -2,8 +2,8 @@
 
 The scheduler gets the input and the events of the run in the order in which the workflow handled them: a workflow
 receives events in batches, one for each workflow task, signals first. A task counts as running from the event that
-scheduled it; the progress of its attempts is in no event, so the run reader takes it from `describe`. When the run has
-ended, its status, output and error are those of its result document.
+scheduled it; the progress of its attempts is in no event, so the run reader takes it from `describe`. After the end of
+the run, its status, output and error come from its result document.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -126,8 +126,10 @@ class HistoryReplay:
         self._history_use = HistoryUse(0, 0)
         self._limits: HistoryLimits | None = None
         self._scheduled: dict[int, str] = {}
+        """Id of the event that scheduled an activity -> id of the activity."""
         self._timers = OpenTimers()
         self._tasks: dict[str, str] = {}
+        """Activity id -> the task whose call it is."""
         self._loads: dict[str, str] = {}
         """Activity id -> the task whose arguments it loads."""
         self._call_batches = OpenCallBatches()
@@ -319,7 +321,7 @@ class HistoryReplay:
 
     async def _apply_batch(self, batch: EventBatch) -> None:
         """Apply the events that the workflow received in one workflow task, in its order."""
-        self._settle()
+        self._apply_unrecorded_effects()
         if self.scheduler is not None and self.scheduler.is_finished:
             self._commands.end()
         self._now = batch.at
@@ -333,7 +335,7 @@ class HistoryReplay:
         dispatched = set(self._dispatched()) if batch.has_cancel_request and has_started else set()
         if messages:
             # The workflow reacts to the messages before it receives the other events.
-            self._settle()
+            self._apply_unrecorded_effects()
         for event in others:
             await self._apply_event(event, self._now)
         if self.scheduler is None and self.run_input is not None and self._start_data.is_complete:
@@ -364,7 +366,7 @@ class HistoryReplay:
         if self.scheduler is None:
             return
         if not has_started:
-            self._settle()
+            self._apply_unrecorded_effects()
         new = [task_id for task_id in self._dispatched() if task_id not in dispatched_before]
         for task_id in new:
             record = self.scheduler.record_of(task_id)
@@ -376,15 +378,15 @@ class HistoryReplay:
             if task_id in calls:
                 self.scheduler.task_cancelled(task_id, at=at)
 
-    async def settle(self) -> None:
-        """Apply the last batch, and the effects of it that left no event.
+    async def complete_state(self) -> None:
+        """Apply the last batch, with its effects that left no event.
 
         It must be called after all available events, before the state is read.
         """
         await self.apply_held()
-        self._settle()
+        self._apply_unrecorded_effects()
 
-    def _settle(self) -> None:
+    def _apply_unrecorded_effects(self) -> None:
         """Apply the effects of the last workflow task that left no event: tasks that cannot be sent have failed."""
         if self.scheduler is None or self._limits is None or self.is_closed:
             return
@@ -583,7 +585,7 @@ class HistoryReplay:
 
     async def _close(self, event: HistoryEvent, at: float) -> None:
         # The cause of a failed node may be an effect that left no event.
-        await self.settle()
+        await self.complete_state()
         for pending in self._batches.pop_rest():
             await self._apply_event(pending, at)
         self.ended_at = at

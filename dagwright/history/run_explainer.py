@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_RUNS_READ = 30
 """Maximum number of sub-plans and runs of map batches that one explanation reads; each costs its history."""
-_SENTENCES = 3
+_MAX_SENTENCES = 3
 _KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",
     NodeStatus.FAILED: "failed",
@@ -62,7 +62,7 @@ class RunExplanation:
             clock: function that formats a time.
         """
         starts = [*self.starts()]
-        sentences = [sentence(self.chain, start, clock=clock) for start in starts[:_SENTENCES]]
+        sentences = [sentence(self.chain, start, clock=clock) for start in starts[:_MAX_SENTENCES]]
         if (omitted := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
             sentences.append(f"and {omitted:,} more")
         if (ended_by := self.ended_by()) is not None:
@@ -117,7 +117,7 @@ class RunExplanation:
             str(node.title) for node, record in nodes if node.kind == "lookup" and record.status is NodeStatus.RUNNING
         ]
         if running_lookups:
-            return f"the run {self.view.workflow_id} is {'; '.join(running_lookups[:_SENTENCES])}"
+            return f"the run {self.view.workflow_id} is {'; '.join(running_lookups[:_MAX_SENTENCES])}"
         return f"no step of the run {self.view.workflow_id} has started"
 
     def bound(self) -> Sequence[dict[str, Any]]:
@@ -206,7 +206,8 @@ class RunExplainer:
             raise NodeNotFound(str(error)) from None
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
-        near = get_close_matches(node, [node_.id for node_, _ in scheduler.state.visible_nodes()][:1_000], 1)
+        ids = [visible.id for visible, _ in scheduler.state.visible_nodes()]
+        near = get_close_matches(node, ids[:1_000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 

@@ -210,7 +210,7 @@ class RunReader:
         return await self._view(reader, description)
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
-        """Yield the state of the run now, after every change (every 0.3 s at most), and once more when it has closed.
+        """Yield the state of the run now, after every change (at most every 0.3 s), and once more when it has closed.
 
         Raises:
             RunNotFound: there is no such run.
@@ -255,7 +255,7 @@ class RunReader:
         if reader is None:
             return HistorySnapshot()
         replay = reader.execution.replay
-        await replay.settle()
+        await replay.complete_state()
         return HistorySnapshot(replay.scheduler, reader.execution.cursor, replay.is_closed)
 
     async def started_at_cursor(self, cursor: Cursor) -> set[str]:
@@ -284,8 +284,8 @@ class RunReader:
     async def _number_of(self, description: WorkflowExecutionDescription) -> int:
         """Return the number of the described execution in its run; 1 for the first."""
         executions = await self._executions_until(description)
-        known = executions.index(description.run_id) if description.run_id in executions else len(executions)
-        return known + 1
+        index = executions.index(description.run_id) if description.run_id in executions else len(executions)
+        return index + 1
 
     async def _executions_until(self, description: WorkflowExecutionDescription) -> list[str]:
         first, last = _first_run_id(description), description.run_id
@@ -305,17 +305,19 @@ class RunReader:
         await decode_pending(described.raw_description, self._client)
         return described
 
-    async def _view_with_retries(self, reader: HistoryReader, before: WorkflowExecutionDescription) -> RunView:
+    async def _view_with_retries(
+        self, reader: HistoryReader, last_description: WorkflowExecutionDescription
+    ) -> RunView:
         """Return the current state of the run, with retries if the server does not respond.
 
         Args:
-            before: the last result of `describe`; a closed run is not described again.
+            last_description: the last result of `describe`; a closed run is not described again.
         """
         give_up_at = time.monotonic() + LOST_SERVER_S
         while True:
             try:
                 is_closed = reader.execution.replay.is_closed
-                description = before if is_closed else await self._describe(reader.execution.run_id)
+                description = last_description if is_closed else await self._describe(reader.execution.run_id)
                 return await self._view(reader, description)
             except RPCError:
                 if time.monotonic() > give_up_at:
@@ -326,7 +328,7 @@ class RunReader:
         raw = description.raw_description
         async with reader.lock:
             replay = reader.execution.replay
-            await replay.settle()
+            await replay.complete_state()
             is_open = not replay.is_closed and description.run_id == reader.execution.run_id
             calls = open_calls(raw, replay) if is_open else []
             paused = [call for call in calls if call.pause_reason is not None]

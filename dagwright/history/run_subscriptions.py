@@ -100,7 +100,7 @@ class RunSubscriptions:
     async def subscribe(
         self, workflow_id: str, *, after: Cursor | SubscriptionCursor | None = None
     ) -> AsyncGenerator[RunUpdate, None]:
-        """Yield the state of the run now and after every change (every 0.3 s at most), and end when the run has ended.
+        """Yield the state of the run now and after every change (at most every 0.3 s), and end when the run has ended.
 
         A slow subscriber gets the newest state and does not delay others. If a caller leaves early, it must close the
         generator (`contextlib.aclosing`): the reader ends with the last subscriber.
@@ -113,7 +113,7 @@ class RunSubscriptions:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        delivered, reached = await self._delivered_states(workflow_id, after)
+        delivered, delivered_cursor = await self._delivered_states(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self.open_reader(workflow_id))
@@ -121,14 +121,14 @@ class RunSubscriptions:
         try:
             moment = await topic.next_moment(after=0)
             # A reader that has just started, or is behind another one, would report outdated states.
-            while topic.view.cursor < reached and not topic.view.is_closed:
+            while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
                 moment = await topic.next_moment(after=moment)
             update = topic.update(topic.changed_from(delivered))
             yield update
             # The run may end while the subscriber handles the update, and the subscriber needs that end too.
             while not update.view.is_closed:
-                before, moment = moment, await topic.next_moment(after=moment)
-                update = topic.update(topic.changed_since(before))
+                previous, moment = moment, await topic.next_moment(after=moment)
+                update = topic.update(topic.changed_since(previous))
                 yield update
         finally:
             topic.subscribers -= 1
@@ -144,10 +144,10 @@ class RunSubscriptions:
         if after is None:
             return {}, START
         position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)
-        states, reached = await self.open_reader(workflow_id).states_and_cursor_at(position.cursor)
+        states, delivered_cursor = await self.open_reader(workflow_id).states_and_cursor_at(position.cursor)
         if position.has_marks:
             states = {task: state for task, state in states.items() if state.status not in _MAY_BE_MARKED}
-        return states, reached
+        return states, delivered_cursor
 
 
 class _Topic:
@@ -163,7 +163,7 @@ class _Topic:
         """Task id -> moment of its last change, in the order of the changes."""
         self._moment = 0
         self._shared: dict[Hashable, Any] = {}
-        self._moved = asyncio.Event()
+        self._new_moment = asyncio.Event()
         self._reading = asyncio.create_task(self._read(reader))
 
     @property
@@ -187,7 +187,7 @@ class _Topic:
             if self._reading.done():
                 # Raises the exception of the reader.
                 await self._reading
-            await self._moved.wait()
+            await self._new_moment.wait()
         return self._moment
 
     def update(self, changed: tuple[str, ...]) -> RunUpdate:
@@ -230,11 +230,11 @@ class _Topic:
             self._changed_at.pop(task, None)
             self._changed_at[task] = self._moment
         # The reader may advance the scheduler before a subscriber reads it.
-        self._facts = facts_of(view.scheduler, changed, before=self._facts, history_statuses=view.history_statuses)
+        self._facts = facts_of(view.scheduler, changed, previous=self._facts, history_statuses=view.history_statuses)
         self._task_facts |= self._facts.tasks
         self._wake()
 
     def _wake(self) -> None:
         """Wake all current waiters."""
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._new_moment.set()
+        self._new_moment = asyncio.Event()

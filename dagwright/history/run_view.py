@@ -68,7 +68,7 @@ class RunView:
     has_no_slot: bool = False
 
     def document(self) -> dict[str, Any]:
-        """Return the result document; values over 1 MiB, and those in the payload store, are references."""
+        """Return the result document; values over 1 MiB, and values in the payload store, are references."""
         document = self.document_with_refs()
         document["output"] = with_large_values_omitted(document["output"], ref="output")
         for name, node in document["nodes"].items():
@@ -99,8 +99,8 @@ class RunView:
 
         The closing event may contain its nodes and its output by reference.
         """
-        written = [name for name in replayed if name in closing_document and name not in _FIELDS_FROM_EVENTS]
-        document = {**replayed, **{name: closing_document[name] for name in written}}
+        names = [name for name in replayed if name in closing_document and name not in _FIELDS_FROM_EVENTS]
+        document = {**replayed, **{name: closing_document[name] for name in names}}
         document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
@@ -150,6 +150,6 @@ class HistorySnapshot:
     is_closed: bool = False
 
 
-def _is_summary_of(closing_document: Any, value: Any, *, ref: str) -> bool:
-    """Return whether a value in a document is only a reference."""
-    return is_reference(closing_document, ref=ref) or not is_whole(value)
+def _is_summary_of(recorded: Any, value: Any, *, ref: str) -> bool:
+    """Return whether the recorded form of a value in a document is only a reference."""
+    return is_reference(recorded, ref=ref) or not is_whole(value)

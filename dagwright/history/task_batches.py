@@ -57,12 +57,12 @@ class EventBatches:
         self._waiting: list[HistoryEvent] = []
         self._started: dict[int, tuple[float, HistoryUse]] = {}
         """Event id of a started workflow task -> its start, and the use of the history then."""
-        self._messages = 0
-        self._use = HistoryUse(0, 0)
+        self._message_count = 0
+        self._history_use = HistoryUse(0, 0)
 
     def add(self, event: HistoryEvent) -> None:
         """Add an event that the workflow receives in its next workflow task."""
-        self._messages += event.event_type == _SIGNALLED
+        self._message_count += event.event_type == _SIGNALLED
         self._waiting.append(event)
 
     @property
@@ -72,23 +72,23 @@ class EventBatches:
 
     def count_update(self) -> None:
         """Count an accepted update."""
-        self._messages += 1
+        self._message_count += 1
 
     def start(self, event: HistoryEvent, at: float) -> None:
         """Add the start of a workflow task, which may still fail."""
         size = event.workflow_task_started_event_attributes.history_size_bytes
-        self._started[event.event_id] = at, HistoryUse(event.event_id, size, self._messages)
+        self._started[event.event_id] = at, HistoryUse(event.event_id, size, self._message_count)
 
     def complete(self, event: HistoryEvent, at: float) -> EventBatch:
         """Return the events of a completed workflow task."""
         started_event_id = event.workflow_task_completed_event_attributes.started_event_id
-        started_at, self._use = self._started.pop(started_event_id, (at, self._use))
+        started_at, self._history_use = self._started.pop(started_event_id, (at, self._history_use))
         batch = [waiting for waiting in self._waiting if waiting.event_id < started_event_id]
         self._waiting = [waiting for waiting in self._waiting if waiting.event_id >= started_event_id]
         signals = [received for received in batch if received.event_type == _SIGNALLED]
         others = [received for received in batch if received.event_type not in (_SIGNALLED, _CANCEL_REQUESTED)]
         has_cancel_request = len(signals) + len(others) < len(batch)
-        return EventBatch(started_at, self._use, [*signals, *others], has_cancel_request)
+        return EventBatch(started_at, self._history_use, [*signals, *others], has_cancel_request)
 
     def pop_rest(self) -> list[HistoryEvent]:
         """Return the events that no workflow task will receive, because the run has ended."""

@@ -56,7 +56,7 @@ class TextPart:
     Args:
         node, attempt: call that writes it; empty and 0 for the rest of a complete answer.
         offset: position in the answer, in characters.
-        restarts: text delivered before is not part of the answer; this is its start.
+        restarts: the text delivered so far is not part of the answer; this part is the start of the answer.
     """
 
     node: str
@@ -66,13 +66,13 @@ class TextPart:
     restarts: bool = False
 
 
-def text_checksum(text: str, before: int = 0) -> int:
+def text_checksum(text: str, preceding: int = 0) -> int:
     """Return the CRC-32 of a text, or of the continuation of another text.
 
     Args:
-        before: CRC-32 of the preceding text.
+        preceding: CRC-32 of the preceding text.
     """
-    return zlib.crc32(text.encode(errors="surrogatepass"), before)
+    return zlib.crc32(text.encode(errors="surrogatepass"), preceding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +104,15 @@ class DeliveredText:
     """Text of an answer that one reader has got.
 
     Args:
-        before: text that the reader got elsewhere.
+        earlier_mark: text that the reader got elsewhere.
     """
 
-    def __init__(self, before: TextMark = NO_TEXT) -> None:
+    def __init__(self, earlier_mark: TextMark = NO_TEXT) -> None:
         self.text = ""
         """Text since the last restart of the answer."""
-        self._before = before if before.length else None
-        """Set until the text is known."""
-        self._mark = before
+        self._unmatched_mark = earlier_mark if earlier_mark.length else None
+        """Mark of the text that the reader got elsewhere, until the text itself is known."""
+        self._mark = earlier_mark
         self._is_restarted = False
         """Whether the text that the reader got elsewhere is not part of the answer."""
 
@@ -123,10 +123,10 @@ class DeliveredText:
 
     def part_of(self, partial: PartialText) -> TextPart | None:
         """Return the next part to deliver, or `None`."""
-        before = self._before
-        if before is not None:
-            may_be_same = not before.node or _name_of(before.node) == _name_of(partial.node)
-            if may_be_same and len(partial.text) < before.length:
+        earlier_mark = self._unmatched_mark
+        if earlier_mark is not None:
+            may_be_same = not earlier_mark.node or _name_of(earlier_mark.node) == _name_of(partial.node)
+            if may_be_same and len(partial.text) < earlier_mark.length:
                 # The call may still write as much.
                 return None
             self._match_earlier_text(partial.text)
@@ -137,18 +137,18 @@ class DeliveredText:
 
     def rest_of(self, answer: str) -> TextPart | None:
         """Return the rest of a complete answer, or `None` if all of it was delivered."""
-        if self._before is not None:
+        if self._unmatched_mark is not None:
             self._match_earlier_text(answer)
         if not self._is_restarted and answer == self.text:
             return None
         return self._next(answer, node="", attempt=0)
 
     def _match_earlier_text(self, text: str) -> None:
-        before, self._before = self._mark, None
-        self._is_restarted = not before.is_prefix_of(text)
+        earlier_mark, self._unmatched_mark = self._mark, None
+        self._is_restarted = not earlier_mark.is_prefix_of(text)
         if not self._is_restarted:
-            self.text = text[: before.length]
-            self._mark = TextMark(before.node, before.length, text_checksum(self.text))
+            self.text = text[: earlier_mark.length]
+            self._mark = TextMark(earlier_mark.node, earlier_mark.length, text_checksum(self.text))
 
     def _next(self, text: str, *, node: str, attempt: int) -> TextPart:
         restarts = self._is_restarted or not text.startswith(self.text)

@@ -1,8 +1,8 @@
 """Streams of the text of an answer: one poller for each run and process, whatever the number of readers.
 
-Heartbeats carry the text and `describe` returns it (docs/decisions/0060), so a reader that connects late, or replaces
-one that has died, gets all of it. If an agent or another sub-plan produces the output of a run, the text is that of the
-sub-plan.
+Heartbeats contain the text and `describe` returns it (docs/decisions/0060), so a reader that connects late, or replaces
+a reader that has died, gets the whole text. If an agent or another sub-plan produces the output of a run, its text is
+streamed.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ NEXT_PAUSE_S = 0.1
 IDLE_PAUSE_S = 1.0
 """Pause between two polls while nothing is written; events of the run trigger a poll at once."""
 SOON_S = 1.0
-"""Time after an event of the run in which a call may start that its reader does not know yet."""
+"""Time after an event of the run in which polls are frequent, because a new call may have started."""
 SHORT_PAUSES_FOR_S = 5.0
 """Time for which an answer is polled with the shortest pause; for slower models a tenth of a second makes no
 difference.
@@ -91,7 +91,7 @@ class TokenStreams:
                     yield part
 
     async def was_superseded(self, workflow_id: str, mark: TextMark) -> bool:
-        """Return whether a turn of an agent has produced another text than a reader has got from another process.
+        """Return whether a turn of an agent has produced another text than the one a reader got from another process.
 
         Args:
             mark: text that the reader got; `False` for text that no turn wrote.
@@ -137,7 +137,7 @@ class TokenStreams:
         finally:
             self._requested_polls_per_s -= 1 / interval_s
 
-    async def described(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
+    async def describe_run(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
         """Return the description of a run."""
         raw = (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
         await decode_pending(raw, self._client)
@@ -243,8 +243,8 @@ class _Topic:
 
     async def _poll(self, events: _RunEvents) -> None:
         """Poll once and wait until the next poll is due."""
-        described = await self._texts.described(self._workflow_id)
-        call = text_call(described.pending_activities)
+        description = await self._texts.describe_run(self._workflow_id)
+        call = text_call(description.pending_activities)
         if call is not None:
             if self._texts_of_calls.apply(*call):
                 self._put(self._texts_of_calls.newest)
@@ -252,7 +252,7 @@ class _Topic:
             return
         self._expected_at = None
         self._finish(events.view)
-        child = _answering_child(events.view, described)
+        child = _answering_child(events.view, description)
         if child is not None:
             await self._follow(child, events)
             return
@@ -260,7 +260,7 @@ class _Topic:
         await self._pause_between_polls(events, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
 
     def _finish(self, view: "RunView | None") -> None:
-        """Yield the last words of a call that has ended, such as the text of an agent before its tool calls.
+        """Publish the last words of a call that has ended, such as the text of an agent before its tool calls.
 
         They are in the result, and were in no heartbeat.
         """
@@ -277,15 +277,15 @@ class _Topic:
         with self._texts.pausing(interval_s) as pause_s:
             await events.pause(pause_s)
 
-    def _pause_s(self, delivered: HeartbeatText) -> float:
-        if delivered.text:
+    def _pause_s(self, newest: HeartbeatText) -> float:
+        if newest.text:
             return NEXT_PAUSE_S
         now = asyncio.get_running_loop().time()
         self._expected_at = self._expected_at if self._expected_at is not None else now
         return FIRST_PAUSE_S if now - self._expected_at < SHORT_PAUSES_FOR_S else NEXT_PAUSE_S
 
     async def _follow(self, child: "_Child", events: _RunEvents) -> None:
-        """Yield the text of a sub-plan until it has ended."""
+        """Publish the text of a sub-plan until it has ended."""
         try:
             async with aclosing(self._texts._partial_texts(child.workflow_id)) as partial_texts:
                 async for partial in partial_texts:
@@ -337,8 +337,8 @@ def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
         return True
     record = state.record_of(task)
     if record is not None and isinstance(record.result, StoredValue):
-        # The run does not have its text. The text of the last turn is the answer, with which the reader compares what
-        # it got.
+        # The run does not have the text. The text of the last turn is the answer, which the reader compares with the
+        # text that it got.
         return view.is_closed and is_turn(task) and state.number_of(turn_after(task)) is None
     text = _text_of_call(task, view)
     return text is not None and not mark.is_prefix_of(text)
@@ -353,9 +353,9 @@ class _Child:
 def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:
     """Return the newest call in flight that reports its text, and the text; `None` if there is no such call."""
     text_calls = [
-        (call.scheduled_time.ToNanoseconds(), call.activity_id, delivered)
+        (call.scheduled_time.ToNanoseconds(), call.activity_id, text)
         for call in calls
-        if call.activity_type.name == ACTIVITY_CALL_MODEL and (delivered := _text_in_heartbeat(call)) is not None
+        if call.activity_type.name == ACTIVITY_CALL_MODEL and (text := _text_in_heartbeat(call)) is not None
     ]
     return max(text_calls, key=lambda text_call: text_call[:2])[1:] if text_calls else None
 
@@ -379,14 +379,14 @@ def answering_node(plan: CompiledPlan) -> str | None:
     return part.node if is_whole_result and isinstance(part, ResultOf) else None
 
 
-def _answering_child(view: "RunView | None", described: DescribeWorkflowExecutionResponse) -> _Child | None:
+def _answering_child(view: "RunView | None", description: DescribeWorkflowExecutionResponse) -> _Child | None:
     """Return the sub-plan in flight that produces the output of a run."""
-    if view is None or view.scheduler is None or not described.pending_children:
+    if view is None or view.scheduler is None or not description.pending_children:
         return None
     node = answering_node(view.scheduler.plan)
     if node is None or view.scheduler.state.number_of(node) is None:
         return None
     task = view.scheduler.state.newest_id(node)
     child_id = child_run_id(view, task)
-    is_running = any(child.workflow_id == child_id for child in described.pending_children)
+    is_running = any(child.workflow_id == child_id for child in description.pending_children)
     return _Child(task, child_id) if is_running else None

@@ -129,7 +129,7 @@ async def check_projection(history: WorkflowHistory, document: Document) -> None
     projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await projection.apply(event)
-    await projection.settle()
+    await projection.complete_state()
     if projection.scheduler is None or not document["nodes"]:
         return
     wrong: dict[str, Any] = {}

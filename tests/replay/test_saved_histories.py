@@ -47,7 +47,7 @@ async def test_feed_knows_every_end_before_the_run_reports_it(path: Path) -> Non
     projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await projection.apply(event)
-    await projection.settle()
+    await projection.complete_state()
     if path.stem in ("refused", "session-4"):
         assert projection.scheduler is None
         return

@@ -83,7 +83,7 @@ async def test_every_state_is_projected_before_the_run_reports_it(cached_runs: R
             scheduled.add(event.activity_task_scheduled_event_attributes.activity_id)
         running = {name for name in _running(projection) if name != "below"}
         assert running <= scheduled
-    await projection.settle()
+    await projection.complete_state()
 
     assert projection.scheduler is not None
     assert [record.status.value for record in projection.scheduler.records] == [

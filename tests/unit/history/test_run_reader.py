@@ -326,7 +326,7 @@ class SilentInsides(AsyncIterator[Any]):
 
 async def test_nodes_waiting_for_the_store_are_in_document_order() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
-    restorer = _Hydrator(MemoryStore(), most_bytes=None)
+    restorer = _Hydrator(MemoryStore(), max_bytes=None)
     listing = _NodeListing(document, cast("OffloadedNodes", SilentInsides()), restorer, counts=Counter())
     entries = [name async for name, _ in listing.nodes()]
     assert entries == [*NAMES[1::2], *NAMES[::2]]
