@@ -209,4 +209,4 @@ async def test_unrequested_region_is_evicted(monkeypatch: pytest.MonkeyPatch) ->
     cache = RegionCache()
     keep(cache, "a", region_of(1))
     await eventually(lambda: not cache._regions)
-    assert (take(cache, "a"), cache._ends) == (None, {})
+    assert (take(cache, "a"), cache._expiry_timers) == (None, {})

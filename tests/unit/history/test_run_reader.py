@@ -312,7 +312,7 @@ NAMES = [f"n{number}" for number in range(40)]
 class SilentInsides(AsyncIterator[Any]):
     """Offloaded region in a store that does not respond; the run itself has every second node."""
 
-    held = frozenset(NAMES[::2])
+    ids_in_run = frozenset(NAMES[::2])
 
     def nodes(self) -> AsyncIterator[Any]:
         return self
