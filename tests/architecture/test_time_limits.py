@@ -32,7 +32,7 @@ def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_
         # A look at other runs, which the next look repeats.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
         # The output of a run, at most 1.5 MB; a workflow of a user waits for it.
-        "_LOAD_S": {"workflows/child.py"},
+        "_LOAD_TIMEOUT": {"workflows/child.py"},
         # One request to the server, or a few, which are repeated.
         "timedelta(seconds=30)": {"workflows/call_limit.py", "workflows/ending.py"},
     }
