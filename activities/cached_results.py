@@ -27,7 +27,7 @@ class CachedResult:
 
     Args:
         content: JSON.
-        made_at: when the call started, in seconds since the epoch. The start counts, so a result never looks too fresh.
+        made_at: start of the call, in seconds since the epoch; with its end, a result would look too fresh.
         took_s: duration of the call.
         workflow_id: the run that made the call.
         node: the task ID in that run.
@@ -117,9 +117,9 @@ def to_stored_form(result: CachedResult) -> bytes:
 
 def from_stored_form(encoded: bytes) -> StoredForm | None:
     """Decode a cache entry; return `None` if it is damaged or has another format."""
-    first, _, content = encoded.partition(b"\n")
+    head_line, _, content = encoded.partition(b"\n")
     try:
-        head = pydantic_core.from_json(first)
+        head = pydantic_core.from_json(head_line)
         if head["format"] != _FORMAT or (head["is_inline"] and ref_of(content) != head["ref"]):
             return None
         result = CachedResult(

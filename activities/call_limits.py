@@ -86,7 +86,7 @@ class CallLimits:
         Raises:
             CallDeferred: the server has not responded yet.
         """
-        listed = await self._limits()
+        listed = await self._current_limits()
         if self._held:
             self._drop_ended_holds()
             listed = {subject: LimitSettings(subject) for subject in self._held} | dict(listed)
@@ -162,8 +162,8 @@ class CallLimits:
             _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
 
     def _drop_ended_holds(self) -> None:
-        recent_s = time.monotonic() - RECENT_S
-        self._held = {subject: until for subject, until in self._held.items() if until > recent_s}
+        earliest_end = time.monotonic() - RECENT_S
+        self._held = {subject: until for subject, until in self._held.items() if until > earliest_end}
 
     def _limiter(self, settings: LimitSettings) -> Limiter:
         limiter = self._limiters.get(settings.subject)
@@ -174,7 +174,7 @@ class CallLimits:
         limiter.settings = settings
         return limiter
 
-    async def _limits(self) -> Mapping[Subject, LimitSettings]:
+    async def _current_limits(self) -> Mapping[Subject, LimitSettings]:
         age_s = time.monotonic() - self._listed_at
         if self._listed is None or age_s > FRESH_S:
             if self._listing is None:

@@ -1,4 +1,4 @@
-"""Run a batch of a region in a thread: the run's scheduler, with the tools' functions called directly.
+"""Run a batch of a region in a thread, with a scheduler like that of the run and direct calls of the tools' functions.
 
 A batch starts nodes for 0.2 s, and at least one node. It also ends when its results reach a size limit, when it is
 cancelled, or when a node exceeds its own timeout: such a call cannot be stopped, so its thread is abandoned. This
@@ -65,7 +65,7 @@ class RegionBatch:
     Args:
         scheduler: scheduler of the region; it has started.
         tools: every tool that its nodes name.
-        calls: calls the tools.
+        calls: object that calls the tools.
         inline_results: numbers of the nodes whose results are inline in the batch result; `None` for all.
         reported: how many of the nodes that ended in the scheduler were reported by earlier batches.
     """
@@ -184,6 +184,7 @@ class RegionBatch:
         }
 
     def _claim(self, task: Task, now: float) -> bool:
+        """Mark a node as running; return whether the batch may still run it."""
         # Each retry has the whole timeout.
         overdue_at = now + timeout_of(task) * task.node.retry.max_attempts
         with self._lock:

@@ -22,7 +22,7 @@ from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.model.tools import ToolDeclaration
 
 NAME_BYTES = 1_000
-"""Longest activity type and task queue."""
+"""Maximum length of an activity type or task queue, in bytes."""
 _MAX_DURATION_S = MAX_DURATION.total_seconds()
 _MAX_ATTEMPTS = 1_000_000
 _MAX_FACTOR = 1_000
@@ -111,17 +111,17 @@ def reject_too_large(plan: CompiledPlan) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    held_plan = held_by_run(plan)
-    _reject_counts(held_plan)
-    head_bytes = _bytes_of(plan_to_json(replace(held_plan, nodes=())))
+    plan_of_run = held_by_run(plan)
+    _reject_counts(plan_of_run)
+    head_bytes = _bytes_of(plan_to_json(replace(plan_of_run, nodes=())))
     if head_bytes > PLAN_PART_BYTES:
         problem = "the plan is too large without its nodes, in bytes of its compiled form"
         raise PlanTooLarge(problem, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
-    sizes = [_bytes_of(node_to_json(node)) for node in held_plan.nodes]
-    for node, size in zip(held_plan.nodes, sizes, strict=True):
+    sizes = [_bytes_of(node_to_json(node)) for node in plan_of_run.nodes]
+    for node, size in zip(plan_of_run.nodes, sizes, strict=True):
         _reject_large_node(node, size)
     if (total_bytes := head_bytes + sum(sizes)) > PLAN_BYTES:
-        problem = "the plan is too large for a run to hold, in bytes of its compiled form"
+        problem = "the plan is too large for a run, in bytes of its compiled form"
         raise PlanTooLarge(problem, has=total_bytes, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
 
 
@@ -141,17 +141,13 @@ def _count_nested(node: CompiledNode) -> int:
     return len(children) + sum(_count_nested(inner) for inner in children)
 
 
-def _reject_counts(held_plan: CompiledPlan) -> None:
-    if (count := len(held_plan.nodes)) > PLAN_STEPS:
-        problem = (
-            "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes"
-        )
+def _reject_counts(plan_of_run: CompiledPlan) -> None:
+    if (count := len(plan_of_run.nodes)) > PLAN_STEPS:
+        problem = "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes"
         raise PlanTooLarge(problem, has=count, limit=PLAN_STEPS, advice=_SHORTEN_NODES)
-    edges = sum(len(node.dependencies) + len(node.members) for node in held_plan.nodes)
+    edges = sum(len(node.dependencies) + len(node.members) for node in plan_of_run.nodes)
     if edges > PLAN_EDGES:
-        problem = (
-            "the plan has too many edges for a run to hold, not counting those inside of a large region of pure nodes"
-        )
+        problem = "the plan has too many edges for a run, not counting those inside of a large region of pure nodes"
         raise PlanTooLarge(problem, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
@@ -163,9 +159,9 @@ def reject_too_large_inline(encoded: Any) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    waiting, count = [encoded], 0
-    while waiting:
-        plan = waiting.pop()
+    pending, count = [encoded], 0
+    while pending:
+        plan = pending.pop()
         nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
         if plan is not encoded and not isinstance(nodes, list):
             continue
@@ -176,7 +172,7 @@ def reject_too_large_inline(encoded: Any) -> None:
             if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
                 raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
-        waiting += children
+        pending += children
     if count > PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
         raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)

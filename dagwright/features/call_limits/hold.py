@@ -54,7 +54,7 @@ class Hold:
         if now >= self.until:
             is_repeated = now < self.ends_at
             self.interval_s = min(self.interval_s * 2, _MAX_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
-        # Calls with an earlier start request again before the end of the hold, and get a later start.
+        # Calls whose booked start is earlier ask for a start again before the end of the hold, and get a later one.
         self.until, self.requested_by, self.next_at = until, requested_by, until
 
     def book_start(self, now: float, *, has_waited: bool) -> float | None:

@@ -93,7 +93,7 @@ class Pause:
         if scheduler.state.paused is None:
             return None
         paused = scheduler.state.paused
-        by_text = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
+        by_text = f", {_pause_text(paused)}" if paused.by or paused.reason else ""
         return f"the run is paused already{by_text}"
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -232,7 +232,7 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
             yield {"code": "missing_value", "node_id": node.id, "message": message}
 
 
-def _who_paused(paused: Paused) -> str:
+def _pause_text(paused: Paused) -> str:
     return Actor(paused.by, paused.reason).describe("paused")
 
 
@@ -243,8 +243,8 @@ def refusal_of_run(scheduler: "RunScheduler") -> str | None:
     """
     if scheduler.is_stopped:
         return STOPPED
-    first = scheduler.features.feedback.requests.of_task("")
-    return _NOT_STARTED.format(first.id) if first is not None else None
+    plan_request = scheduler.features.feedback.requests.of_task("")
+    return _NOT_STARTED.format(plan_request.id) if plan_request is not None else None
 
 
 def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
@@ -286,7 +286,8 @@ def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 MESSAGE_BYTES = 256 * 1024
-"""Largest arguments, result or nodes in a command; they are part of the history and of the state of the run."""
+"""Maximum size of arguments, results or nodes in a command; they are part of the history and of the state of the run.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class AnswerHandler:
     def drop_early(self, ref: TaskRef) -> None:
         """Drop the stored answers for a node or item that has ended; after the last node, drop all."""
         registry = self._requests
-        names = registry.early_of.get(ref.node, ())
+        names = registry.early_by_node.get(ref.node, ())
         if ref.item is not None:
             task_id = self._state.id_of(ref)
             names = [name for name in names if task_id in (name, without_number(name))]
@@ -79,7 +79,7 @@ class AnswerHandler:
         for name in names:
             registry.drop_early(name)
         if ref.item is None:
-            registry.early_of.pop(ref.node, None)
+            registry.early_by_node.pop(ref.node, None)
 
     def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
         """Apply an answer that arrived before its request, or record why it is invalid."""
@@ -239,7 +239,7 @@ class AnswerHandler:
             request.escalate(assignee, at)
             if request.task:
                 self._state.record(self._state.items.ref(request.task)).reason = request.waits_for
-            self._requests.watch(request)
+            self._requests.schedule_alarm(request)
             self._requests.notifications.append(Notification("escalated", request, at))
             return
         if isinstance(request.on_timeout, Mapping):
@@ -258,7 +258,7 @@ class AnswerHandler:
         assert request.reminder_s is not None
         missed = int((at - request.next_reminder_at) // request.reminder_s)
         request.next_reminder_at += (missed + 1) * request.reminder_s
-        self._requests.watch(request)
+        self._requests.schedule_alarm(request)
         self._requests.notifications.append(Notification("reminded", request, at))
 
 

@@ -236,7 +236,7 @@ class AnswerReader:
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
             names = [*islice(chain(registry.open, self._state.numbers), _MAX_NAMES_COMPARED)]
-            can_compare = registry.hints.remaining > 0 and len(name) <= _MAX_COMPARED_CHARACTERS
+            can_compare = registry.hint_budget.remaining > 0 and len(name) <= _MAX_COMPARED_CHARACTERS
             near = suggestion(name, names) if can_compare else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
         record = self._state.record(ref)

@@ -109,7 +109,7 @@ class HumanFeedback(SchedulerComponent):
         """Close the request of a node or item, and drop stored answers for it."""
         if self.requests.open:
             self.opener.close(self._state.id_of(ref), at)
-        if self.requests.early_of:
+        if self.requests.early_by_node:
             self._handler.drop_early(ref)
 
     def on_node_reset(self, ref: TaskRef, at: float) -> None:
@@ -202,7 +202,7 @@ class HumanFeedback(SchedulerComponent):
         """Apply an answer, or return why it is refused."""
         self._scheduler.advance(at)
         requests = self.requests
-        requests.hints.start(at)
+        requests.hint_budget.start(at)
         try:
             outcome = self._reader.read(feedback, at)
             if isinstance(outcome, list):
@@ -210,7 +210,7 @@ class HumanFeedback(SchedulerComponent):
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         if isinstance(outcome, str):
-            requests.hints.remaining -= 1
+            requests.hint_budget.remaining -= 1
             return outcome
         if outcome is None:
             self._use_requests()
@@ -251,7 +251,7 @@ class HumanFeedback(SchedulerComponent):
         self.state.given_inputs.update(inputs)
         self._state.inputs.update(self.state.given_inputs)
         self.state.approved_nodes, self.state.approved_by = approved
-        self._has_requests = bool(self.requests.open or self.requests.early or self.requests.early_of)
+        self._has_requests = bool(self.requests.open or self.requests.early or self.requests.early_by_node)
         self._scheduler.update_hooks()
 
     def _apply_early(self, request: Request, feedback: Feedback, at: float) -> None:

@@ -1,4 +1,4 @@
-"""Questions to people: their checks and their requests, once their bindings have been filled in."""
+"""Questions to people: their checks and their requests, after their bindings have been filled in."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ from dagwright.core.text import cut_characters
 from dagwright.core.validation.human_fields import problems_of_question
 
 PROMPT_CHARACTERS = 8_000
-"""Longest prompt; the rest is cut."""
+"""Maximum length of a prompt; the rest is cut."""
 _REPORTED_PROBLEMS = 3
 
 
@@ -32,7 +32,7 @@ class BadQuestion(Exception):
         self.error = NodeError("invalid_question", message)
 
 
-def _error_message(path: tuple[str | int, ...], kind: str, message: str) -> str:
+def _field_problem(path: tuple[str | int, ...], kind: str, message: str) -> str:
     label = ".".join(map(str, path))
     if kind != "extra_forbidden":
         return f"{label}: {message}".lstrip(": ")
@@ -53,7 +53,7 @@ def validate_question_fields(question: Any) -> dict[str, Any]:
     try:
         human = Human.model_validate(fields)
     except ValidationError as error:
-        problems = [_error_message(details["loc"], details["type"], details["msg"]) for details in error.errors()]
+        problems = [_field_problem(details["loc"], details["type"], details["msg"]) for details in error.errors()]
         raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
     for path, message, _ in problems_of_question(human):
         raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
@@ -95,7 +95,7 @@ def request_of(
         on_timeout=question.get("on_timeout", "fail"),
         tool=tool,
     )
-    _check(request)
+    _check_request(request)
     return request
 
 
@@ -120,7 +120,7 @@ def _preview_of(part: Any) -> str:
     return str(ref_for_display(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
 
 
-def _check(request: Request) -> None:
+def _check_request(request: Request) -> None:
     parts = [request.schema, request.options, request.on_timeout]
     if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
         raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")

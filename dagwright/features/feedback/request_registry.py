@@ -55,8 +55,8 @@ class RequestRegistry:
         self.closed: dict[str, Closing] = {}
         self.early: dict[str, Feedback] = {}
         """Answers to requests that are not open yet."""
-        self.early_of: dict[int | None, list[str]] = {}
-        """Number of a node -> the ids under which early answers to it or its items are stored; `None` is the run."""
+        self.early_by_node: dict[int | None, list[str]] = {}
+        """Number of a node -> ids of the requests of it or its items that have early answers; `None` is the run."""
         self.due: list[Feedback] = []
         """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
         self.stored_bytes = 0
@@ -71,7 +71,7 @@ class RequestRegistry:
         """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
         self.remembered: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
-        self.hints = ComputeBudget(HINTS_PER_ACTIVATION)
+        self.hint_budget = ComputeBudget(HINTS_PER_ACTIVATION)
         """Refusals that may still search for a similar name; charged by the code that changes the run."""
         self.check_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
@@ -92,7 +92,7 @@ class RequestRegistry:
         self._of_task[request.task] = request.id
         self.opened += 1
         self.counts[request.task] = self.counts.get(request.task, 0) + 1
-        self.watch(request)
+        self.schedule_alarm(request)
         self.notifications.append(Notification("opened", request, request.opened_at))
 
     def close(self, request: Request, closing: Closing) -> None:
@@ -115,21 +115,20 @@ class RequestRegistry:
     def store_early(self, feedback: Feedback, number: int | None) -> None:
         """Store an answer until the node of that number, or an item of it, opens the request; `None` is the run."""
         self.early[feedback.request] = feedback
-        self.early_of.setdefault(number, []).append(feedback.request)
+        self.early_by_node.setdefault(number, []).append(feedback.request)
 
     def move_early(self, base: int, added: int) -> None:
         """Renumber early answers after nodes were added: numbers from `base` on move by `added`."""
-        moved = {
+        self.early_by_node = {
             number + added if number is not None and number >= base else number: names
-            for number, names in self.early_of.items()
+            for number, names in self.early_by_node.items()
         }
-        self.early_of = moved
 
     def drop_early(self, name: str) -> None:
         """Drop an early answer whose request was never opened, and record a refusal."""
         if (feedback := self.early.pop(name, None)) is not None:
-            by = feedback.by or "a user without a name"
-            self.refusals.append(f"{name!r} was never requested: the early answer of {by} is not needed")
+            sender = feedback.by or "a user without a name"
+            self.refusals.append(f"{name!r} was never requested: the early answer of {sender} is not needed")
 
     def take_refusals(self) -> list[str]:
         """Return and clear the refusals of early answers."""
@@ -138,7 +137,7 @@ class RequestRegistry:
 
     # Time.
 
-    def watch(self, request: Request) -> None:
+    def schedule_alarm(self, request: Request) -> None:
         """Schedule the next alarm of an open request."""
         if (at := request.alarm_at) is not None:
             self._alarm_count += 1
@@ -156,13 +155,16 @@ class RequestRegistry:
         return None
 
     def take_due(self, at: float) -> Request | None:
-        """Return an open request whose alarm is due, the earliest first; the caller handles it and calls `watch`."""
+        """Return the open request with the earliest alarm that is due; the caller handles it, then schedules the next.
+
+        `None` means that no alarm is due.
+        """
         alarm = self.next_alarm
         if alarm is None or alarm > at:
             return None
         return self.open[heapq.heappop(self._alarms)[2]]
 
-    # From one execution to the next.
+    # JSON for the next execution of the run.
 
     def to_json(self) -> dict[str, Any]:
         """Return the registry as JSON, without empty parts."""
@@ -170,7 +172,9 @@ class RequestRegistry:
             "open": [_request_to_json(request) for request in self.open.values()],
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
             "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
-            "early_nodes": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
+            "early_nodes": [
+                [_OF_RUN if number is None else number, names] for number, names in self.early_by_node.items()
+            ],
             "counts": self.counts,
             "notifications": [
                 [notification.kind, _request_to_json(notification.request), notification.at]
@@ -194,7 +198,7 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
         registry.add(_request_from_json(request))
     registry.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     registry.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
-    registry.early_of = {
+    registry.early_by_node = {
         None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_nodes", ())
     }
     registry.counts = dict(encoded.get("counts", {}))

@@ -354,7 +354,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     for name in ("m[y]", "on"):
         scheduler.task_cancelled(name, at=5.0)
     assert scheduler.features.feedback.requests.take_refusals() == [message.format("m[y]#2"), message.format("on")]
-    assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_of) == ({}, {})
+    assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_by_node) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
     assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
     started(scheduler)

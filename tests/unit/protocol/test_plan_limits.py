@@ -35,7 +35,7 @@ low_limits = pytest.mark.usefixtures("_low_limits")
 
 def _too_many(limit: int) -> str:
     return (
-        "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes: it "
+        "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes: it "
         f"has {limit + 1:,}, the limit is {limit:,}; use for_each instead of many nodes, or split the plan into "
         "sub-plans"
     )
@@ -140,7 +140,7 @@ def test_everything_except_the_nodes_travels_in_one_piece() -> None:
 def test_all_nodes_together_have_a_limit_in_bytes() -> None:
     [(code, at, message)] = _run_problems(_nodes(35, "read", arguments={"text": "x" * 950_000}))
     assert (code, at) == ("too_large", "")
-    assert message.startswith("the plan is too large for a run to hold, in bytes of its compiled form: it has 33,")
+    assert message.startswith("the plan is too large for a run, in bytes of its compiled form: it has 33,")
 
 
 def test_compiled_plan_in_an_input_has_limits_of_its_own() -> None:
