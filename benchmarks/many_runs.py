@@ -58,7 +58,7 @@ DAGWRIGHT, ONE_QUEUE_SIDE, BASELINE = "dagwright", "dagwright, one queue", "hand
 _WARM_UP = 20
 _TIMEOUT_S = 1_800.0
 _POLL_S = 0.25
-_AT_ONCE = 50
+_MAX_CONCURRENT_READS = 50
 """Concurrent requests where their time is not measured."""
 _IDLE_S = 20.0
 _RESULTS = Path(__file__).resolve().parent / "results"
@@ -68,7 +68,7 @@ Start = Callable[[str], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchServer:
     """A fresh server with one worker.
 
     Args:
@@ -83,7 +83,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """Many runs at once; times are seconds since the start of the first run.
 
     Args:
@@ -110,18 +110,18 @@ class Measured:
         return (
             f"{len(self.ends) * NODES / self.ends[-1]:.0f} nodes/s; CPU per node: server {self.server_ms:.2f} ms, "
             f"worker {self.worker_ms:.2f} ms; per run: {self.events:.1f} events, {self.history_bytes:,.0f} bytes; "
-            f"first node p50 {_at(self.first_nodes, 0.5):.1f} s, p99 {_at(self.first_nodes, 0.99):.1f} s; "
-            f"end p50 {_at(self.ends, 0.5):.1f} s, p99 {_at(self.ends, 0.99):.1f} s, last {self.ends[-1]:.1f} s; "
-            f"median / last {self.median_of_last:.2f}"
+            f"first node p50 {_quantile(self.first_nodes, 0.5):.1f} s, p99 {_quantile(self.first_nodes, 0.99):.1f} s; "
+            f"end p50 {_quantile(self.ends, 0.5):.1f} s, p99 {_quantile(self.ends, 0.99):.1f} s, "
+            f"last {self.ends[-1]:.1f} s; median / last {self.median_of_last:.2f}"
         )
 
 
-def _at(ordered: Sequence[float], share: float) -> float:
+def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
 @asynccontextmanager
-async def place(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIterator[Place]:
+async def bench_server(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIterator[BenchServer]:
     """Run a fresh server with one worker inside the block.
 
     Args:
@@ -136,7 +136,7 @@ async def place(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIterator[
         worker = KillableWorker([*python(settings), *command], folder / "worker.log")
         await worker.start()
         try:
-            yield Place(client, start, server.pid, worker)
+            yield BenchServer(client, start, server.pid, worker)
         finally:
             await worker.kill()
 
@@ -164,17 +164,17 @@ async def _start_baseline(client: Client, workflow_id: str) -> None:
     await client.start_workflow(name, args=sizes, id=workflow_id, task_queue=BASELINE_QUEUE)
 
 
-async def measure(side: str, count: int) -> Measured:
+async def measure(side: str, count: int) -> Measurement:
     """Start a number of runs at once on a fresh server, and wait for all of them."""
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
-        async with place(Path(name), side, plan=shapes.layers(LAYERS, WIDTH)) as there:
-            await _run_all(there, _WARM_UP, prefix="warm-up")
-            server_s, worker_s, started_at = cpu_s(there.server), there.worker.cpu_s(), time.time()
-            await _run_all(there, count, prefix="run")
-            server_s, worker_s = cpu_s(there.server) - server_s, there.worker.cpu_s() - worker_s
-            found = await _read_runs(there.client, count)
+        async with bench_server(Path(name), side, plan=shapes.layers(LAYERS, WIDTH)) as bench:
+            await _run_all(bench, _WARM_UP, prefix="warm-up")
+            server_s, worker_s, started_at = cpu_s(bench.server), bench.worker.cpu_s(), time.time()
+            await _run_all(bench, count, prefix="run")
+            server_s, worker_s = cpu_s(bench.server) - server_s, bench.worker.cpu_s() - worker_s
+            found = await _read_runs(bench.client, count)
     described = [run for run, _ in found]
-    return Measured(
+    return Measurement(
         server_ms=server_s / count / NODES * 1000,
         worker_ms=worker_s / count / NODES * 1000,
         events=statistics.mean(run.history_length for run in described),
@@ -184,12 +184,14 @@ async def measure(side: str, count: int) -> Measured:
     )
 
 
-async def _run_all(there: Place, count: int, *, prefix: str) -> None:
-    await asyncio.gather(*(there.start(f"{prefix}-{number}") for number in range(count)))
-    await _reached(there.client, f"ExecutionStatus != 'Running' AND WorkflowId STARTS_WITH '{prefix}-'", count=count)
+async def _run_all(bench: BenchServer, count: int, *, prefix: str) -> None:
+    await asyncio.gather(*(bench.start(f"{prefix}-{number}") for number in range(count)))
+    await _wait_for_count(
+        bench.client, f"ExecutionStatus != 'Running' AND WorkflowId STARTS_WITH '{prefix}-'", count=count
+    )
 
 
-async def _reached(client: Client, query: str, *, count: int) -> None:
+async def _wait_for_count(client: Client, query: str, *, count: int) -> None:
     """Wait until a number of workflows match a query."""
     give_up_at = time.monotonic() + _TIMEOUT_S
     while (found := (await client.count_workflows(query)).count) < count:
@@ -200,7 +202,7 @@ async def _reached(client: Client, query: str, *, count: int) -> None:
 
 async def _read_runs(client: Client, count: int) -> Sequence[tuple[WorkflowExecutionDescription, float]]:
     """Return the description of each run, and the start of its first node in seconds since the epoch."""
-    turns = asyncio.Semaphore(_AT_ONCE)
+    turns = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     async def read(number: int) -> tuple[WorkflowExecutionDescription, float]:
         async with turns:
@@ -222,15 +224,15 @@ def _history_bytes(described: WorkflowExecutionDescription) -> int:
 
 async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
     """Measure a number of runs at once against the hand-written workflow, in turns."""
-    ours: list[Measured] = []
-    theirs: list[Measured] = []
+    ours: list[Measurement] = []
+    theirs: list[Measurement] = []
     for number in range(pairs):
         turns = [(side, ours), (BASELINE, theirs)]
         for name, into in turns if number % 2 else reversed(turns):
             into.append(await measure(name, count))
             print(f"{count:,} runs, {name}: {into[-1].line()}", file=sys.stderr, flush=True)
 
-    def figure(what: str, of: Callable[[Measured], float], goal: float | None = None) -> Figure:
+    def figure(what: str, of: Callable[[Measurement], float], goal: float | None = None) -> Figure:
         title = f"{count:,} runs of {NODES} nodes: {what}"
         return ratio_figure(title, [of(one) for one in ours], [of(one) for one in theirs], goal=goal)
 
@@ -241,10 +243,10 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
         figure("CPU time of the worker per node, ms", lambda one: one.worker_ms, CPU_RATIO),
         figure("bytes of a history", lambda one: one.history_bytes, BYTES_RATIO),
         figure("events of a history", lambda one: one.events),
-        figure("first node, p50", lambda one: _at(one.first_nodes, 0.5)),
-        figure("first node, p99", lambda one: _at(one.first_nodes, 0.99)),
-        figure("end of a run, p50", lambda one: _at(one.ends, 0.5)),
-        figure("end of a run, p99", lambda one: _at(one.ends, 0.99)),
+        figure("first node, p50", lambda one: _quantile(one.first_nodes, 0.5)),
+        figure("first node, p99", lambda one: _quantile(one.first_nodes, 0.99)),
+        figure("end of a run, p50", lambda one: _quantile(one.ends, 0.5)),
+        figure("end of a run, p99", lambda one: _quantile(one.ends, 0.99)),
         ratio_figure(f"{count:,} runs: end of the median run of the last", medians, last, goal=MEDIAN_OF_LAST),
     ]
 
@@ -256,12 +258,12 @@ async def waiting(count: int) -> list[Figure]:
         return Figure(f"{count:,} runs wait for a person: {what}", value, None, unit=unit)
 
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
-        async with place(Path(name), DAGWRIGHT, plan=shapes.asking(1)) as there:
-            await _wait_for_person(there, "warm-up", _WARM_UP)
-            processes = {"server": there.server, "worker": there.worker.pid}
+        async with bench_server(Path(name), DAGWRIGHT, plan=shapes.asking(1)) as bench:
+            await _wait_for_person(bench, "warm-up", _WARM_UP)
+            processes = {"server": bench.server, "worker": bench.worker.pid}
             before = {each: rss_bytes(pid) for each, pid in processes.items()}
             started = time.monotonic()
-            await _wait_for_person(there, "run", count)
+            await _wait_for_person(bench, "run", count)
             figures = [reported("time until all wait", time.monotonic() - started, "s")]
             for each, pid in processes.items():
                 per_run = (rss_bytes(pid) - before[each]) / count
@@ -272,22 +274,22 @@ async def waiting(count: int) -> list[Figure]:
                 share = (cpu_s(pid) - spent[each]) / _IDLE_S
                 figures.append(reported(f"CPU of the {each} while idle", share * 100, "% of a core"))
             started = time.monotonic()
-            await there.worker.kill_and_start_again()
-            await _answer(there.client, f"run-{count - 1}")
+            await bench.worker.kill_and_start_again()
+            await _answer(bench.client, f"run-{count - 1}")
             figures.append(reported("restart of the worker to an answered run", time.monotonic() - started, "s"))
             return figures
 
 
-async def _wait_for_person(there: Place, prefix: str, count: int) -> None:
-    turns = asyncio.Semaphore(_AT_ONCE)
+async def _wait_for_person(bench: BenchServer, prefix: str, count: int) -> None:
+    turns = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     async def start(number: int) -> None:
         async with turns:
-            await there.start(f"{prefix}-{number}")
+            await bench.start(f"{prefix}-{number}")
 
     await asyncio.gather(*map(start, range(count)))
     query = f"{wire.SEARCH_STATE} = 'waiting' AND WorkflowId STARTS_WITH '{prefix}-'"
-    await _reached(there.client, query, count=count)
+    await _wait_for_count(bench.client, query, count=count)
 
 
 async def _answer(client: Client, workflow_id: str) -> None:

@@ -212,15 +212,15 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     server = bench.connection.server.pid
     assert server is not None
 
-    async def measured(run: Run) -> float:
+    async def measure_cpu_s(run: Run) -> float:
         before = cpu_s(server)
         await asyncio.gather(*(run() for _ in range(_MANY_RUNS)))
         return cpu_s(server) - before
 
     ours, theirs = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
-        one = await measured(partial(run_prepared, bench.own_queue, compiled, client=bench.client))
-        other = await measured(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+        one = await measure_cpu_s(partial(run_prepared, bench.own_queue, compiled, client=bench.client))
+        other = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
             ours.append(one)
             theirs.append(other)
@@ -245,8 +245,8 @@ async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
 async def servers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the hand-written workflows on a default server and on Dagwright's server.
 
-    Both keep their database in a file. A server with its database in memory loses every run when it ends, so it is no
-    option; its ratio is reported without a goal.
+    Both have their database in a file. A server with its database in memory loses every run when it ends, so it is not
+    an alternative; its ratio is reported without a goal.
     """
     figures = []
     for name, (shape, _) in _SHAPES.items():
@@ -308,7 +308,7 @@ Run = Callable[[], Awaitable[Sample]]
 
 
 async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
-    """Run both alternately, `count` times, after one warm-up pair."""
+    """Run both sides alternately, `count` times, after one warm-up pair."""
     of_first, of_second = [], []
     for number in range(count + 1):
         if number % 2:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dagwright.plugins.commands import Output, guarded, leave
 from dagwright.settings import load_settings
-from examples.command_line import USUAL_MODEL, run_command, scripted_model, set_model_variables
+from examples.command_line import DEFAULT_MODEL, run_command, scripted_model, set_model_variables
 
 FOLDER = Path(__file__).parent
 REQUEST = "How much did the regions sell together? Each has a text file in the folder data/."
@@ -19,7 +19,7 @@ def demo(output: Output) -> int:
     """Run `dagwright ask` and return its exit code."""
     settings = load_settings()
     if settings.llm_api_key is not None or settings.llm_base_url is not None:
-        model = settings.model or USUAL_MODEL
+        model = settings.model or DEFAULT_MODEL
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
         advice = f"to run the demo without a model, unset {set_model_variables()}"
         output.print(f"model: {model}{where}; {advice}\n\nrequest: {REQUEST}")

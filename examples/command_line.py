@@ -13,7 +13,7 @@ from dagwright import SyncClient
 from dagwright.plugins.commands import Output
 
 MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "LITELLM_PROXY_API_KEY", "LITELLM_PROXY_BASE_URL")
-USUAL_MODEL = "gpt-4o-mini"
+DEFAULT_MODEL = "gpt-4o-mini"
 
 
 def choose_id(client: SyncClient, prefix: str, output: Output) -> str:

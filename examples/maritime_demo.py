@@ -24,7 +24,7 @@ from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DataSet
-from examples.command_line import USUAL_MODEL, run_command, scripted_model, set_model_variables
+from examples.command_line import DEFAULT_MODEL, run_command, scripted_model, set_model_variables
 
 QUESTION = "How do the volumes of Maersk and Evergreen to LA compare in the last quarter?"
 SCRIPT = Path(__file__).parent / "maritime" / "two-carriers.yaml"
@@ -35,9 +35,9 @@ def demo(output: Output) -> int:
     settings = settings_as(MaritimeSettings, load_settings())
     prefix = f"demo-{settings.opensearch_prefix}"
     settings = settings.model_copy(update={"opensearch_prefix": prefix})
-    is_real = settings.llm_api_key is not None or settings.llm_base_url is not None
-    model = settings.model or USUAL_MODEL
-    if is_real:
+    has_model = settings.llm_api_key is not None or settings.llm_base_url is not None
+    model = settings.model or DEFAULT_MODEL
+    if has_model:
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
         advice = f"to run the demo without a model, unset {set_model_variables()}"
         output.print(f"model: {model}{where}; {advice}")
@@ -47,9 +47,9 @@ def demo(output: Output) -> int:
     # The Temporal server keeps running, so that the run and its UI page can be inspected afterwards.
     ask = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep-server")
     environment = {"DAGWRIGHT_OPENSEARCH_PREFIX": prefix}
-    with _filled(settings, DataSet(datetime.now(UTC).date()), output):
+    with _loaded_search_server(settings, DataSet(datetime.now(UTC).date()), output):
         output.print(f"\nquestion: {QUESTION}")
-        if is_real:
+        if has_model:
             code = run_command(*ask, environment={**environment, "DAGWRIGHT_MODEL": model})
         else:
             with scripted_model(SCRIPT) as variables:
@@ -66,23 +66,23 @@ stop the Temporal server:             .venv/bin/dagwright down"""
 
 
 @contextmanager
-def _filled(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterator[None]:
+def _loaded_search_server(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterator[None]:
     """Keep a loaded search server running inside the block; stop it afterwards if it was started here."""
     local = LocalSearch.of(settings)
     is_ours = settings.opensearch_url is None and local.find() is None
     try:
-        output.print(asyncio.run(_ready(local, settings, data)))
+        output.print(asyncio.run(_prepare(local, settings, data)))
         yield
     finally:
         if is_ours:
             asyncio.run(local.stop())
 
 
-async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) -> str:
+async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet) -> str:
     """Start the server, load the shipments if they are missing, and return a status message.
 
     Raises:
-        CommandRefused: there is no server, or it refuses the shipments.
+        CommandRefused: there is no server, or it rejects the shipments.
     """
     try:
         address = settings.opensearch_url or (await local.start()).address
@@ -90,20 +90,20 @@ async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) 
     except NoSearchServer as error:
         raise CommandRefused(str(error), status="no_server", code=ExitCode.NO_SERVER) from error
     except OpenSearchException as error:
-        words = f"the search server at {display_address(address)} refused the shipments: {error}"
-        raise CommandRefused(words, status="no_server", code=ExitCode.NO_SERVER) from error
+        message = f"the search server at {display_address(address)} rejected the shipments: {error}"
+        raise CommandRefused(message, status="no_server", code=ExitCode.NO_SERVER) from error
     except LoadFailed as error:
         raise CommandRefused(str(error)) from error
 
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
     """Load the shipments if they are missing, and return a status message."""
-    there = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
+    loaded = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
     async with client_of(address) as client:
         if await is_loaded(client, indices, data):
-            return there
+            return loaded
         await load(client, indices, data)
-    return f"loaded {there}"
+    return f"loaded {loaded}"
 
 
 if __name__ == "__main__":

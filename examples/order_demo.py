@@ -18,8 +18,8 @@ from examples.command_line import choose_id, started_command
 FILES = Path(__file__).parent / "order"
 ID_PREFIX = "demo-order-"
 PACKED_BEFORE_KILL = 2
-INTO_PACKING_S = 1.0
-"""Seconds after a lamp is packed; packing the next one takes longer."""
+KILL_DELAY_S = 1.0
+"""Time from the end of a lamp's packing to the kill, while the next lamp is being packed."""
 
 
 def demo(output: Output) -> int:
@@ -35,7 +35,7 @@ def demo(output: Output) -> int:
     output.print(f"\n$ cd {os.path.relpath(folder)}\n$ {' '.join(command)}")
     environment = {"DAGWRIGHT_STATE_DIR": str(settings.state_dir.resolve())}
     with started_command(*command[1:], environment=environment, folder=folder) as process:
-        is_killed = _is_killed_in_the_middle(process, folder / "shop.log")
+        is_killed = _kill_while_packing(process, folder / "shop.log")
         if is_killed:
             output.print(f"\n$ kill -9 {process.pid}\n\n$ {' '.join(command)}")
     if is_killed:
@@ -50,13 +50,16 @@ def demo(output: Output) -> int:
     return code
 
 
-def _is_killed_in_the_middle(process: "subprocess.Popen[bytes]", log: Path) -> bool:
-    """Kill the process while it packs the third lamp; return false if two were packed at its start, or it ended."""
+def _kill_while_packing(process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    """Kill the process while it packs the third lamp, and return whether it was killed.
+
+    It is not killed if two lamps were packed before its start, or if it ends first.
+    """
     if _packed(log) >= PACKED_BEFORE_KILL:
         return False
     while process.poll() is None:
         if _packed(log) >= PACKED_BEFORE_KILL:
-            time.sleep(INTO_PACKING_S)
+            time.sleep(KILL_DELAY_S)
             process.kill()
             process.wait()
             return True

@@ -20,7 +20,8 @@ _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option by which `scripts/run_tests.py` names files and tests."""
-    parser.addoption("--tests-from", type=Path, metavar="FILE", help="run files that this file names, with others")
+    help_text = "run the test files that this file lists, shared with other processes"
+    parser.addoption("--tests-from", type=Path, metavar="FILE", help=help_text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,14 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets background processes ignore Ctrl-C, and the commands that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # While tests are imported and collected nearly nothing is garbage; looking for it took a third of the time.
+    # While tests are imported and collected there is hardly any garbage; collecting it took a third of the time.
     gc.set_threshold(100_000, 20, 100)
     # At its end pytest collects the garbage of all tests five times: two seconds of CPU time in each process.
     config.stash[gc_collect_iterations_key] = 1
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if named := config.getoption("tests_from"):
-        config.pluginmanager.register(SharedFiles(named))
+    if list_file := config.getoption("tests_from"):
+        config.pluginmanager.register(SharedFiles(list_file))
     config.pluginmanager.import_plugin("tests.support.fixtures")
     config.pluginmanager.register(LiveReport())
 
@@ -54,13 +55,13 @@ def pytest_collection_finish() -> None:
 
 
 @functools.cache
-def _text_of(path: Path) -> str:
-    """Return what `scripts/run_tests.py` searches for markers: the file, and the `conftest.py` beside it."""
+def _searched_text(path: Path) -> str:
+    """Return the text in which `scripts/run_tests.py` searches for markers: the file and its `conftest.py`."""
     return "".join(each.read_text(encoding="utf-8") for each in (path, path.with_name("conftest.py")) if each.exists())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test that uses a server without its marker, and a marker that the text of the file does not have."""
+    """Reject a test that uses a server without its marker, and a marker that is not in the text of the file."""
     for item in items:
         names = getattr(item, "fixturenames", [])
         if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:
@@ -68,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if ("search" in names or "maritime" in names) and item.get_closest_marker("search") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the search server: mark it with pytest.mark.search")
         for name in {mark.name for mark in item.iter_markers()} & _STAGE_MARKERS:
-            if f"mark.{name}" not in _text_of(item.path):
+            if f"mark.{name}" not in _searched_text(item.path):
                 raise pytest.UsageError(
                     f"{item.nodeid}: write pytest.mark.{name} in this file, run_tests.py looks there"
                 )

@@ -104,16 +104,16 @@ KINDS = {"/flights": flights, "/hotels": hotels, "/activities": activities}
 
 
 def dice(*words: str) -> int:
-    """Return a number derived from the words."""
+    """Return a pseudo-random number that is derived from the words."""
     return int.from_bytes(hashlib.sha256("|".join(words).casefold().encode()).digest()[:4])
 
 
 def text(query: Query, name: str) -> str:
     """Return a required text."""
-    found = query.get(name, "").strip()
-    if not found:
+    value = query.get(name, "").strip()
+    if not value:
         raise InvalidRequest(f"{name} is missing")
-    return found
+    return value
 
 
 def day(query: Query, name: str) -> date:
@@ -127,10 +127,10 @@ def day(query: Query, name: str) -> date:
 def affordable(offers: list[Offer], query: Query) -> list[Offer]:
     """Return the offers up to the maximum price, the cheapest first."""
     try:
-        most = float(query.get("max_price", "inf"))
+        max_price = float(query.get("max_price", "inf"))
     except ValueError:
         raise InvalidRequest("max_price is not a number") from None
-    return sorted((offer for offer in offers if offer["price"] <= most), key=lambda offer: offer["price"])
+    return sorted((offer for offer in offers if offer["price"] <= max_price), key=lambda offer: offer["price"])
 
 
 def answer(target: str) -> tuple[int, dict[str, Any]]:

@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowHistory
 from dagwright.core.boundary.limits import INLINE_PLAN_NODES
 from dagwright.settings import Settings
 from dagwright.store import open_store
-from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_travelling, worker_process
+from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_large_run, worker_process
 from tests.support.chaos_tools import calls_of, make_database, value_of
 from tests.support.held_worker import READING, WRITING
 from tests.support.runs import Handle, assert_clean, assert_replays, events_of
@@ -42,7 +42,7 @@ class Scene:
     folder: Path
 
     async def start(self, plan: Any) -> Handle:
-        return await start_travelling(self.client, plan, workflow_id="killed", folder=self.folder)
+        return await start_large_run(self.client, plan, workflow_id="killed", folder=self.folder)
 
     async def kill_at(self, point: str) -> None:
         """Kill the worker at a fault point, with the other one at hand."""

@@ -12,7 +12,7 @@ from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
 from tests.e2e.conftest import calculation, pause
 from tests.support.chaos import QUICK_WORKER, restart, worker_process
 from tests.support.eventually import eventually
-from tests.support.gateway_process import AskingClient, EventClient, all_are, gateway_process
+from tests.support.gateway_process import CompletionClient, EventClient, gateway_process, wait_until_all
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
@@ -53,16 +53,16 @@ async def test_each_client_has_the_whole_answer_once(own_server: LiveServer, fol
         asyncio.timeout(ALL_S),
     ):
         keys = [f"stream-{number}" for number in range(RUNS)]
-        asking = [AskingClient(gateway.url, ASKED, key=key) for key in keys]
+        asking = [CompletionClient(gateway.url, ASKED, key=key) for key in keys]
         watching = [EventClient(gateway.url, run_id_of_key(key)) for key in keys]
         following = asyncio.gather(*(each.follow() for each in asking), *(each.follow() for each in watching))
 
         # Each is in the middle of its answer whenever something is killed.
-        await all_are(asking, lambda each: bool(each.answer))
-        await all_are(watching, lambda each: ("sum", "completed") in each.states)
+        await wait_until_all(asking, lambda each: bool(each.answer))
+        await wait_until_all(watching, lambda each: ("sum", "completed") in each.states)
         await gateway.kill()
         await gateway.start()
-        await all_are(asking, lambda each: each.streams > 1 and bool(each.answer))
+        await wait_until_all(asking, lambda each: each.streams > 1 and bool(each.answer))
         before = answers_asked(model)
         await worker.kill()
         await worker.start_and_serve()

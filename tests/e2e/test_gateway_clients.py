@@ -9,7 +9,7 @@ import pytest
 from dagwright.testing import ANY_NUMBER, step
 from tests.e2e.conftest import calculation, plan_of
 from tests.support.foreign_clients import ANSWERED, ASK, SENT, Sent
-from tests.support.gateway import Gateway, events_of, gateway, refuse_number_that_goes_back
+from tests.support.gateway import Gateway, assert_numbers_grow, events_of, gateway
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -63,7 +63,7 @@ def _streamed(sent: Sent, text: str) -> str:
     if sent.path.endswith("/responses"):
         kinds = [each["type"] for each in contents]
         assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
-        refuse_number_that_goes_back([(each["sequence_number"], "dagwright" in each) for each in contents])
+        assert_numbers_grow([(each["sequence_number"], "dagwright" in each) for each in contents])
         return "".join(each["delta"] for each in contents if each["type"] == "response.output_text.delta")
     *chunks, done = contents
     assert done == "[DONE]"

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from dagwright.testing import json_text, slow, step
 from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
-from tests.support.gateway import refuse_number_that_goes_back
+from tests.support.gateway import assert_numbers_grow
 from tests.support.goals import call, written
 
 pytestmark = pytest.mark.server
@@ -88,7 +88,7 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
-    refuse_number_that_goes_back([(each.sequence_number, "dagwright" in each.model_extra) for each in events])
+    assert_numbers_grow([(each.sequence_number, "dagwright" in each.model_extra) for each in events])
     progress = [result for each in events for result in each.model_extra.get("dagwright", {}).get("events", [])]
     assert ("node.completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
     assert json.loads(final.output_text) == {"more": 6}

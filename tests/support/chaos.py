@@ -206,7 +206,7 @@ async def start_run(
     return await start_workflow(client, RunInput(compiled=compiled, **options), workflow_id=workflow_id)
 
 
-async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
+async def start_large_run(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
     """Start a plan of any size, as `run` does: a plan too large for the input goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})

@@ -103,7 +103,7 @@ async def compute(name: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of `record_span`: its group, the process of its worker, and its start; without an end if that died."""
+    """A call of `record_span`: its group, the process of its worker, start and end; no end if the worker died."""
 
     group: str
     pid: int

@@ -1,8 +1,8 @@
 """Requests as known clients send them.
 
-Only the form is theirs; names, words and values are ours. `source` is the origin of a form: most were recorded from the
-client itself, in the named version, with a server that stores its requests. Each comes with the expected response, so
-that a gateway change that a client would not understand is found without installing all clients.
+Only the form is that of the clients; names, texts and values are ours. `source` is the origin of a form: most were
+recorded from the client itself, in the given version, with a server that stores its requests. With them, tests find
+changes of the gateway that a client would not understand, without installing all clients.
 """
 
 from collections.abc import Mapping
@@ -156,7 +156,7 @@ SENT = (
     ),
     Sent(
         "LiteLLM, with fields of the gateway",
-        f"{_RECORDED_LITELLM}, `extra_body`, whose fields stand in the body",
+        f"{_RECORDED_LITELLM}, `extra_body`, whose fields are in the body",
         {"messages": [_USER], "stream_progress": "content"},
         headers=_PYTHON,
     ),
@@ -177,7 +177,7 @@ SENT = (
     ),
     Sent(
         "Vercel AI SDK, OpenAI provider",
-        f"{_RECORDED_VERCEL}, a model it does not take for one that reasons",
+        f"{_RECORDED_VERCEL}, a model that it does not treat as a reasoning model",
         {
             "input": [_SYSTEM, {"role": "user", "content": [{"type": "input_text", "text": ASK}]}],
             "max_output_tokens": 256,
@@ -188,7 +188,7 @@ SENT = (
     ),
     Sent(
         "Vercel AI SDK, OpenAI provider, a second turn",
-        f"{_RECORDED_VERCEL}; the answer of before is named by its id alone",
+        f"{_RECORDED_VERCEL}; the earlier answer is named by its ID only",
         {
             "input": [
                 {"role": "user", "content": [{"type": "input_text", "text": "And 2 + 2?"}]},

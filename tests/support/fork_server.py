@@ -70,7 +70,7 @@ def encode_request(
 
 
 class _ForkServer:
-    """Accepts requests and reports, to each client, the process id and then the exit code of its process."""
+    """Accept requests, and send each client the process ID and then the exit code of its process."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -125,7 +125,7 @@ class _ForkServer:
         return None if pid else request
 
     def _leave_to_parent(self) -> None:
-        """Close the files of the server, and reset the signal handlers to those of a new interpreter."""
+        """Close the files of the server in the forked process, and reset the signal handlers to the defaults."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

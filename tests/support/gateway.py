@@ -137,7 +137,7 @@ def events_of(text: str) -> list[Event]:
     return actual
 
 
-def refuse_number_that_goes_back(numbers: Sequence[tuple[int, bool]]) -> None:
+def assert_numbers_grow(numbers: Sequence[tuple[int, bool]]) -> None:
     """Assert that sequence numbers of events grow; progress events repeat the previous number."""
     before = -1
     for number, is_progress in numbers:

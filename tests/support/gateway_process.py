@@ -76,7 +76,7 @@ async def gateway_process(
         await process.stop()
 
 
-class AskingClient:
+class CompletionClient:
     """Streams one completion, and resumes after the last received event until the answer is complete."""
 
     def __init__(self, url: str, body: Mapping[str, Any], *, key: str) -> None:
@@ -158,5 +158,5 @@ class EventClient:
             pass
 
 
-async def all_are(clients: list[Any], is_so: Callable[[Any], bool]) -> None:
+async def wait_until_all(clients: list[Any], is_so: Callable[[Any], bool]) -> None:
     await eventually(lambda: all(map(is_so, clients)))

@@ -82,11 +82,11 @@ def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -
     return {"body": dict(body), "ambiguity": ambiguity}
 
 
-def runs_generated(number: int, generated: int) -> dict[str, Any]:
+def run_generated_query(number: int, generated: int) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query=ref(generated, "es_query"))
 
 
-def runs_query(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
+def run_query(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
 
 

@@ -133,7 +133,7 @@ server.tool(name="order", annotations=READ, structured_output=False)(
 
 
 def refusing(app: Any) -> Any:
-    """Answer tool calls with the status in `FOLDER/status`, if that file exists, as a gateway would."""
+    """Respond to tool calls with the status in `FOLDER/status`, if that file exists, like a gateway."""
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         status = FOLDER / "status"

@@ -40,7 +40,7 @@ class PassingOrderWorkflow:
 
 
 @workflow.defn
-class TellingOrderWorkflow:
+class NotifyingOrderWorkflow:
     """Calls its own activity `notify`, and runs a plan on another queue."""
 
     @workflow.run

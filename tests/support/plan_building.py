@@ -64,7 +64,7 @@ def check(
 
 
 def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
-    """Return everything that is wrong with a plan as written; nothing if it is valid."""
+    """Return all problems of a plan as written; an empty sequence if it is valid."""
     try:
         check(raw, tools=tools)
     except PlanInvalid as invalid:
@@ -75,7 +75,7 @@ def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] 
 def compiled(
     raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, workers: Collection[int] = ()
 ) -> CompiledPlan:
-    """Return the compiled plan of a plan as written, as it is after its way through JSON."""
+    """Return the compiled plan of a plan as written, after a round trip through JSON."""
     return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, workers=workers))))))
 
 
@@ -122,8 +122,8 @@ def pursuing(scheduler: RunScheduler, extender: PlanExtender | None) -> RunSched
     return scheduler
 
 
-class FreePursuit:
-    """An extender that adds nothing and has no ids of its own."""
+class NoExtension:
+    """An extender that adds no nodes and reserves no IDs."""
 
     def next_extension(self, state: RunState) -> Extension | None:
         return None
@@ -163,7 +163,7 @@ def overrides_of(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
 
 
 def work_of(scheduler: RunScheduler) -> int:
-    """Return the work of conditions and queries at the last moment."""
+    """Return the used part of the compute budget at the last moment."""
     return MAX_WORK - scheduler.state.compute_budget.remaining
 
 
@@ -176,7 +176,7 @@ def resumed(
     extender: PlanExtender | None = None,
     **options: Any,
 ) -> RunScheduler:
-    """Return the scheduler of the next execution, whose state came to it as JSON."""
+    """Return the scheduler of the next execution, with the state restored from JSON."""
     following = configured(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
     following.features.extension.set_extender(extender)
     restore_state(following, json.loads(json.dumps(state_to_json(scheduler))))
@@ -196,7 +196,7 @@ def error_of(scheduler: RunScheduler, task_id: str) -> tuple[str, str]:
 
 
 def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
-    """Start everything that may start now and returns it in order."""
+    """Start all tasks that may start now, and return them in order."""
     tasks: list[Task] = []
     while (task := scheduler.next_task(at)) is not None:
         tasks.append(task)
@@ -204,7 +204,7 @@ def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
 
 
 def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    """Return a scheduler as `scheduler_of` does, in which everything has started that may."""
+    """Return a scheduler like `scheduler_of`, in which all ready tasks have started."""
     scheduler = scheduler_of(*nodes, **fields)
     started(scheduler)
     return scheduler

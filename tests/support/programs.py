@@ -90,7 +90,7 @@ class Forked:
 
 
 _RUNNING: Final[set[Forked]] = set()
-"""Each process and the task that waits for it, until it has ended, as a failed test waits for none."""
+"""Processes that have not ended: a failed test may leave some of them."""
 
 
 def running_programs() -> frozenset[Forked]:

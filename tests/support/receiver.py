@@ -60,7 +60,7 @@ class Receiver:
 
     @property
     def taken(self) -> list[str]:
-        """Name of the accepted notifications."""
+        """Names of the accepted notifications."""
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
@@ -71,7 +71,7 @@ class Receiver:
 
 
 @contextmanager
-def posts_answered(take: Callable[[dict[str, str], bytes], int], *, hung: threading.Event) -> Iterator[str]:
+def serve_posts(take: Callable[[dict[str, str], bytes], int], *, hung: threading.Event) -> Iterator[str]:
     """Serve posts inside the block and yield the address; the status 0 sends no response until `hung` is set."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -99,6 +99,6 @@ def posts_answered(take: Callable[[dict[str, str], bytes], int], *, hung: thread
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     receiver = Receiver()
-    with posts_answered(receiver.take, hung=receiver.hung) as address:
+    with serve_posts(receiver.take, hung=receiver.hung) as address:
         receiver.url = f"{address}/hook?token=hidden"
         yield receiver

@@ -78,14 +78,15 @@ _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
 _TIME = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+Z"|\b1\d{9}\.\d+')
-"""A time as in documents, or in seconds as in the state of a run."""
+"""A time in a document, or a number of seconds in the state of a run."""
 
 
-_ASKED_AGAIN = (
+_HARMLESS_TASK_FAILURES = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
 )
-"""Retries by the server without a fault of the run: a signal arrived at its end, or over 2 MB of results at once."""
+"""Causes of failed workflow tasks that the server repeats: a signal arrived at the end of the run, or over 2 MB of
+results at once."""
 
 
 DEADLOCK = "[TMPRL1101]"
@@ -222,7 +223,7 @@ async def document_of(handle: Handle) -> Document:
 
 
 def as_shown(document: Document) -> Document:
-    """Return the document of a run as readers show it: without an error, with one derived from its nodes."""
+    """Return the document of a run as readers show it, with an error that is derived from its nodes if it has none."""
     return {**document, "error": run_error_of(document)}
 
 
@@ -338,7 +339,7 @@ def _task_failures(history: WorkflowHistory) -> list[str]:
     actual = []
     for event in events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED):
         failed_event = event.workflow_task_failed_event_attributes
-        if failed_event.cause not in _ASKED_AGAIN:
+        if failed_event.cause not in _HARMLESS_TASK_FAILURES:
             cause = WorkflowTaskFailedCause.Name(failed_event.cause)
             actual.append(f"{cause}: {failed_event.failure.message}")
     return actual
@@ -434,13 +435,13 @@ async def assert_replays(history: WorkflowHistory) -> None:
     failure, ends = await replay(history)
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"
     if end_of(history) != "canceled":
-        with_times = not _has_joined_tasks(history)
+        with_times = not _has_adjacent_tasks(history)
         result, actual = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
         differing = "\n".join(unified_diff(result, actual, "run", "replay", lineterm="", n=2))
         assert not differing, f"{history.workflow_id} replays to another end:\n{differing}"
 
 
-def _has_joined_tasks(history: WorkflowHistory) -> bool:
+def _has_adjacent_tasks(history: WorkflowHistory) -> bool:
     kinds = [event.event_type for event in history.events]
     joined = (EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED)
     return joined in pairwise(kinds)

@@ -1,4 +1,4 @@
-"""A run with a given history, answer and requests, for streams of a gateway without a Temporal server."""
+"""A fake run with a given history, answer and requests, for streams of a gateway without a Temporal server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
@@ -49,7 +49,7 @@ class ScriptedRun:
         texts: the partial answers, poll by poll.
         answer: its output.
         first: the first moment that this gateway sees.
-        looks: number of earlier polls of the answer.
+        looks: number of polls of the answer before this gateway.
         delivered: results of an agent's turns.
     """
 

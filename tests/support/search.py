@@ -82,7 +82,7 @@ class Maritime:
 
     @asynccontextmanager
     async def call(self, **given: Any) -> AsyncIterator[RecordedCall]:
-        """Make them available to a worker tool, as in a call in a separate process; `given` is for `tool_context`."""
+        """Make the shipments available to a worker tool, as in a separate process; `given` is for `tool_context`."""
         async with self.tools() as environment:
             with tool_context(environment=environment, **given) as recorded:
                 yield recorded

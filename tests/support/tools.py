@@ -15,13 +15,13 @@ from typing import Any
 
 from dagwright.tools import AskPerson, GiveUp, RetryLater, ToolRegistry, context, tool
 
-_PATIENT = timedelta(seconds=30)
+_LONG_TIMEOUT = timedelta(seconds=30)
 """Timeout of pure tools instead of 1 s: on a busy machine even an empty one may take longer."""
 
 Function = Callable[..., Any]
 
 
-class OddError(Exception):
+class UnprintableError(Exception):
     """An error whose text cannot be read."""
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ ODD_FAILURES: dict[str, Callable[[], BaseException]] = {
     "stop_async": lambda: StopAsyncIteration("end"),
     "generator": GeneratorExit,
     "cancelled": asyncio.CancelledError,
-    "no_text": OddError,
+    "no_text": UnprintableError,
     "memory": lambda: MemoryError("none left"),
     "group": lambda: BaseExceptionGroup("two", [ValueError("a"), KeyboardInterrupt()]),
     "surrogate": lambda: RuntimeError("half \ud800 a character"),
@@ -112,7 +112,7 @@ class Bench:
             *_short_tools(self),
             *_holding_tools(self),
             *_effect_tools(self),
-            *_asking_tools(self),
+            *_tools_with_requests(self),
         )
 
 
@@ -213,29 +213,29 @@ def _failing_tools() -> list[Function]:
 def _pure_tools(bench: Bench) -> list[Function]:
     """Return pure tools with forbidden behavior, for regions."""
 
-    @tool(effects="pure", timeout=_PATIENT)
+    @tool(effects="pure", timeout=_LONG_TIMEOUT)
     def pure_failure(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
-    @tool(effects="pure", timeout=_PATIENT)
+    @tool(effects="pure", timeout=_LONG_TIMEOUT)
     async def pure_failure_async(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
-    @tool(effects="pure", timeout=_PATIENT)
+    @tool(effects="pure", timeout=_LONG_TIMEOUT)
     def pure_result(kind: str) -> Any:
         return ODD_RESULTS[kind]()
 
-    @tool(effects="pure", timeout=_PATIENT)
+    @tool(effects="pure", timeout=_LONG_TIMEOUT)
     def pure_secret(token: str) -> str:
         return f"<{token}>"
 
-    @tool(effects="pure", timeout=_PATIENT)
+    @tool(effects="pure", timeout=_LONG_TIMEOUT)
     def pure_flaky(until: int) -> int:
         if context().attempt < until:
             raise RuntimeError(f"attempt {context().attempt}")
         return context().attempt
 
-    @tool(effects="pure", timeout=_PATIENT)
+    @tool(effects="pure", timeout=_LONG_TIMEOUT)
     def pure_change(values: list[Any]) -> list[Any]:
         """Change the arguments."""
         values[0]["changed"] = True
@@ -327,7 +327,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
     return [hold, hold_in_thread, hold_write, narrow]
 
 
-def _asking_tools(bench: Bench) -> list[Function]:
+def _tools_with_requests(bench: Bench) -> list[Function]:
     @tool(effects="idempotent")
     async def order(name: str, choices: list[str]) -> dict[str, Any]:
         """Make an effect, ask for a choice, then ask for a word, and make a second effect."""

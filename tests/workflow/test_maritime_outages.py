@@ -22,8 +22,8 @@ from tests.support.maritime_runs import (
     maritime_runs,
     one_round,
     query,
-    runs_generated,
-    runs_query,
+    run_generated_query,
+    run_query,
     shows,
     slot,
     start,
@@ -45,7 +45,7 @@ async def test_new_worker_and_planner_know_why_nothing_was_found(
     why = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
-        one_round(runs_query(1, maritime, asked)),
+        one_round(run_query(1, maritime, asked)),
         one_round(why),
         done(why=ref(2, "why_nothing")),
     )
@@ -72,7 +72,7 @@ async def test_missing_index_is_reported_to_planner_and_person(
         await direct.indices.delete(index=lost.indices.shipments)
     script = (
         "Show shipments to Houston.",
-        one_round(runs_query(1, lost, {"query": TO_HOUSTON}), shows(2, 1)),
+        one_round(run_query(1, lost, {"query": TO_HOUSTON}), shows(2, 1)),
         failed("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
@@ -125,7 +125,7 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
     )
     script = (
         "Show shipments to Houston.",
-        one_round(generated, runs_generated(2, 1), shows(3, 2)),
+        one_round(generated, run_generated_query(2, 1), shows(3, 2)),
         done(table=ref(3, "formatted_results")),
         worker_says("sg1", query(body), released=answered_now),
     )

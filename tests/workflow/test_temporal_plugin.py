@@ -34,9 +34,9 @@ from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
 from dagwright.worker.serving import BUILD_ID
 from tests.support.eventually import eventually
 from tests.support.order_shop import (
+    NotifyingOrderWorkflow,
     OrderWorkflow,
     PassingOrderWorkflow,
-    TellingOrderWorkflow,
     XorCodec,
     notify,
     reserve,
@@ -122,7 +122,7 @@ async def open_shop(
     plugin = DagwrightPlugin(tools=[price, catalogue, broken], settings=settings, **options.pop("plugin", {}))
     client = await Client.connect(server.address, data_converter=converter, plugins=[plugin])
     queue = f"shop-{uuid4().hex}"
-    workflows = [OrderWorkflow, PassingOrderWorkflow, TellingOrderWorkflow]
+    workflows = [OrderWorkflow, PassingOrderWorkflow, NotifyingOrderWorkflow]
     async with Worker(client, task_queue=queue, workflows=workflows, **{"activities": [reserve], **options}):
         services = create_services(Connection(client, server.server, frozenset()), settings)
         yield Shop(client, services, queue, plugin)
@@ -245,7 +245,7 @@ async def test_worker_with_another_payload_store_does_not_start(server: LiveServ
 async def test_plans_on_a_queue_of_their_own_leave_the_worker_as_it_is(server: LiveServer, tmp_path: Path) -> None:
     own = f"plans-{uuid4().hex}"
     async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
-        order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
+        order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
         assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
 
 
@@ -253,17 +253,17 @@ async def test_queue_of_plans_is_served_while_any_worker_runs(server: LiveServer
     own = f"plans-{uuid4().hex}"
     async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
         other = f"other-{uuid4().hex}"
-        async with Worker(shop.client, task_queue=other, workflows=[TellingOrderWorkflow], activities=[notify]):
+        async with Worker(shop.client, task_queue=other, workflows=[NotifyingOrderWorkflow], activities=[notify]):
             pass
-        order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
+        order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
         assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
     first = Worker(
-        shop.client, task_queue=f"first-{uuid4().hex}", workflows=[TellingOrderWorkflow], activities=[notify]
+        shop.client, task_queue=f"first-{uuid4().hex}", workflows=[NotifyingOrderWorkflow], activities=[notify]
     )
-    last = Worker(shop.client, task_queue=shop.task_queue, workflows=[TellingOrderWorkflow], activities=[notify])
+    last = Worker(shop.client, task_queue=shop.task_queue, workflows=[NotifyingOrderWorkflow], activities=[notify])
     async with first:
         serving = await last.__aenter__()
-    order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
+    order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
     assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
     await serving.__aexit__(None, None, None)
 

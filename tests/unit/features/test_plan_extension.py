@@ -17,7 +17,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
 from dagwright.planning.agent_loop.spec import MAX_CALLS, AgentSpec, agent_plan
 from tests.support.plan_building import (
-    FreePursuit,
+    NoExtension,
     compiled,
     ids_of,
     node,
@@ -31,7 +31,7 @@ from tests.support.plan_building import (
 )
 
 
-class Counting(FreePursuit):
+class Counting(NoExtension):
     """Extender that appends nodes up to a number; the output is the result of the last node."""
 
     def __init__(self, most: int) -> None:
@@ -45,7 +45,7 @@ class Counting(FreePursuit):
         return Extension(count, (new,), output=(None, (((), (ResultOf(new.id, "result"),)),)))
 
 
-class Doing(FreePursuit):
+class Doing(NoExtension):
     """Extender that returns the given extension once the first node has ended."""
 
     def __init__(self, next_extension: Callable[[RunState], Extension | None]) -> None:

@@ -21,7 +21,7 @@ from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.plan_building import (
-    FreePursuit,
+    NoExtension,
     broken,
     compiled,
     ids_of,
@@ -70,7 +70,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     assert scheduler.features.feedback.requests.closed["ask"].answer == "answered"
 
 
-class _Giving(FreePursuit):
+class _Giving(NoExtension):
     """Extender for ids that start with `look`."""
 
     def is_reserved(self, node_id: str) -> bool:

@@ -21,7 +21,7 @@ from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
+from tests.support.gateway import Event, assert_numbers_grow, events_of
 from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, requests_named, scripted_gateway
 from tests.unit.interfaces.http.conftest import error_of, write_plan
 
@@ -301,7 +301,7 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
         assert plain[0].content["type"] == "response.created"
         assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
         assert ("node.completed", "sum") in progress_of(shown)
-        refuse_number_that_goes_back([(each.content["sequence_number"], "dagwright" in each.content) for each in shown])
+        assert_numbers_grow([(each.content["sequence_number"], "dagwright" in each.content) for each in shown])
         for cut, number in enumerate(numbers):
             later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})
             both = [*plain[: cut + 1], *events_of(later.text)]
