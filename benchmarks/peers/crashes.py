@@ -1,4 +1,4 @@
-"""Kill the process of an engine in the middle of a chain of effects, start it again, and count."""
+"""Kill the process of an engine in the middle of a chain of effects, start it again, and count repeated steps."""
 
 import asyncio
 import time
@@ -12,8 +12,7 @@ from uuid import uuid4
 from benchmarks.peers import graphs
 from benchmarks.peers.engines import Embedded, Engine
 
-_KILLED_AFTER = 20
-"""Steps before the kill."""
+_STEPS_BEFORE_KILL = 20
 _TIMEOUT_S = 60.0
 _POLL_S = 0.002
 
@@ -23,7 +22,7 @@ class Crash:
     """Outcome of a kill.
 
     Args:
-        resumed_after_s: from the kill to the end of the first step that had not ended before it.
+        resumed_after_s: time from the kill to the next completed step.
         repeated_steps: steps that ran more than once.
     """
 
@@ -40,15 +39,15 @@ async def crash_and_resume(engine: Engine) -> Crash:
     engine.ledger.unlink(missing_ok=True)
     run_id = f"crash-{uuid4().hex[:12]}"
     running = asyncio.create_task(engine.run(graphs.EFFECT_CHAIN, run_id))
-    await _until(lambda: len(_steps(engine.ledger)) >= _KILLED_AFTER)
+    await _until(lambda: len(_steps(engine.ledger)) >= _STEPS_BEFORE_KILL)
     await engine.kill()
-    killed_at, before = time.monotonic(), max(_steps(engine.ledger))
+    killed_at, last_step = time.monotonic(), max(_steps(engine.ledger))
     if isinstance(engine, Embedded):
         with suppress(RuntimeError, ConnectionError):
             await running
     await engine.start()
     resuming = asyncio.create_task(engine.resume(run_id)) if running.done() else running
-    await _until(lambda: max(_steps(engine.ledger)) > before)
+    await _until(lambda: max(_steps(engine.ledger)) > last_step)
     resumed_after_s = time.monotonic() - killed_at
     outcome = await resuming
     steps = _steps(engine.ledger)

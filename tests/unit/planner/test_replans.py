@@ -60,10 +60,10 @@ def test_blocked_nodes_continue_if_replaced_dependencies_allow_it(replaced: list
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
 def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
     class Counted(list[Record]):
-        polls = 0
+        visits = 0
 
         def __getitem__(self, place: Any) -> Any:
-            Counted.looks += 1
+            Counted.visits += 1
             return super().__getitem__(place)
 
     count = 1_000
@@ -73,7 +73,7 @@ def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
     steps = [*state.visible_nodes()]
     state.records = Counted(state.records)
     assert unreachable_nodes(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
-    assert Counted.looks < 4 * count
+    assert Counted.visits < 4 * count
 
 
 def test_node_after_a_manually_cancelled_one_is_left_out() -> None:

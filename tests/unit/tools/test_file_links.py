@@ -1,4 +1,4 @@
-"""Links that lead out of the files folder: names that lie there, and names that are swapped while a path is opened."""
+"""Links that lead out of the files folder: existing links, and names that become links while a path is opened."""
 
 import ctypes
 import os
@@ -24,11 +24,11 @@ Tools = dict[str, Callable[..., Any]]
 SECRET = "other owner's secret"
 RACE_S = 60.0
 TRIES = 50
-"""Calls of each end, taken and refused: a busy machine needs longer for them."""
-_HERE = -100
-"""`AT_FDCWD` of Linux."""
-_EXCHANGE = 2
-"""`RENAME_EXCHANGE` of Linux: both names stay there all the time."""
+"""Required number of successful and of rejected calls; on a busy machine they take longer."""
+_AT_FDCWD = -100
+"""Constant of Linux: paths are relative to the current folder."""
+_RENAME_EXCHANGE = 2
+"""Constant of Linux: two names are exchanged, and both exist at any time."""
 
 
 @pytest.fixture
@@ -105,7 +105,9 @@ def swapping(place: Path, target: Path) -> Iterator[None]:
     link = place.with_name(".link")
     link.symlink_to(target)
     names = [str(place).encode(), str(link).encode()]
-    exchange = partial(ctypes.CDLL(None, use_errno=True).renameat2, _HERE, names[0], _HERE, names[1], _EXCHANGE)
+    exchange = partial(
+        ctypes.CDLL(None, use_errno=True).renameat2, _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
+    )
     is_over = threading.Event()
     failures: list[int] = []
 

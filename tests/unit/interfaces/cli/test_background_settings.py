@@ -1,4 +1,4 @@
-"""A background worker keeps its settings: a command with different ones is refused with their names."""
+"""A background worker keeps its settings: a command with other settings is rejected, and the error names them."""
 
 import os
 import re
@@ -59,7 +59,7 @@ async def _start() -> tuple[Daemon, bool]:
 
 async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, is_new = await _start()
-    # Nothing that a run depends on.
+    # No run depends on these settings.
     monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "debug")
     monkeypatch.setenv("NO_COLOR", "1")
     assert (is_new, await _start()) == (True, (first, False))
@@ -104,7 +104,7 @@ async def test_command_with_another_setting_is_rejected(
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
     assert str(error.value) == expected
     assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
-    # When it has ended, nothing is in the way, and the next one has the new settings.
+    # After its end, a command is accepted, and the next worker has the new settings.
     await worker.stop()
     assert (await _start())[1]
     refuse_other_settings(settings)
@@ -149,7 +149,7 @@ async def test_command_is_rejected_next_to_other_settings(folder: Path, monkeypa
             assert len([*(folder / "serving").glob("*.lock")]) == 2
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
         settings = load_settings()
-        # The first before there is a run.
+        # The first block rejects the settings before a run starts.
         for block in (connected_to_run(settings, load_toolset(settings)), serving_with_settings(settings)):
             with pytest.raises(CommandRefused, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
                 async with block:
@@ -235,7 +235,7 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
     words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other}), and"
     with pytest.raises(CommandRefused, match=re.escape(words)):
         refuse_other_settings(load_settings())
-    # A command that takes no work needs no files.
+    # A command that executes no runs needs no files.
     refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other))
     with _differs("DAGWRIGHT_FILES_ROOT"):
