@@ -1,4 +1,4 @@
-"""The activity `call_batch`, without a server: its calls, its records, and the calls that leave it."""
+"""The activity `call_batch`, without a server: its calls, its records, and calls that leave the batch."""
 
 import asyncio
 import json
@@ -167,7 +167,7 @@ async def test_the_next_attempt_repeats_only_calls_without_a_record(scene: Scene
     scene.calls.clear()
     scene.records.before = CallBatchResult(whole.ended[:1])
     assert results(await scene.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
-    # The call that the dead worker may have started counts its second attempt; the next one starts for the first time.
+    # The call that the dead worker may have started has its second attempt; the next call has its first.
     assert scene.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 

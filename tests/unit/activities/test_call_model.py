@@ -200,7 +200,7 @@ async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
     }
 
 
-# The text while it is written.
+# The text while the model writes it.
 
 
 async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:

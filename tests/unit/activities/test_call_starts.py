@@ -1,4 +1,4 @@
-"""Heartbeats of an attempt, and the record of a `write`, which the server has before the call is made."""
+"""Heartbeats of an attempt, and the start record of a `write`, which the server receives before the call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -95,7 +95,7 @@ async def _call(
     [
         ({}, ["recorded 1", "called"]),
         ({"before": ["kept"], "attempt": 2}, ["recorded 2", "called"]),
-        # Only the plan takes the tool for a write.
+        # Only the plan has the tool as a `write`.
         ({"effects": "idempotent", "allowed": 3}, ["recorded 1", "called"]),
         ({"effects": "idempotent"}, ["called"]),
     ],

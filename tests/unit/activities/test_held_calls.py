@@ -1,4 +1,4 @@
-"""Calls that a worker does not make: of tools that are paused, and of tools and agents that it lacks."""
+"""Calls that a worker does not make: calls of paused tools, and of tools and agents that the worker lacks."""
 
 from dataclasses import replace
 from types import SimpleNamespace

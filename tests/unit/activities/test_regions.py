@@ -1,4 +1,4 @@
-"""Regions in a worker: what their tools do wrong, calls that stay open, threads that yield, and regions kept."""
+"""Regions in a worker: errors of their tools, open calls, threads that yield, and cached regions."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ def ended(
     scheduler.start(0.0)
     calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
     region = RegionBatch(scheduler, {spec.name: spec for spec in registry}, calls=calls, inline_results=inline_results)
-    # On a busy machine the time of a batch would end before its nodes.
+    # On a busy machine, a batch could time out before its nodes end.
     with patch.object(region_batches, "REGION_BATCH_S", 60.0):
         region.run()
     calls.close()

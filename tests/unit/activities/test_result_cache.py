@@ -1,4 +1,4 @@
-"""Results that are used again: keys, how old they may be, whether to look for them, and a store that does not work."""
+"""Reused results: keys, maximum ages, admission of lookups, and outages of the store."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Requests of services to wait: which failures are one, and for how long the attempts do not count."""
+"""Services that ask to wait: which failures request a wait, and for how long the attempts do not count."""
 
 from datetime import timedelta
 from typing import Any

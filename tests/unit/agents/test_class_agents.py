@@ -1,4 +1,4 @@
-"""Agents that are Python classes: how they are found and called, and the shipped one."""
+"""Agents that are Python classes: how they are found and called, and the included `ReasoningAgent`."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Agents that are added at run time: versions, commands, and the processes that know them."""
+"""Agents that are added at run time: versions, commands, and the processes that use them."""
 
 import json
 import logging

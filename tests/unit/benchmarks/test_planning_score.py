@@ -32,7 +32,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
     scores = score(PAIRS)
     # Tools: 2 of 2, then read_file and send_mail of 3 with an unexpected one, then none of 1.
     assert scores.nodes == Score(found=4, predicted=5, expected=6)
-    # Edges: 1 of 1; of the second plan none of read → sum → send; it has read → send → translate instead.
+    # Edges: 1 of 1; the second plan has read → send → translate, so none of read → sum → send.
     assert scores.edges == Score(found=1, predicted=3, expected=3)
     # Names: 2; then path, to and body of 4, with an unexpected subject and text; then none of 1.
     assert scores.argument_names == Score(found=5, predicted=7, expected=7)

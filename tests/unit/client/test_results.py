@@ -162,7 +162,7 @@ def _client(history: FakeHistory) -> Client:
         return SimpleNamespace(status=WorkflowExecutionStatus.CANCELED, run_id="1")
 
     service = SimpleNamespace(get_workflow_execution_history_reverse=history.read)
-    # A handle that reads no history: the whole one must not be needed.
+    # A handle without a history: reading the whole history must not be necessary.
     handle = SimpleNamespace(describe=describe)
     made = SimpleNamespace(
         namespace="default",

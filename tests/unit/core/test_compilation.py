@@ -51,7 +51,7 @@ EVERYTHING = plan_of(
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
     made = compile_plan(check(EVERYTHING, workers=[0]))
-    # Schemas and descriptions stay behind: only the check needs them.
+    # Schemas and descriptions are omitted: only the check needs them.
     assert made.tools.keys() == {"any"}
     assert compiled(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})

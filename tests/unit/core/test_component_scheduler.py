@@ -1,4 +1,4 @@
-"""The scheduler without components, and how it calls those that are attached."""
+"""The scheduler without components, and its calls of attached components."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""Errors that stand between two places of a plan: inputs that conditions read, and types from result to argument."""
+"""Errors between two locations of a plan: inputs that conditions read, and types from result to argument."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date

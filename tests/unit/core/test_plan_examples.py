@@ -57,7 +57,7 @@ def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunSchedu
     raw = inline_files(read_plan_file(path), base=path.parent)
     checked = check_plan(raw, toolset.declarations())
     prepare_plan(checked, inputs)
-    # Without regions: here every node is called by itself.
+    # Without regions, every node is called separately.
     return run(compile_plan(checked), inputs, toolset)
 
 

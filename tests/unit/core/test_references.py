@@ -1,4 +1,4 @@
-"""References, paths and queries: every notation, refused ones, and their values."""
+"""References, paths and queries: valid and invalid notations, and their values."""
 
 from typing import Any
 

@@ -271,7 +271,7 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     # None of these ends while its tool is paused, and calls of another tool continue.
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(started(scheduler)) == ["m3[3]", "late"]
-    # A freed slot is available to all; each takes so much of it that the others find some.
+    # A freed slot is available to all tools; each tool leaves some of it to the others.
     for item in range(300):
         scheduler.complete(f"m0[{item}]", 1, at=1.0)
         running.update(task_id.split("[")[0] for task_id in ids_of(started(scheduler)))

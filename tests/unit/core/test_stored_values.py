@@ -309,7 +309,7 @@ def test_parts_that_outputs_and_sub_plans_name() -> None:
     reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
     plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
     assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
-    # An output that was not written holds the results of the sinks.
+    # Without `output`, the output has the results of the sinks.
     unwritten = {"id": "s", "plan": plan_of(node("x"))}
     plan = compiled(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}

@@ -1,4 +1,4 @@
-"""Steps are found while a plan is written: the same ones for any pieces, each with its last character."""
+"""Steps are found while a plan is written: each as soon as it is complete, independent of the size of the pieces."""
 
 import itertools
 import json

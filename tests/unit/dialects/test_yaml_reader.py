@@ -1,4 +1,4 @@
-"""YAML that says what JSON can say."""
+"""YAML with the values of JSON."""
 
 import json
 import re

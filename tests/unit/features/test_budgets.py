@@ -190,7 +190,7 @@ def test_without_time_no_node_starts_until_a_person_adds_time_or_finishes_the_ru
     assert started(scheduler, at=11.0) == []
     assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
     assert (scheduler.status().value, list(scheduler.features.feedback.requests.open)) == ("waiting", ["budget"])
-    # The request stays open for a week, which costs no time.
+    # The request stays open for a week of simulated time.
     week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
     assert scheduler.features.feedback.answer(week, 600_000.0) is None
     assert ids_of(started(scheduler, at=600_000.0)) == ["c"]
@@ -365,7 +365,7 @@ def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     started(scheduler)
-    # Two tries were paid; the conversation is that of the last.
+    # Two attempts count; the conversation is that of the last attempt.
     answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
     scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=used(2_000))
     started(scheduler)

@@ -125,7 +125,7 @@ def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None
     assert refusal is not None
     assert refusal.startswith("'ask' waits for ann: only a key of the owner 'ann'")
     assert scheduler.features.feedback.refusal_of(boss, 1.0) is not None
-    # After the escalation it is the other way round.
+    # After the escalation, only the new assignee may answer.
     assert (
         scheduler.features.feedback.answer(Feedback("ask", _YES, by="ann", may_answer="unassigned"), 10.0) is not None
     )

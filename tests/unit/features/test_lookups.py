@@ -1,4 +1,4 @@
-"""Lookups as nodes: which nodes a plan gets, what waits for them, which kinds are searched, and where they stand."""
+"""Lookups as nodes: the added nodes, the nodes that wait for them, the searched kinds, and their locations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -366,7 +366,7 @@ def test_failed_binding_ends_the_run() -> None:
     assert scheduler.state.error is not None
     assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
     assert {record.status for _, record in scheduler.state.visible_nodes()} == {NodeStatus.CANCELLED}
-    # The error is in the error of the run only.
+    # The error is reported in `error` of the run only.
     assert {record.reason for _, record in scheduler.state.visible_nodes()} == {"not every lookup could be resolved"}
     assert not blocking_chain(scheduler, calls={}).reasons
 

@@ -1,4 +1,4 @@
-"""Nodes that are added to a running plan: valid ones, and the bounded time of their validation."""
+"""Nodes that are added to a running plan: valid nodes, and the bounded time of their validation."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Answers by which the plan grows: nodes that come with guidance, and arguments for another try."""
+"""Answers that extend the plan: nodes with guidance, and other arguments for a retry."""
 
 import inspect
 import json
@@ -80,7 +80,7 @@ class _Giving(NoExtension):
 def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     scheduler = pursuing(_run_with_request(), _Giving())
     refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
-    # An early answer is not kept either: it could never be taken.
+    # An early answer is not stored either: it could never be applied.
     assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
     started(scheduler)
     assert [
@@ -192,7 +192,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in left
     ]
     assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
-    # Conditions have their part of the work of that moment.
+    # Conditions also use the compute budget of that moment.
     assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
     assert scheduler.features.feedback.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(started(scheduler, at=2.0)) == ["again"]

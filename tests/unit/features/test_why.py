@@ -1,4 +1,4 @@
-"""Explanations of node states: the exact missing thing, and the report of a run at its deadline."""
+"""Explanations of node states: the exact cause, and the report of a run at its deadline."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +95,7 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
     assert sentence_of(why(scheduler, "a", calls={})) == "a runs since 2 s"
     queued = Backing(1, "scheduled", None, None)
     assert sentence_of(why(scheduler, "a", calls={"a": queued})) == "a waits for a free slot of a worker"
-    # Its worker died, and no other has taken it: since when it waits is not known.
+    # The worker died, and no other worker has started the call, so the start of the wait is unknown.
     lost = Backing(2, "scheduled", "it went away", None)
     assert sentence_of(why(scheduler, "a", calls={"a": lost})) == (
         "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"

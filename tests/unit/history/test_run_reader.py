@@ -1,4 +1,4 @@
-"""`RunReader` over constructed histories: what no worker of ours writes, and how it is reported."""
+"""`RunReader` over constructed histories: events that Dagwright's workers never write, and how they are reported."""
 
 import asyncio
 import json
@@ -127,7 +127,7 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
         "the run cannot continue: no worker responded in time; it continues by itself when one does (its workflow task "
         "was tried 2 times: without a response)"
     ]
-    # One failure is no reason, nor are those that have passed.
+    # A single failure is not a reason, and neither are past failures.
     failed = _task_failed(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
     assert _messages(await _view(_plan_started(), started, failed, attempt=2)) == []
     assert _messages(await _view(_plan_started(), failed, *_task(3), attempt=0)) == []

@@ -45,7 +45,7 @@ class Feed:
     async def follow(self) -> AsyncGenerator[RunView, None]:
         for each in self._views:
             yield each
-            # Every reader gets each of them.
+            # Every reader gets each piece.
             for _ in range(5):
                 await asyncio.sleep(0)
 

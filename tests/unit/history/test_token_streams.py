@@ -1,4 +1,4 @@
-"""The text of a running answer: who looks at it, how often, and what of a description is text."""
+"""The text of a running answer: shared polls, their rate, and the text in a description."""
 
 import asyncio
 import json
@@ -113,7 +113,7 @@ async def test_readers_of_one_answer_share_one_poll() -> None:
     await asyncio.gather(*reading)
     assert entries == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
     assert server.readers == 1
-    # One look for each moment and not for each reader, however slow the machine.
+    # One poll for each moment, not for each reader, also on a slow machine.
     assert polls < 50
 
 
@@ -255,9 +255,9 @@ def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
     view = _ended_agent_run(_answer("Let me see."), _answer("Four."))
     assert not is_superseded(view, "turn1", _mark_of("Let me"))
     assert is_superseded(view, "turn1", _mark_of("I will"))
-    # Nothing is known of it yet.
+    # The run has no state yet.
     assert not is_superseded(view_of(node("turn1")), "turn1", _mark_of("I will"))
-    # A later call of it is the one that counts.
+    # A later call of the node counts.
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
     # A result in the payload store is compared only if it is the answer.
@@ -313,7 +313,7 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
         (OSLO_HAS, [OSLO], []),
         # The next attempt writes the same, then continues.
         ([*OSLO_HAS, *_written(2, "", "Oslo", "Oslo has rain")], [OSLO, TextPart("answer", 2, 8, " rain")], []),
-        # The next attempt writes something else.
+        # The next attempt writes a different text.
         (
             [*OSLO_HAS, *_written(2, "Os", "Osaka")],
             [OSLO, TextPart("answer", 2, 0, "Osaka", restarts=True)],
@@ -366,14 +366,14 @@ def test_resumed_reader_gets_the_same(
         text = text if piece is None else piece.text if piece.restarts else text + piece.text
     mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
     other = DeliveredText(mark)
-    # It sees the same looks, or later ones.
+    # It sees the same polls, or later polls.
     text = _read_to_end(text, other, polls[max(at - 1, 0) :], answer)
     assert (text, other.mark.length, other.mark.check) == (answer, len(answer), text_checksum(answer))
 
 
 def test_text_streamed_elsewhere_is_awaited_and_recognized() -> None:
     result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
-    # Another attempt of the same call may come to the same; another call does not.
+    # Another attempt of the same call has the same key; another call does not.
     assert result.part_of(PartialText("answer#3", 1, "Oslo")) is None
     assert result.part_of(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     other = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))

@@ -1,4 +1,4 @@
-"""Asks a scripted server with the real client."""
+"""Calls of a scripted server with the real client."""
 
 from typing import Any
 

@@ -61,7 +61,7 @@ TEMPERATURE = openai(
 )
 UNPROCESSABLE = body(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]})
 FAILURES: list[tuple[Answer, ModelError, str]] = [
-    # What OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM say.
+    # Error bodies of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM.
     (busy(), E.BUSY, "answered 429: Rate limit reached"),
     (openai(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
     (openai(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),

@@ -47,7 +47,7 @@ async def test_a_model_gets_the_problems_of_its_answer() -> None:
     wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
         actual, call = await asked(server)
-    # Both were paid for, and each was waited for.
+    # Both calls count, and each was waited for.
     assert (actual, call.heartbeats) == (
         4,
         [kept(model_failures=1), kept({"n": 3}, 1), kept({"n": 3}, 1, model_failures=1), kept({"n": 4}, 2)],
@@ -89,7 +89,7 @@ async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseE
     """Make attempts of one call, each with the heartbeat of the attempt before, and return their errors."""
     failed: list[BaseException] = []
     before = None
-    # As many as Temporal makes.
+    # As many attempts as Temporal makes.
     while len(failed) < SERVER_ATTEMPTS:
 
         async def asked_model(*_: Any, **__: Any) -> ModelResponse:
@@ -172,7 +172,7 @@ async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
 
     first, second = await attempts(ask)
     assert (type(first), type(second), next(script, None)) == (ModelFailure, NoValidAnswer, None)
-    # The last answer did not fit, and the attempt died before it could say so.
+    # The last answer was invalid, and the attempt died before it reported that.
     async with ModelServer() as server:
         with pytest.raises(NoValidAnswer, match="4 attempts; last problem: the answer to an earlier attempt was"):
             await asked(server, kept(None, 4))

@@ -1,4 +1,4 @@
-"""How workers reach the search server: one that is away is waited for, and the limits come from the settings."""
+"""Connections of worker tools to the search server: waits for an unavailable server, and limits from the settings."""
 
 import inspect
 import logging

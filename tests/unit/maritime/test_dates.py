@@ -1,4 +1,4 @@
-"""Days and names that words mean."""
+"""Conversion of texts to days and to names of parties."""
 
 from datetime import date
 

@@ -1,4 +1,4 @@
-"""Queries of the workers themselves: sent like a query of a model, and incomplete responses are not used."""
+"""Queries of the worker tools themselves: sent like queries of a model, and incomplete responses are not used."""
 
 from datetime import UTC, date, datetime
 from typing import Any, cast
@@ -146,7 +146,7 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
     fields = await read_fields(server.reached(), INDEX)
     assert server.asked == [{"mapping_of": INDEX}]
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]
-    # A query may name what stands inside of a field, which is no field of its own to people.
+    # A query may name subfields, which are not listed as fields.
     assert fields.types["shipper_name.text"] == "text"
     assert {name: kind for name, kind in fields.types.items() if "." not in name} == {
         name: field.type for name, field in fields.by_name.items()

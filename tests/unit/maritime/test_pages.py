@@ -1,4 +1,4 @@
-"""Pages of documents: none is asked for that the server would refuse, and they always come to an end."""
+"""Pages of documents: each request is valid for the server, and every list of pages ends."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

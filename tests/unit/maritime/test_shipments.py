@@ -1,4 +1,4 @@
-"""Made-up shipments: the same for the same seed, and with the odd places that questions are asked about."""
+"""Generated shipments: the same for the same seed, with the irregularities that example questions are about."""
 
 import asyncio
 import gc
@@ -120,7 +120,7 @@ def test_names_and_codes_mean_one_party_of_a_kind() -> None:
         assert max(Counter((each["kind"], each[field]) for each in names).values()) == 1
     exact = Counter(word.lower() for each in names for word in {each["name"], *each["aliases"]})
     assert [word for word, times in exact.items() if times > 1] == []
-    # A short name that means none of the three exactly.
+    # A short name that is not the exact name of any of the three.
     assert "acme corp" not in exact
 
 
@@ -173,7 +173,7 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
 
     monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
     few, many = 225, 450
-    # The first time tables are made that stay.
+    # The first round creates the tables, which remain.
     await send(few)
     made = [await peak_bytes(partial(make, number)) for number in (few, many)]
     sent = [await peak_bytes(partial(send, number)) for number in (few, many)]

@@ -1,4 +1,4 @@
-"""`show_results` takes what es_query_exec and page_query put out, one or several."""
+"""`show_results`, for one or several results of `es_query_exec` and `page_query`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Files of MCP servers: entries, variables, and errors with their place."""
+"""Files of MCP servers: entries, variables, and errors with their location."""
 
 from pathlib import Path
 from typing import Any

@@ -328,7 +328,7 @@ _STARTER = Path(__file__).parents[3] / "starter.py"
 
 
 STRAY = "Failed to parse JSONRPC message from server"
-# It refuses the first request: a server that ended could be lost before its lines are read.
+# The server rejects the first request: if it ended at once, its output could be lost.
 CHATTY = (
     "import json, sys\nfor number in range(500): print('welcome', number)\n"
     "asked = json.loads(sys.stdin.readline())['id']\n"

@@ -1,4 +1,4 @@
-"""One store for each test: a SQLite file, and once more a PostgreSQL database."""
+"""A store for each test, which runs with a SQLite file and with a PostgreSQL database."""
 
 import shutil
 from collections.abc import Iterator

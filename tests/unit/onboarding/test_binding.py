@@ -1,4 +1,4 @@
-"""Binding what lookups found: the last look at each party, and what people wanted created."""
+"""Binding of lookup results: the final check of each party, and the creation of parties on request."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The gateway: parties narrowed by jurisdiction, the state of a party, and products and roles, found the same way."""
+"""The entity gateway: parties filtered by jurisdiction, the state of a party, and searches for products and roles."""
 
 from pathlib import Path
 

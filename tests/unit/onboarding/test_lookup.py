@@ -1,4 +1,4 @@
-"""Lookups: sure hits before likely ones, one bound, several ambiguous, none with what comes near."""
+"""Lookups: exact hits before partial hits, a single hit, several hits, and similar names without a hit."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,7 +260,7 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     assert lookup_of("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
     assert lookup_of("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
     assert lookup_of("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", form_aside)])
-    # Of several, who has the written form is meant, and of these who has the written order.
+    # Among several parties, the exact legal form takes precedence, then the exact word order.
     assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", form_aside)], "Fen Marsh Ltd", [])
     assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
 

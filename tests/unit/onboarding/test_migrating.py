@@ -1,4 +1,4 @@
-"""Stores are brought to the tables of this version when they are opened: new ones, earlier ones, and no newer ones."""
+"""Migration of stores when they are opened: new and earlier stores are migrated, newer ones are rejected."""
 
 import ast
 import subprocess
@@ -240,7 +240,7 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
             )
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 5)
     monkeypatch.setattr(migrations, "_LOG_INTERVAL_S", 0)
-    # Whatever level a command of another test of this process has set.
+    # Independent of the level that a command of another test in this process has set.
     caplog.set_level("WARNING", logger=migrations.__name__)
     parts: list[IndexProgress | None] = []
 
@@ -258,7 +258,7 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
             opened(database_url)
     message = "migrating the database to this version: {} of 22 names indexed"
     assert caplog.messages == [message.format(done) for done in (5, 10)]
-    # Others that wait for the lock of SQLite find it free between two parts.
+    # Other writers get the lock of SQLite between two parts.
     assert slept == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10

@@ -193,7 +193,7 @@ def test_load_reports_renamed_parties(run: Run) -> None:
     assert actual == [(0, added), (0, f"{updated}{renamed}\n")]
     code, out, _ = run(load, "persons.csv", is_json=True)
     assert (code, json.loads(out)["renamed"]) == (0, [])
-    # A name that lookups still find for that party.
+    # Lookups still find the party by this name.
     assert run(load, rows("other.csv", "ann", "Ann Lee"))[0] == 0
     code, _, err = run(load, rows("other.csv", "ann", "Maria García"))
     same = "renamed to the name of person 'Maria López' (ES); possible duplicate, lookups will ask"

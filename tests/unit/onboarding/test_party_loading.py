@@ -1,4 +1,4 @@
-"""Loading parties from CSV: again and again, rows together or one by one, with each refused row and its reason."""
+"""Loading parties from CSV: repeatedly, in batches or row by row, with the reason for each rejected row."""
 
 import random
 import re
@@ -199,7 +199,7 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
 def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: EntityDatabase) -> None:
     for name in ("Kite AG", "Rook AG", "Kite AG", "KITE ag"):
         report = load(f"{NAMED}kite,{name},company,CH,,\n")
-    # Only spelt otherwise: that is no former name.
+    # Another spelling is not a former name.
     assert report.renamed == (RenamedRow(2, "company 'KITE ag' (CH)", "Kite AG"),)
 
     def names(session: Session) -> list[str]:
@@ -230,7 +230,7 @@ def test_passed_names_need_one_load(
     names = ["", "Alpha", "Beta", "Gamma", "Delta"]
     rows = [f"p{at},{names[at]},company,CH,,\n" for at in (1, 2, 3)]
     load(NAMED + "".join(rows))
-    # p4 is new, and has the name that p1 gives away.
+    # p4 is new, and has the former name of p1.
     later = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
     chain = written(tmp_path, NAMED + "".join(later[at] for at in order))
     report = load_parties(database, chain)
@@ -325,7 +325,7 @@ def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> No
     rows = [f"p{n},Person{n} Lee{n},person,GB,,Former{n},,1980-01-01," for n in range(200)]
     report = load_party_file(database, read_parties(text_of(rows), name="many"))
     assert report.added == 200
-    # Each other name takes one still; one after the other a row took more than ten.
+    # Each further name takes one statement; row by row, it took more than ten.
     assert len(statements) < 300
     statements.clear()
     report = load_party_file(database, read_parties(text_of(rows), name="again"))

@@ -76,7 +76,7 @@ class Conversation:
             return None
         except AskPerson as asked:
             self._checkpoint = asked.checkpoint
-            # Each is one that a run can ask.
+            # A run can open each of these requests.
             validate_question_fields(asked.request)
             return asked.request
 
@@ -292,7 +292,7 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway, loaded: En
     again = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert asked["prompt"] == again
     assert [option["id"] for option in asked["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
-    # Another one of the name can still be made.
+    # Another party with this name can still be created.
     assert talk.select(CREATE_NEW)["type"] == "INFORMATION"
     assert talk.answer(**details)["options"] == asked["options"]
     assert talk.select(sarah)["party"]["name"] == "Sarah Chen"
@@ -362,7 +362,7 @@ def test_advice_in_non_interactive_runs_names_what_works(own: EntityDatabase, tm
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING)."
     )
     assert product["hint"].startswith("Use a name or a code of the catalogue")
-    # Each of these means one of them.
+    # Each of these names means exactly one party.
     for candidate in one_place["candidates"]:
         assert candidate["id"] in one_place["message"]
         assert problem(candidate["id"], "person") is None

@@ -1,4 +1,4 @@
-"""Undoing calls of the verbs: only their own changes, atomically, and never again under their key."""
+"""Undo of verb calls: only their own changes, atomically, and once for each key."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Calls, undos and crashes of several processes and threads at once: one wins, and nothing is half made."""
+"""Concurrent calls, undos and crashes of several processes and threads: one wins, and no change is partial."""
 
 import subprocess
 import sys
@@ -95,7 +95,7 @@ def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(da
     with ExitStack() as running:
         sessions = [running.enter_context(process(SESSION, database_url, name)) for name in "abc"]
         assert [read_line(session) for session in sessions] == ["ready"] * 3
-        # The first round is that in which all of them make the tables.
+        # In the first round, all processes create the tables.
         for number in range(ROUNDS):
             for session in sessions:
                 write_line(session, str(number))
@@ -104,7 +104,7 @@ def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(da
             assert sorted(created for _, created in made) == ["False"] * 2 + ["True"]
         for session in sessions:
             _, errors = session.communicate(timeout=60)
-            # Who waits long for another one that makes the tables says so.
+            # A process reports that it waits long for another process to create the tables.
             assert [line for line in errors.splitlines() if "migrating the database" not in line] == []
             assert session.returncode == 0
 

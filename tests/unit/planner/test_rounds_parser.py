@@ -288,7 +288,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known(1, "pick", "failed", attempts=2, name="x"), sub_goal(1, "pick", name="x"), False),
         (known(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="x"), True),
         (known(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="y"), False),
-        # For a worker that reads the description, another description is other work.
+        # A worker tool that reads the description does different work for a different description.
         (known(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
         (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
     ],

@@ -1,4 +1,4 @@
-"""Plans that are built in Python: the documents of nodes, and mistakes that are refused at `add`."""
+"""Plans that are built in Python: the documents of nodes, and mistakes that are rejected at `add`."""
 
 from collections.abc import Callable
 from datetime import timedelta

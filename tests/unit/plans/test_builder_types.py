@@ -1,4 +1,4 @@
-"""Types of the values of a plan built in Python: wrong parts and wrong types are refused where they are written."""
+"""Types of the values of a plan built in Python: wrong parts and types are rejected at the line that uses them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -71,7 +71,7 @@ def _assert_clear(layout: Layout, points: Any) -> None:
 
 
 def test_ordering_avoids_crossings() -> None:
-    # Two chains whose nodes are given crosswise.
+    # Two chains whose nodes are listed in alternation.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
     first, second = (
         (layout.boxes[0], layout.boxes[3], layout.boxes[4]),

@@ -54,7 +54,7 @@ async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pyte
 async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LOOP_TIMEOUT_S", 0.2)
     async with _served(_passes) as port:
-        # Runs on the loop that is watched, so the loop stands still until the probe has its answer.
+        # Runs on the watched loop, which is blocked until the probe has its response.
         blocked = _probe(port, "/livez")
         free = await asyncio.to_thread(_probe, port, "/livez")
     assert (blocked.returncode, blocked.stderr) == (1, "status 503\n")

@@ -1,4 +1,4 @@
-"""Functions in processes of their own: results, errors, and processes that are killed."""
+"""Functions in separate processes: results, errors, and killed processes."""
 
 import asyncio
 import os

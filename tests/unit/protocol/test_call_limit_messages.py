@@ -1,4 +1,4 @@
-"""Messages to a limit: whatever a client sends, the limit refuses it or stays usable."""
+"""Messages to a limit: any message is rejected, or the limit stays usable."""
 
 from decimal import Decimal
 from typing import Any

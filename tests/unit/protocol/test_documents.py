@@ -212,7 +212,7 @@ def test_keys_of_effects_are_stable_and_differ() -> None:
     key = idempotency_key("run-1", [["node", "a"], ["item", "k"]])
     assert key == idempotency_key("run-1", [["node", "a"], ["item", "k"]], generation=0)
     assert (len(key), key[:4], key.isascii()) == (40, "dw1_", True)
-    # A change here would make every effect of a running plan happen again.
+    # A change of this key would repeat every effect of a running plan.
     assert key == "dw1_7fd3t757y6lnyw7rupcysbld5gd4iorgtzrs"
     path = [["node", "a"], ["item", "k"]]
     keys = [

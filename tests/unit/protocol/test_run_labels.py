@@ -53,7 +53,7 @@ def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> Non
         "DagwrightOwner": "ann",
         "DagwrightTags": ["team=blue", "env=test"],
     }
-    # A run without a state writes none of the others, which may be missing.
+    # A run without a state writes no other attributes, because they may be missing.
     assert not attributes_at_start(_MEMO, missing={wire.SEARCH_OWNER}).search_attributes
 
 

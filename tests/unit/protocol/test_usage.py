@@ -212,7 +212,7 @@ def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first
 @pytest.mark.parametrize(
     ("tool", "size_bytes"),
     [
-        # A worker of another party, and a tool of one's own that raises an error of this type.
+        # A foreign worker, and a tool of a user that raises an error of this type.
         ("other", 0),
         ("make", None),
         ("send", 9000),

@@ -50,7 +50,7 @@ async def _missing(fake: _Server) -> frozenset[str]:
         (_Server(None), 1, 0),
         (_Server(_REJECTED, _REJECTED, None), 3, 0),
         (_Server(_REJECTED, _REJECTED, None, is_registered=False), 3, 1),
-        # A query that fails for another reason says nothing about attributes that are listed.
+        # A query that fails for another reason is no sign of missing attributes.
         (_Server(_DOWN), 1, 0),
     ],
     ids=["known", "registered a moment ago", "new", "query fails"],

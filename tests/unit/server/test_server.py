@@ -1,4 +1,4 @@
-"""The parts under the server: locks, background processes, and the search for a program."""
+"""Parts of the server management: locks, background processes, and the search for a program."""
 
 import asyncio
 import json
@@ -120,7 +120,7 @@ async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) ->
         "print(opened.getsockname()[1], flush=True); time.sleep(60)"
     )
     daemon, other = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
-    # A child of the process counts too.
+    # A child process counts too.
     await daemon.start(["sh", "-c", f'{sys.executable} -c "{program}"; true'])
     await other.start(["sleep", "60"])
     await eventually(lambda: daemon.last_words().isdecimal())

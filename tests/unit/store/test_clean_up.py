@@ -102,7 +102,7 @@ def test_unknown_retention_stops_the_clean_up() -> None:
 
 def test_every_dagwright_workflow_counts_as_a_user_of_payloads() -> None:
     ours = {value for name, value in vars(wire).items() if name.startswith("WORKFLOW_")}
-    # A session and a limit hold nothing of the store; the runs do.
+    # Sessions and limits refer to no payloads of the store; runs do.
     assert ours - {wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT} == wire.WORKFLOWS
 
 

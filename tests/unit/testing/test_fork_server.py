@@ -1,4 +1,4 @@
-"""A forked process of the tests behaves as a new interpreter does."""
+"""A forked process of the tests behaves like a new interpreter."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`calculator` on expressions and on words: valid input, refused input, and exact numbers."""
+"""`calculator` with expressions and texts: valid input, rejected input, and exact numbers."""
 
 import asyncio
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Paths that the file tools refuse under any root, and the folders that they use in a run with an owner."""
+"""Paths that the file tools reject under any root, and the folders that they use in a run with an owner."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def test_tools_of_other_commands_are_rejected(
     finally:
         for name in ("wares.tools", "wares"):
             sys.modules.pop(name)
-    # A worker with another path for modules, which never imports them.
+    # A worker with another module path, which never imports the modules.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(project / "data")])
     monkeypatch.chdir(project / "lib")
     bare = tools_in(environment_of(settings.model_copy(update={"files_root": project})))

@@ -1,4 +1,4 @@
-"""Special-purpose networks of the IANA registries, and names that resolve to them at the second try."""
+"""Special-purpose networks of the IANA registries, and names that resolve to them at the second request."""
 
 import asyncio
 import ipaddress

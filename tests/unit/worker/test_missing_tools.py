@@ -1,4 +1,4 @@
-"""Queries for the runs whose calls wait for a tool."""
+"""Queries for runs whose calls wait for a tool."""
 
 import pytest
 

@@ -36,7 +36,7 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
     returns = [kept.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)]
     assert all(0 <= delay_s < DAY_SPREAD_S for delay_s in returns)
     assert max(sum(start <= other < start + 1 for other in returns) for start in returns) < 30
-    # No earlier request brings them together again.
+    # No earlier request connects the two again.
     assert kept.request(limit, "b", MIDNIGHT - MAX_ESTIMATE_S - 1, kind="model_call").delay_s >= MAX_ESTIMATE_S
     kinds = {
         kind: kept.request(limit, kind, evening, kind=kind).decision for kind in ("call", "call_with_models", "tokens")

@@ -28,7 +28,7 @@ def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None
 def test_returning_calls_start_before_new_ones() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     _ask(state, limit, 40)
-    # All come back at once, as after a pause of the workers: each gets a time of its own.
+    # All calls return at once, as after a pause of the workers: each gets a different start.
     now = _NOW + 15
     returned = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
     assert [answer.decision for answer in returned] == ["start"] * 3 + ["later"] * 3
@@ -43,7 +43,7 @@ def test_late_call_gets_another_start_and_one_with_a_lease_keeps_it() -> None:
     assert state.request(limit, "a", _NOW + LATE_S).delay_s == 0
     assert state.request(limit, "a", _NOW + 1, lead_s=0.5).delay_s == pytest.approx(0.5)
     assert (len(state.leases), state.leases["a"].started_at) == (1, _NOW + 1.5)
-    # The next start keeps its distance from the new one.
+    # The next start keeps the interval to the new one.
     assert state.request(limit, "b", _NOW + 1).delay_s == pytest.approx(0.5)
     assert state.starts.next_at == pytest.approx(_NOW + 1.7)
 

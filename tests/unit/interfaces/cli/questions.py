@@ -1,4 +1,4 @@
-"""Requests as documents have them."""
+"""Requests in the form of documents."""
 
 from typing import Any
 

@@ -374,7 +374,7 @@ def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
 
 
 async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:
-    # Found instead of the library, which takes its time.
+    # A replacement for the library, which is slow to import.
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -1,4 +1,4 @@
-"""Commands that wait for a step which does not end."""
+"""Commands that exit although a step does not end."""
 
 import signal
 import subprocess
@@ -64,7 +64,7 @@ _WRITES = """from dagwright.process.drain import writes_in_flight
     ("first", "leaving_s", "sign", "ends"),
     [
         ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _LEFT])),
-        # Two signals at once leave at once.
+        # Two simultaneous signals are sent at once.
         (_BOTH, 60, None, (130, "", ["interrupted"])),
         ("interrupt_handling.exit_watchdog.open(3)", 0.3, None, (3, "", [_LEFT])),
         ("interrupt_handling.exit_watchdog.open(3); return 0", 0.3, None, (0, "", [])),

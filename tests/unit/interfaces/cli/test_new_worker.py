@@ -1,4 +1,4 @@
-"""`new worker NAME`: the files work as written, and invalid names are refused."""
+"""`new worker NAME`: the generated files work, and invalid names are rejected."""
 
 import shlex
 import subprocess

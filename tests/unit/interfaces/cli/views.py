@@ -1,4 +1,4 @@
-"""Views of runs made with the real scheduler, stopped wherever a test wants to look."""
+"""Views of runs that are made with the real scheduler, at any moment that a test needs."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A gateway whose Temporal server does not answer."""
+"""A gateway whose Temporal server does not respond."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -45,7 +45,7 @@ class Away:
                 yield None
 
         if name in _SERVICES:
-            # A slow machine is enough for a look to ask whether the server is there.
+            # On a slow machine, a poll may check whether the server responds.
             return self
         if name == "get_workflow_handle":
             return lambda *_, **__: SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The application without a server: requests that are refused before Temporal is called, and Temporal unreachable."""
+"""The application without a server: requests that are rejected before a call to Temporal, and outages of Temporal."""
 
 import asyncio
 import json

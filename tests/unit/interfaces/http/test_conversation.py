@@ -69,7 +69,7 @@ def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are
     assert not actual.has_other_results
     actual = parsed_conversation(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
     assert (actual.answers, actual.has_other_results) == ([], True)
-    # A result without its call answers the run that is named beside it.
+    # A result without its call answers the run that the request names.
     assert parsed_conversation(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
     assert parsed_conversation(result("1")).has_other_results
 

@@ -66,7 +66,7 @@ def test_answer_has_an_example_that_fits(name: str) -> None:
                 jsonschema_rs.validate(content["itemSchema"], fields)
                 assert fields["data"] == "[DONE]" or json.loads(fields["data"])
         else:
-            # A schema that says nothing would take any example.
+            # An empty schema would accept any example.
             assert content["schema"]
             jsonschema_rs.validate(whole(content["schema"]), content["example"])
 
@@ -90,7 +90,7 @@ def test_error_has_an_example_that_fits(name: str) -> None:
     elif method == "PUT":
         assert set(document) == {*any_of_all, "404", "413"}
     elif path.startswith("/v1/"):
-        # A list is there whatever is in it.
+        # A list exists, whatever its items are.
         assert set(document) == ({*any_of_all, "404"} if "{" in path else any_of_all)
 
 

@@ -1,4 +1,4 @@
-"""Answers that clients send to runs: responses, required rights, and refused answers."""
+"""Answers that clients send to runs: responses, required scopes, and rejected answers."""
 
 import json
 from types import SimpleNamespace

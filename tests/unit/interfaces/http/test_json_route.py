@@ -65,7 +65,7 @@ def test_each_path_has_its_limit_and_settings_lower_it() -> None:
         OTHER_BODIES,
     ]
     assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == small
-    # Texts outside of ASCII have three bytes of JSON for each of theirs.
+    # In JSON, texts outside of ASCII take three times their bytes.
     assert min(messages.max_bytes, feedback.max_bytes) >= 3 * ANSWER_BYTES
     lower = KeyLimits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
     assert [lower.body_limit("POST", path).max_bytes for path in (CHAT, "/v1/runs", "/v1/x")] == [2_000, 1_000, 2_000]

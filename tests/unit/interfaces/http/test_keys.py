@@ -167,7 +167,7 @@ async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: in
         for scope in Permission:
             key, _ = context.keys.add("ann", [scope])
             shown = replace(known, caller=key.caller).visible_server.ui_url
-            # The interface of our own server is off once there are keys.
+            # The UI of the local server is off once keys exist.
             assert shown == (url if scope is Permission.OPERATE and pid is None else None)
 
 

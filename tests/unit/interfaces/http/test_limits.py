@@ -37,7 +37,7 @@ def test_requests_are_counted_by_the_minute_for_each_key() -> None:
 def test_streams_are_counted_while_they_are_open() -> None:
     usage = KeyUsage(LIMITS, Clock())
     first, second, third = (StreamReservation(usage, "a") for _ in range(3))
-    # Asked twice, one is one.
+    # A request that is sent twice counts once.
     assert [each.reserve() for each in (first, first, second, third)] == [True, True, True, False]
     assert StreamReservation(usage, "b").reserve()
     third.close()

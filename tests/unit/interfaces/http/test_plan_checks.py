@@ -1,4 +1,4 @@
-"""Plans that callers send: checked one at a time per key, large ones in a process of their own."""
+"""Plans that callers send: checked one at a time per key, and large plans in a separate process."""
 
 import asyncio
 import json

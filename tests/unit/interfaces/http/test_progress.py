@@ -80,7 +80,7 @@ def test_reported_state_is_not_repeated_with_a_new_request() -> None:
         (TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
         (TaskState(NodeStatus.READY, 1, None), Record(NodeStatus.READY, attempts=1), True),
         (TaskState(NodeStatus.RUNNING, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), True),
-        # An approval is asked for before the call, an answer in its place.
+        # An approval is requested before a call; an answer replaces the call.
         (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.WAITING), False),
         (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
         (TaskState(NodeStatus.WAITING, 0, None), Record(NodeStatus.WAITING, started_at=1.0), True),

@@ -157,7 +157,7 @@ async def test_unknown_call_is_rejected(
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
     async with scripted_gateway(run, tmp_path) as http:
         answer = await http.post("/v1/responses", json=body)
-        # One that was answered elsewhere meanwhile is passed over.
+        # A request that was answered elsewhere meanwhile is skipped.
         result["call_id"] = call_id(requests_named(["gone"])[0], run=RUN)
         later = await http.post("/v1/responses", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")

@@ -1,4 +1,4 @@
-"""Which model ids there are, and which part of the gateway answers a request."""
+"""The listed model IDs, and the part of the gateway that handles a request."""
 
 import json
 from dataclasses import replace

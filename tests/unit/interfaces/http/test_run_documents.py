@@ -43,5 +43,5 @@ async def test_session_returns_the_run_of_its_last_turn_to_its_owner_only() -> N
         with pytest.raises(ApiError, match="has no turns"):
             await run_of_session(_context(_session(turn="shared"), shared=of), "q")
     assert await run_of_session(_context(_session(turn="one"), one="q"), "q") == "one"
-    # A turn has its run before that has started.
+    # A turn has the ID of its run before the run has started.
     assert await run_of_session(_context(_session(turn="one")), "q") == "one"

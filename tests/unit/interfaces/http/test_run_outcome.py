@@ -120,7 +120,7 @@ class Asking:
 
 @pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
 async def test_request_answered_by_another_client_counts_as_answered(refusal: Exception) -> None:
-    # The run may not be seen to ask no more for a moment, so the client would be asked again.
+    # The run may still show the request for a moment, so the client would get it again.
     assert await Asking(refusal, is_taken=True).given() == {("check", "2026-01-01T00:00:00Z")}
 
 

@@ -60,7 +60,7 @@ def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert run.plan.extender is not None
     assert (run.plan.extender["max_rounds"], run.plan.extender["worker_timeout_s"]) == (4, 120)
     assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
-    # With the key of another number of rounds it is another request.
+    # With another number of rounds, it is another request.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
     usual = _prepared(tmp_path, Target("profile", "rounds"), GatewayOptions())
     assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)

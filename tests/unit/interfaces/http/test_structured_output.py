@@ -1,4 +1,4 @@
-"""Structured output of runs, as third-party clients request it, and requests that are refused.
+"""Structured output of runs, as third-party clients request it, and rejected requests.
 
 `structured_output_requests.json` holds requests of instructor, LangChain, pydantic-ai and the Vercel AI SDK.
 """

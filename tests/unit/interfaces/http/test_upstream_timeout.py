@@ -1,4 +1,4 @@
-"""Requests to a Temporal server that does not answer."""
+"""Requests to a Temporal server that does not respond."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -237,7 +237,7 @@ async def test_tools_follow_changes_of_the_files(tmp_path: Path) -> None:
     server = create_server(runs=nothing, sessions=nothing, steering=nothing, toolset=toolset, templates=folder)
     async with Client(server) as client:
         before = [tool.name for tool in (await client.list_tools()).tools]
-        # A file of the name of another tool must not take its place.
+        # A file with the name of another tool must not replace it.
         for name, tool in (("triple", "calculator"), ("ask", "calculator"), ("broken", "calculater")):
             (tmp_path / f"{name}.json").write_text(_plan(tool), encoding="utf-8")
         (tmp_path / "double.json").unlink()

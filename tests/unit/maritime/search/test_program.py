@@ -1,4 +1,4 @@
-"""The search server without one: programs that are missing, a fetch that fails, files that are stale."""
+"""The search server, without starting it: missing programs, a failed download, and stale files."""
 
 import asyncio
 import errno
