@@ -43,7 +43,7 @@ class Bench:
         one_queue: starts Dagwright runs there, with the tools on the queue of the workflows.
         own_queue: starts runs there whose tools have their own queue, as those of `--tools` do.
         plain: client of a default server with its database in a file, and a baseline worker.
-        forgetful: the same with its database in memory.
+        in_memory: client of the same with its database in memory.
         settings: settings of Dagwright's server, with a temporary state folder.
     """
 
@@ -52,7 +52,7 @@ class Bench:
     one_queue: Runs
     own_queue: Runs
     plain: Client
-    forgetful: Client
+    in_memory: Client
     settings: Settings
 
 
@@ -65,13 +65,13 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         client = await dial(server.address)
         missing = await register_search_attributes(client)
         plain = await stack.enter_async_context(_plain_server(settings, "--db-filename", str(folder / "plain.db")))
-        forgetful = await stack.enter_async_context(_plain_server(settings))
+        in_memory = await stack.enter_async_context(_plain_server(settings))
         workers = {
             "own-queue": ["worker.py", "--tools", TOOLS_FILE],
             "one-queue": ["-m", "benchmarks.one_queue_worker", server.address],
             "hand-written": ["-m", "benchmarks.baseline_worker", server.address],
             "hand-written-plain": ["-m", "benchmarks.baseline_worker", plain],
-            "hand-written-forgetful": ["-m", "benchmarks.baseline_worker", forgetful],
+            "hand-written-in-memory": ["-m", "benchmarks.baseline_worker", in_memory],
         }
         for name, command in workers.items():
             log = folder / f"{name}.log"
@@ -79,7 +79,7 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         connection = Connection(client, server, missing)
         one_queue = runs_on(connection, settings, queue=ONE_QUEUE)
         own_queue = open_runs(connection, settings)
-        yield Bench(client, connection, one_queue, own_queue, await dial(plain), await dial(forgetful), settings)
+        yield Bench(client, connection, one_queue, own_queue, await dial(plain), await dial(in_memory), settings)
 
 
 class KillableWorker:

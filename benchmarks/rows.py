@@ -254,7 +254,7 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
         slow, fast = await in_turns(pairs, partial(_run_baseline, bench.plain, shape.workflow_type), tuned)
         title = f"{name}: default server"
         figures.append(ratio_figure(title, seconds_of(slow), seconds_of(fast), goal=SERVER_RATIO, is_floor=True))
-        slow, fast = await in_turns(FEW_SAMPLES, partial(_run_baseline, bench.forgetful, shape.workflow_type), tuned)
+        slow, fast = await in_turns(FEW_SAMPLES, partial(_run_baseline, bench.in_memory, shape.workflow_type), tuned)
         figures.append(ratio_figure(f"{title}, in memory", seconds_of(slow), seconds_of(fast)))
     return figures
 
