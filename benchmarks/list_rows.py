@@ -14,7 +14,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from benchmarks.figures import Figure, median_figure
 from benchmarks.processes import Bench
 from benchmarks.rows import Row
-from dagwright.client.inbox import InboxFilter
+from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.sessions import Sessions
 from dagwright.core.boundary import wire

@@ -19,8 +19,8 @@ from dagwright.client.client_tools import ClientTools
 from dagwright.client.connecting import create_services
 from dagwright.client.errors import OptionInvalid, RunIdInUse
 from dagwright.client.events import CursorInvalid
-from dagwright.client.feedback_request import Inbox, found_request
-from dagwright.client.inbox import InboxFilter, read_requests
+from dagwright.client.feedback.feedback_request import Inbox, found_request
+from dagwright.client.feedback.inbox import InboxFilter, read_requests
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.options import AskOptions, StartOptions, duration_s, read_tags, without_none
 from dagwright.client.plan_starts import (
@@ -50,6 +50,7 @@ from dagwright.protocol.sessions import SessionRecord as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
+from dagwright.tools.context import running_loop
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
 
@@ -159,7 +160,7 @@ class Client:
         """
         if self._is_closed:
             raise ClientClosed("the client is closed: connect again with Client.connect()")
-        if _current_loop() not in (None, self._loop):
+        if running_loop() not in (None, self._loop):
             raise WrongEventLoop(
                 "the client was connected in another event loop: connect one in this loop, or use SyncClient"
             )
@@ -555,13 +556,6 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 def _wait_silently(_: Turn) -> None:
     """Report nothing: `start_turn` waits for the running turn of the session if it is given a callback."""
-
-
-def _current_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _check_limit(limit: int) -> None:

@@ -21,7 +21,7 @@ from dagwright.client.events import (
     RunStatusEvent,
     run_event_type,
 )
-from dagwright.client.feedback_request import Answerable, request_of
+from dagwright.client.feedback.feedback_request import Answerable, request_of
 from dagwright.core.errors import problem_from_error
 from dagwright.core.model.requests import Closing, Request, without_number
 from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dagwright.client.event_mapping import EventMapper, EventMoment, moment_at, reported_at
 from dagwright.client.events import AnyRunEvent, CursorInvalid, EventCursor, TextDelta
-from dagwright.client.feedback_request import Answerable
+from dagwright.client.feedback.feedback_request import Answerable
 from dagwright.client.run_follower import RunMoment, follow, interleave
 from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import START

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, ClassVar, Literal, Self, cast
 from urllib.parse import quote, unquote
 
-from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.client.feedback.feedback_request import FeedbackRequest
 from dagwright.core.errors import DagwrightError, NodeError, Problem
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.executions import START

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from dagwright.client.errors import OptionInvalid
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
-from dagwright.client.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, found_request
+from dagwright.client.feedback.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, found_request
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.node_view import read_node_view

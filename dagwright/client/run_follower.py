@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.service import RPCError
 
-from dagwright.client.open_requests import has_sub_plans, requests_in
+from dagwright.client.feedback.open_requests import has_sub_plans, requests_in
 from dagwright.history.moment_facts import MomentFacts, TaskState
 from dagwright.history.run_subscriptions import SubscriptionCursor
 
 if TYPE_CHECKING:
-    from dagwright.client.feedback import NamespaceRequests
+    from dagwright.client.feedback.namespace_requests import NamespaceRequests
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 

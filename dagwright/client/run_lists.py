@@ -18,7 +18,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
 from dagwright.core.errors import Problem
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import format_duration, format_time, parse_duration, time_of
+from dagwright.core.model.times import format_datetime, format_duration, format_time, parse_duration, time_of
 from dagwright.protocol.listings import parse_progress
 from dagwright.protocol.run_attributes import OWNER, PROGRESS, STATE, TAGS, TITLE
 from dagwright.protocol.run_labels import keyword, keyword_of_tag, queryable_prefix, tags_in
@@ -55,18 +55,14 @@ class RunSummary:
             "run_id": self.run_id,
             "status": self.status.value,
             "title": self.title,
-            "started_at": _formatted(self.started_at),
-            "ended_at": _formatted(self.ended_at),
+            "started_at": format_datetime(self.started_at),
+            "ended_at": format_datetime(self.ended_at),
             "nodes_done": self.nodes_done,
             "nodes_total": self.nodes_total,
             "session_id": self.session,
             "error": None if self.error is None else _error_json(self.error),
             "tags": dict(self.tags),
         }
-
-
-def _formatted(time: datetime | None) -> str | None:
-    return None if time is None else format_time(time.timestamp())
 
 
 def _error_json(error: Problem) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.feedback import NamespaceRequests
+from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
+from dagwright.client.feedback.namespace_requests import NamespaceRequests
+from dagwright.client.feedback.open_requests import has_sub_plans
 from dagwright.client.graph import GraphListing
-from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
-from dagwright.client.open_requests import has_sub_plans
 from dagwright.client.run_lists import (
     IS_TOP_RUN,
     RunFilter,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import CommandRejected, FeedbackRejected
-from dagwright.client.feedback import UPDATE_TIMEOUT_S, NamespaceRequests
-from dagwright.client.open_requests import RequestRef
+from dagwright.client.feedback.namespace_requests import UPDATE_TIMEOUT_S, NamespaceRequests
+from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.errors import PlanInvalid, Problem

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from dagwright.client.client import Client
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
-from dagwright.client.feedback_request import FeedbackRequest, Inbox
+from dagwright.client.feedback.feedback_request import FeedbackRequest, Inbox
 from dagwright.client.results import NodeResult
 from dagwright.client.run import Run
 from dagwright.client.session import Session

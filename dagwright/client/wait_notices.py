@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
-from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.client.feedback.feedback_request import FeedbackRequest
 
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView

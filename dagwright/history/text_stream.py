@@ -125,7 +125,7 @@ class DeliveredText:
         """Return the next part to deliver, or `None`."""
         earlier_mark = self._unmatched_mark
         if earlier_mark is not None:
-            may_be_same = not earlier_mark.node or _name_of(earlier_mark.node) == _name_of(partial.node)
+            may_be_same = not earlier_mark.node or node_of_call(earlier_mark.node) == node_of_call(partial.node)
             if may_be_same and len(partial.text) < earlier_mark.length:
                 # The call may still write as much.
                 return None
@@ -159,6 +159,6 @@ class DeliveredText:
         return part
 
 
-def _name_of(node: str) -> str:
+def node_of_call(node: str) -> str:
     """Return the id of a call without the number of its later attempts."""
     return node.partition("#")[0]

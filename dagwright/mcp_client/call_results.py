@@ -4,10 +4,10 @@ Result: `structuredContent` if there is any. If all parts are texts, the texts j
 if that is an object or a list. Otherwise, the list of all parts as the server sent them, with bytes as base64.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.tools.errors import GiveUp, InvalidArguments, NotStarted, RemoteFailed, RetryLater, ToolError
 
 INVALID_REQUEST = -32600
@@ -106,10 +106,6 @@ def _read(text: str) -> Any:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return json_from_bytes(text.encode())
+    except ValueError:
         return text
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -116,16 +116,8 @@ class Planned(UnparsedCommand):
     offset: int
     nodes: Sequence[Any]
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is refused, or `None`."""
-        command = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
-        return command if isinstance(command, str) else None
-
-    def read(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
-        """Return the parsed command, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
-
-    def _read(self, scheduler: "RunScheduler", at: float, *, budget: ComputeBudget) -> RunCommand | str:
+    def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
+        """Return the parsed command, or why it is refused; the cost is charged to the budget."""
         attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))
         if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
             return _NoChange()

@@ -2,7 +2,7 @@
 
 from dagwright.client.call_limits import Limit
 from dagwright.client.client import PendingClient
-from dagwright.client.feedback_request import FeedbackRequest, Inbox
+from dagwright.client.feedback.feedback_request import FeedbackRequest, Inbox
 from dagwright.client.results import NodeResult, RunResult
 from dagwright.client.run_lists import RunSummary
 from dagwright.client.run_reports import Explanation, ForkPreview, Lineage

@@ -7,7 +7,7 @@ from uuid import uuid4
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from dagwright.client.inbox import InboxFilter
+from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire

@@ -11,8 +11,8 @@ from mcp.client.client import Client as McpClient
 from mcp.client.session import ClientRequestContext
 from mcp.server.lowlevel.server import Server
 
-from dagwright.client.answer_sending import answer_request
-from dagwright.client.open_requests import Answer
+from dagwright.client.feedback.answer_sending import answer_request
+from dagwright.client.feedback.open_requests import Answer
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering

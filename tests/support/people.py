@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.client.feedback import NamespaceRequests
+from dagwright.client.feedback.namespace_requests import NamespaceRequests
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView

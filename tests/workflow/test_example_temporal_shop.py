@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from dagwright.client.answer_sending import answer_request
 from dagwright.client.connecting import create_services
-from dagwright.client.open_requests import Answer
+from dagwright.client.feedback.answer_sending import answer_request
+from dagwright.client.feedback.open_requests import Answer
 from dagwright.history.executions import RunNotFound
 from dagwright.server import Connection
 from dagwright.settings import Settings

@@ -13,7 +13,7 @@ import dagwright
 from dagwright import Client, Plan, Worker, tool
 from dagwright.client.connecting import create_services
 from dagwright.client.errors import OptionInvalid
-from dagwright.client.inbox import InboxFilter
+from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services
 from dagwright.interfaces.http.app import create_app

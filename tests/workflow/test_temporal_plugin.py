@@ -15,10 +15,10 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
-from dagwright.client.answer_sending import answer_request
 from dagwright.client.client import Client as PlanClient
 from dagwright.client.connecting import create_services
-from dagwright.client.open_requests import Answer
+from dagwright.client.feedback.answer_sending import answer_request
+from dagwright.client.feedback.open_requests import Answer
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services
 from dagwright.history.executions import RunNotFound

@@ -32,6 +32,11 @@ def format_time(seconds: float | None) -> str | None:
     return f"{_second(whole)}.{milliseconds:03}Z" if milliseconds < 1_000 else f"{_second(whole + 1)}.000Z"
 
 
+def format_datetime(moment: datetime | None) -> str | None:
+    """Return a time as `format_time` does."""
+    return None if moment is None else format_time(moment.timestamp())
+
+
 @lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
     # Each caller formats two or three times, and most of them are within the same few seconds.

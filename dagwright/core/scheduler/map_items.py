@@ -230,13 +230,14 @@ def listed_items(record: Record) -> Sequence[ItemRecord]:
 def items_done(record: Record) -> tuple[int, int]:
     """Return how many items of a node have ended without being cancelled, and how many there are."""
     if is_batched(record):
-        ended = sum(count for status, count in counts_of_items(record).items() if _is_done(NodeStatus(status)))
+        ended = sum(count for status, count in counts_of_items(record).items() if is_done(NodeStatus(status)))
     else:
-        ended = sum(_is_done(item.record.status) for item in record.items)
+        ended = sum(is_done(item.record.status) for item in record.items)
     return ended, count_of(record)
 
 
-def _is_done(status: NodeStatus) -> bool:
+def is_done(status: NodeStatus) -> bool:
+    """Return whether a node or item has ended by itself; a cancelled one has not."""
     return status.is_final and status is not NodeStatus.CANCELLED
 
 

@@ -278,16 +278,8 @@ class AddUnparsedNodes(UnparsedCommand):
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     actor: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is refused, or `None`."""
-        command = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
-        return command if isinstance(command, str) else None
-
-    def read(self, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
-        """Return the parsed command, or why it is refused."""
-        return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
-
-    def _read(self, scheduler: "RunScheduler", at: float, *, budget: ComputeBudget) -> AddNodes | str:
+    def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
+        """Return the parsed command, or why it is refused; the cost is charged to the budget."""
         refusal = _refusal_of_added_nodes(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal

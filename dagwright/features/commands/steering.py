@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.policy import Policy
@@ -55,12 +55,17 @@ class UnparsedCommand(ABC):
     """A command whose content is expensive to parse; it is parsed once, into a `RunCommand`, when it is applied."""
 
     @abstractmethod
+    def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
+        """Return the parsed command, or why it is refused; the cost is charged to the budget."""
+
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`; it has no side effects."""
+        command = self.read_within(scheduler.features.feedback.requests.precheck_budget, scheduler, at=at)
+        return command if isinstance(command, str) else None
 
-    @abstractmethod
     def read(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
-        """Return the parsed command, or why it is refused; the cost is charged to a compute budget."""
+        """Return the parsed command, or why it is refused."""
+        return self.read_within(scheduler.features.feedback.requests.check_budget, scheduler, at=at)
 
 
 def apply_command(sent_command: RunCommand | UnparsedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:

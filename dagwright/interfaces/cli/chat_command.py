@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
-from dagwright.client.answer_sending import answer_request
 from dagwright.client.errors import CommandRejected, FeedbackRejected, SessionNotFound, TurnRejected
-from dagwright.client.open_requests import Answer
+from dagwright.client.feedback.answer_sending import answer_request
+from dagwright.client.feedback.open_requests import Answer
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run_follower import RequestKey, request_key
 from dagwright.client.runs import open_runs

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dagwright.client.answer_sending import (
+from dagwright.client.feedback.answer_sending import (
     AnswerOutcome,
     AnswerTarget,
     AnswerUnclear,
@@ -13,8 +13,8 @@ from dagwright.client.answer_sending import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback import NamespaceRequests
-from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
+from dagwright.client.feedback.namespace_requests import NamespaceRequests
+from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
+from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
 from dagwright.core.boundary import wire
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer, RequestRef, requests_in
+from dagwright.client.feedback.open_requests import Answer, RequestRef, requests_in
 from dagwright.interfaces.cli.command_arguments import account_name
 from dagwright.interfaces.cli.input_prompts import NO, YES
 from dagwright.interfaces.cli.output import Output, one_line

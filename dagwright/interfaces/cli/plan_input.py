@@ -291,17 +291,13 @@ def _as_json(text: str, *, kind: str) -> Any:
     if kind == "boolean":
         return _WORDS.get(text.strip().lower(), _NOTHING)
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
+        value = json_from_bytes(text.encode())
+    except ValueError:
         return _NOTHING
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     has_type = isinstance(value, _KINDS.get(kind, ())) and not isinstance(value, bool)
     return value if has_type else _NOTHING
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"invalid JSON: {name}")
 
 
 def json_of(text: str, *, option: str) -> Any:

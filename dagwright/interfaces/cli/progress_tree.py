@@ -10,7 +10,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.map_items import items_done, listed_items
+from dagwright.core.scheduler.map_items import is_done, items_done, listed_items
 from dagwright.history.pending_activities import PendingCall
 from dagwright.interfaces.cli.node_text import displayed_counts, explained_failure, record_text, work_text
 
@@ -124,7 +124,7 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, room: 
         Row(status, 0, f"{omitted[status]:,} more", detail=status.value) for status in _IMPORTANCE if omitted[status]
     ]
     items = _item_rows(view, rows, now=now, room=room - len(node_rows) - len(groups))
-    done = sum(count for status, count in counts.items() if _is_done(status))
+    done = sum(count for status, count in counts.items() if is_done(status))
     return RunRows(
         rows=sorted([*node_rows, *items], key=lambda row: row.order),
         groups=groups,
@@ -198,11 +198,6 @@ def _item_rows(view: "RunView", rows: Sequence[tuple[int, TreeNode]], *, now: fl
             )
     item_rows.sort(key=lambda row: (row.status is not NodeStatus.FAILED, row.order))
     return item_rows[: max(room, 0)]
-
-
-def _is_done(status: NodeStatus) -> bool:
-    """Return whether a node has ended by itself; a cancelled node has not."""
-    return status.is_final and status is not NodeStatus.CANCELLED
 
 
 def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:

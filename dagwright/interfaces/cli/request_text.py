@@ -8,6 +8,7 @@ from typing import Any
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import ANYONE, INPUTS, is_labelled
 from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.core.text import join_first
 from dagwright.interfaces.cli.node_text import local_date, requested_text
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import value_as_text
@@ -242,8 +243,7 @@ def long_duration(seconds: float) -> str:
 
 def listed(requests: Sequence[Request], *, limit: int) -> str:
     """Return the IDs of requests as `a, b and 3 more`."""
-    request_names = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:limit])
-    return f"{request_names} and {len(requests) - limit:,} more" if len(requests) > limit else request_names
+    return join_first([one_line(request["request_id"], limit=80) for request in requests], limit)
 
 
 def _shell_word(text: Any) -> str:

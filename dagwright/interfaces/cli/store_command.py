@@ -8,7 +8,7 @@ from typing import Any
 from rich.filesize import decimal
 from temporalio.client import Client
 
-from dagwright.core.model.times import format_time
+from dagwright.core.model.times import format_datetime
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
@@ -48,9 +48,9 @@ class _StoreReport:
         return {
             "store": self.location,
             **_amount(self.usage.all),
-            "oldest": _time(self.usage.oldest),
+            "oldest": format_datetime(self.usage.oldest),
             "removable": None if removable is None else _amount(removable),
-            "renewed_before": None if bound is None else _time(bound.renewed_before),
+            "renewed_before": None if bound is None else format_datetime(bound.renewed_before),
             "reason": self.reason,
             "cached": {**_results(self.cache_usage.all), "expired": _results(self.cache_usage.expired)},
         }
@@ -189,10 +189,6 @@ def _text(amount: Amount) -> str:
     if amount.count == 0:
         return "nothing"
     return f"{counted(amount.count, 'payload')}, {decimal(amount.size_bytes)}"
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else format_time(moment.timestamp())
 
 
 def _day(moment: datetime) -> str:

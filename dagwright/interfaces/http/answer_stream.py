@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dagwright.client.run_follower import RequestKey, RunMoment, interleave, request_key
-from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart
+from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart, node_of_call
 from dagwright.interfaces.http.error_codes import RUN_FAILED
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.progress_events import Event, ProgressEvents
@@ -57,7 +57,7 @@ class SentAnswer:
         """Return the text to send for a piece, with a separator if it does not continue the text before it."""
         previous, self._node, self._earlier = self._node, piece.node, NO_TEXT
         # Text before an agent's tool calls is a turn of its own, not an abandoned answer.
-        is_next_turn = is_turn(previous.rpartition("/")[2]) and _node_id(previous) != _node_id(piece.node)
+        is_next_turn = is_turn(previous.rpartition("/")[2]) and node_of_call(previous) != node_of_call(piece.node)
         separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.restarts else ""
         self.total += len(separator) + len(piece.text)
         return separator + piece.text
@@ -70,11 +70,6 @@ class SentAnswer:
             return text
         rest = self.text.rest_of(outcome.text)
         return "" if rest is None else self.text_for(rest)
-
-
-def _node_id(node: str) -> str:
-    """Return a node ID without the number of a retry."""
-    return node.partition("#")[0]
 
 
 class AnswerStream:

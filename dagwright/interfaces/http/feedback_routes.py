@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dagwright.client.inbox import InboxFilter
+from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope

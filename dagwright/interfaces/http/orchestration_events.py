@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.open_requests import requests_in
+from dagwright.client.feedback.open_requests import requests_in
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.run_subscriptions import RunUpdate
 from dagwright.interfaces.http.run_events import EventId, node_document, with_first_update

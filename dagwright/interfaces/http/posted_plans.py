@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fastapi import Request
 
-from dagwright.client.open_requests import RequestRef
+from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.core.model.requests import MayAnswer
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.disconnects import unless_disconnected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer, OpenRequest
+from dagwright.client.feedback.open_requests import Answer, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NO_USAGE, RunStatus, Usage

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.answer_sending import (
+from dagwright.client.errors import CommandRejected
+from dagwright.client.feedback.answer_sending import (
     AnswerTarget,
     AnswerUnclear,
     NoOpenRequest,
@@ -12,8 +13,7 @@ from dagwright.client.answer_sending import (
     next_request,
     send_answer,
 )
-from dagwright.client.errors import CommandRejected
-from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
+from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.starts import checked_run_id
 from dagwright.client.steering import Command, CommandAuthor
 from dagwright.core.model.requests import MayAnswer

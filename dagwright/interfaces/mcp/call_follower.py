@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from dagwright.client.answer_sending import answer_request
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer
+from dagwright.client.feedback.answer_sending import answer_request
+from dagwright.client.feedback.open_requests import Answer
 from dagwright.client.run_follower import RunMoment, follow
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.executions import RunClosed, RunNotFound

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import mcp_types as types
 from temporalio.service import RPCError
 
-from dagwright.client.answer_sending import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
 from dagwright.client.errors import FeedbackRejected, SessionNotFound
+from dagwright.client.feedback.answer_sending import (
+    AnswerTarget,
+    AnswerUnclear,
+    NoOpenRequest,
+    find_target,
+    send_answer,
+)
+from dagwright.client.feedback.open_requests import Answer, OpenRequest
 from dagwright.client.list_cursors import ListCursor
-from dagwright.client.open_requests import Answer, OpenRequest
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.starts import Started
 from dagwright.client.steering import CommandAuthor, Steering

@@ -11,7 +11,8 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.answer_sending import (
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback.answer_sending import (
     AnswerOutcome,
     AnswerResult,
     AnswerTarget,
@@ -22,9 +23,8 @@ from dagwright.client.answer_sending import (
     requests_named,
     send_answer,
 )
-from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import NamespaceRequests
-from dagwright.client.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
+from dagwright.client.feedback.namespace_requests import NamespaceRequests
+from dagwright.client.feedback.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
 from dagwright.client.run_messages import refusal_of_pending
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
@@ -307,8 +307,8 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
 
     people = _requests_of(_Namespace({}), reader=Feed)
     people._timeout_s = 0.05 if following is None else 60.0
-    monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
-    monkeypatch.setattr("dagwright.client.feedback._POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr("dagwright.client.feedback.namespace_requests.following_request", following_request)
+    monkeypatch.setattr("dagwright.client.feedback.namespace_requests._POLL_INTERVAL_S", 0.0)
     actual = await people.request_after(RequestRef("run-1", "lookup:a"))
     assert (actual and actual["request_id"]) == ("lookup:a#2" if following == "again" else None)
     assert (len(polls) == 2) == (following is not None)

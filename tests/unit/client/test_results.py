@@ -18,7 +18,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from dagwright.activities.ended_runs import _outcome_of
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback_request import answer_content
+from dagwright.client.feedback.feedback_request import answer_content
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded, read_nodes, read_result
 from dagwright.core.boundary import wire
 from dagwright.core.errors import NodeError

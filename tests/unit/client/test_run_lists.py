@@ -11,7 +11,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from dagwright.client.inbox import EVERY_REQUEST, InboxFilter
+from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter, owner_in, run_summary
 from dagwright.client.runs import Runs

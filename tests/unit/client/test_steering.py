@@ -12,9 +12,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
 from dagwright.client.errors import CommandRejected
+from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.client.fork_runs import ForkChanges, draft_of
 from dagwright.client.forks import Forks
-from dagwright.client.open_requests import RequestRef
 from dagwright.client.steering import PAUSE, Command, CommandAuthor, Steering
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
-from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.client.feedback.feedback_request import FeedbackRequest
 from dagwright.client.run_reports import _waits
 from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
 from tests.unit.interfaces.cli.views import node, view_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.open_requests import Answer
+from dagwright.client.feedback.open_requests import Answer
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Raised, Through
 from dagwright.core.model.states import Attempt
 from dagwright.features.explain.reasons import reason_of

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
-from dagwright.client.inbox import InboxPage
-from dagwright.client.open_requests import OpenRequest
+from dagwright.client.feedback.inbox import InboxPage
+from dagwright.client.feedback.open_requests import OpenRequest
 from dagwright.interfaces.cli import inbox_command
 from dagwright.interfaces.cli.inbox_command import inbox_lines
 from dagwright.interfaces.cli.request_text import (

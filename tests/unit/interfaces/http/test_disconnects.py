@@ -13,7 +13,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dagwright.client.errors import FeedbackRejected, RunIdInUse, TurnRejected
-from dagwright.client.open_requests import Answer, RequestRef
+from dagwright.client.feedback.open_requests import Answer, RequestRef
 from dagwright.client.starts import Started
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http import run_preparation, run_requests

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
+from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import Caller, Permission
 from dagwright.interfaces.http.context import GatewayContext

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
+from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.run_follower import RunMoment
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_view import RunView

@@ -3,7 +3,7 @@
     FeedbackRejected      the run does not accept the answer; the message has the reason
     └── ItemNotNamed      several requests match; the message has their names
 
-`dagwright.client.feedback` reads and answers them.
+`namespace_requests` reads and answers them.
 """
 
 import re

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
+from dagwright.client.feedback.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
 from dagwright.core.errors import DagwrightError
 from dagwright.history.executions import RunClosed
 
 if TYPE_CHECKING:
-    from dagwright.client.feedback import NamespaceRequests
+    from dagwright.client.feedback.namespace_requests import NamespaceRequests
 
 _MAX_CONCURRENT_RUNS = 8
 """Runs that are answered concurrently."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from temporalio.client import WorkflowExecution
 
+from dagwright.client.feedback.open_requests import OpenRequest, RequestRef, with_path
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
-from dagwright.client.open_requests import OpenRequest, RequestRef, with_path
 from dagwright.client.run_lists import owner_of, quoted, readable_memo
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import ANYONE

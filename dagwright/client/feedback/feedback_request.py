@@ -5,21 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, overload
 
-from dagwright.client.answer_sending import (
-    AnswerUnclear,
-    NoOpenRequest,
-    find_target,
-    send_answer,
-)
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
+from dagwright.client.feedback.answer_sending import AnswerUnclear, NoOpenRequest, find_target, send_answer
+from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import seconds_of, time_of
 from dagwright.core.model.tools import ToolDeclaration
 
 if TYPE_CHECKING:
-    from dagwright.client.feedback import NamespaceRequests
+    from dagwright.client.feedback.namespace_requests import NamespaceRequests
     from dagwright.client.steering import Steering
 
 

@@ -17,7 +17,7 @@ from temporalio.client import WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.open_requests import (
+from dagwright.client.feedback.open_requests import (
     Answer,
     ItemNotNamed,
     OpenRequest,
