@@ -1,7 +1,7 @@
 """Agents: cards from YAML or Python that plans can call as tools.
 
 `--agents FILE` names a file of cards. A card (`dagwright.core.model.tools`) describes the task of an agent. The
-model is not part of the card: each request chooses it.
+model is not part of the card: each request chooses it. Imports `tools`, `database` and lower-level packages.
 """
 
 from dagwright.agents.agent_files import load_agents

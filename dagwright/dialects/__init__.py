@@ -3,7 +3,7 @@
 Two dialects are texts (`llmcompiler`, `rewoo`): their documents are JSON values too, namely strings.
 
 A dialect only translates. The rules for all plans (IDs, edges, references, cycles, tools, arguments) are checked in
-one place, `dagwright.core.validation.validation`.
+one place, `dagwright.core.validation.validation`. Imports `core` only.
 """
 
 import re

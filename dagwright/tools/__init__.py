@@ -1,4 +1,7 @@
-"""Tools: typed Python functions that a plan calls by name, and declarations of activities of other workers."""
+"""Tools: typed Python functions that a plan calls by name, and declarations of activities of other workers.
+
+`builtin` has the built-in tools. Imports `protocol` and the pure packages below it.
+"""
 
 from dagwright.core.model.tools import WorkerCard
 from dagwright.core.model.worker_results import WorkerResult

@@ -1,4 +1,5 @@
 """Names, limits and JSON decoding of all data that crosses a process boundary.
 
 `wire` has the names, `limits` the numbers, `decoding` the only JSON decoder. Constants never derive from Python names.
+May import `core.model`.
 """

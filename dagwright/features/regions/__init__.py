@@ -1,4 +1,5 @@
 """Region batches: input and output of one activity execution of a region, and their effect on the run.
 
 `batches` is for regions in the compiled plan, and `offloaded_batches` for regions in the payload store.
+Imports `features.run_scheduler` and `core`.
 """

@@ -1,4 +1,5 @@
 """Plan and execute: a model writes a plan, its nodes run, the model replans or answers.
 
 `goal_extender` is the plan extender, `goal_state` its state, `goal_spec` the wire form of a goal.
+Imports `planning.model_calls` and `features`.
 """

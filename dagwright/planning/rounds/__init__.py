@@ -1,5 +1,5 @@
 """Iterative planning: in each round a model assigns sub-goals to worker tools and sees their results.
 
 `rounds_extender` is the plan extender, `rounds_state` derives its state, and `rounds_documents` formats that state for
-documents and graphs of a run.
+documents and graphs of a run. Imports `planning.model_calls`, parts of `planning.plan_and_execute`, and `features`.
 """

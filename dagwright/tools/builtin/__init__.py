@@ -1,4 +1,4 @@
-"""Built-in tools, served on the workflows' own task queue."""
+"""Built-in tools, served on the workflows' own task queue. Imports `tools` and lower-level packages."""
 
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import ToolRegistry
