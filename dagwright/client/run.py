@@ -11,6 +11,7 @@ from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, found_request
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
+from dagwright.client.live_progress import show_progress
 from dagwright.client.node_view import read_node_view
 from dagwright.client.options import PolicyOption, read_policy, read_tags
 from dagwright.client.plan_starts import PlanSource, read_plan
@@ -121,9 +122,9 @@ class Run:
         return result.raise_on_failure() if raise_on_failure else result
 
     async def watch(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
-        """Show the progress of the run until it has ended, in a terminal or a notebook, and return its result.
+        """Show the progress of the run until it has ended, and return its result.
 
-        Where the output is not a terminal, each change of a node is a line.
+        In a notebook, the output of the cell is a drawing of the run; elsewhere, each change of a node is a line.
 
         Args:
             raise_on_failure: as in `result`.
@@ -132,8 +133,6 @@ class Run:
         Raises:
             RunFailed, RunCancelled, OptionInvalid: as in `result`.
         """
-        from dagwright.client.live_progress import show_progress  # noqa: PLC0415 - its libraries take long to import
-
         await show_progress(self)
         return await self.result(raise_on_failure=raise_on_failure, max_bytes=max_bytes)
 

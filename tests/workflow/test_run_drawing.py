@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dagwright.client.live_progress import TerminalView, show_progress
+from dagwright.client.live_progress import LineView, show_progress
 from dagwright.client.run_drawing import read_drawing
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.history.executions import RunNotFound
@@ -44,7 +44,7 @@ async def test_plan_built_in_python_runs_and_is_drawn(runs: Runs, capsys: pytest
     plan.output = {"each": each, "long": plan["long"]}
     handle = await runs.start(plan.to_dict())
     started = started_of(runs)
-    await show_progress(DrawnRun(started, handle.id), view=TerminalView())
+    await show_progress(DrawnRun(started, handle.id), view=LineView())
     assert (await document_of(handle))["output"] == {"each": [1, 2, 3], "long": 5}
     drawing = await read_drawing(started, handle.id)
     assert drawing.status == "completed"
@@ -56,6 +56,6 @@ async def test_plan_built_in_python_runs_and_is_drawn(runs: Runs, capsys: pytest
     ]
     assert drawing.edges == [(0, 2), (1, 2), (0, 3), (1, 3)]
     assert all(node.duration_s is not None for node in drawing.nodes if node.id != "never")
-    assert "✓  each" in capsys.readouterr().out
+    assert "completed  each  length  3/3" in capsys.readouterr().out
     with pytest.raises(RunNotFound):
         await read_drawing(started, "no-such-run")

@@ -1,18 +1,15 @@
-"""Live progress of a run: when it is drawn, and its forms in a terminal and a notebook."""
+"""Live progress of a run: when it is drawn, and its forms in a notebook and elsewhere."""
 
 import asyncio
 import io
-import sys
 from collections.abc import AsyncGenerator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from dagwright.client import live_progress
-from dagwright.client.live_progress import LineView, NotebookView, TerminalView, default_view, show_progress
+from dagwright.client.live_progress import LineView, NotebookView, default_view, show_progress
 from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import Drawing, DrawnNode
 
@@ -61,9 +58,6 @@ class ScriptedRun:
 class Recorder:
     shown: list[str] = field(default_factory=list)
 
-    def open(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
     def show(self, drawing: Drawing) -> None:
         self.shown.append(" ".join(str(node.status) for node in drawing.nodes))
 
@@ -94,23 +88,6 @@ async def test_cancellation_ends_the_events() -> None:
         await waiting
 
 
-async def test_output_without_a_terminal_gets_the_last_table() -> None:
-    output = io.StringIO()
-    await show_progress(run_of(), view=TerminalView(Console(file=output, width=80)))
-    expected = ["Refill:", "running", "✓", "n0", "stock", "completed", "1.5", "s", "1", "completed"]
-    assert output.getvalue().split() == expected
-
-
-def test_table_that_does_not_fit_shows_the_running_nodes() -> None:
-    output = io.StringIO()
-    view = TerminalView(Console(file=output, width=80, height=7))
-    with view.open():
-        view.show(drawing_of("completed", "pending", "running", "completed", "failed"))
-    lines = output.getvalue().splitlines()
-    assert [line.split()[1] for line in lines[1:-1]] == ["n2", "n4"]
-    assert lines[-1] == "1 pending, 1 running, 2 completed, 1 failed"
-
-
 def test_notebook_updates_one_output() -> None:
     updates: list[Any] = []
 
@@ -123,22 +100,18 @@ def test_notebook_updates_one_output() -> None:
         return Handle()
 
     view = NotebookView(display)
-    with view.open():
-        for state in ("running", "completed"):
-            view.show(drawing_of(state))
+    for state in ("running", "completed"):
+        view.show(drawing_of(state))
     assert updates == [drawing_of("running").to_html(), drawing_of("completed")]
 
 
 def test_lines_have_each_change_once() -> None:
     view = LineView(output := io.StringIO())
-    with view.open():
-        for states in (("running", "pending"), ("completed", "running"), ("completed", "running")):
-            view.show(drawing_of(*states))
+    for states in (("running", "pending"), ("completed", "running"), ("completed", "running")):
+        view.show(drawing_of(*states))
     expected = ["running    n0  stock", "completed  n0  stock  1.5 s", "running    n1  stock"]
     assert output.getvalue().splitlines() == expected
 
 
-@pytest.mark.parametrize(("is_terminal", "kind"), [(True, TerminalView), (False, LineView)])
-def test_default_view_is_that_of_the_output(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: type) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    assert isinstance(default_view(), kind)
+def test_default_view_outside_of_notebooks_writes_lines() -> None:
+    assert isinstance(default_view(), LineView)
