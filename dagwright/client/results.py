@@ -168,7 +168,7 @@ class RunResult:
         problems: one for each failed node, also of a run that was completed with failures, or the error of the run.
         usage: usage of all models that it called, those of its sub-plans included.
         notes: what else is worth knowing, such as a value that is gone from the store.
-        names: entities that the run bound to names, such as `cbu`, for the next turns of its session.
+        names: entities that the run bound to names, such as `order`, for the next turns of its session.
     """
 
     run_id: str

@@ -64,7 +64,7 @@ class ProblemCode(DescribedCode):
     )
     MISSING_CONTEXT = (
         "missing_context",
-        "A name such as `@cbu` has no value in the session.",
+        "A name such as `@order` has no value in the session.",
         "Give it with `--context`.",
     )
     MISSING_INPUT = ("missing_input", "An input has no value.", "Give it with `--input`, or let the run ask for it.")

@@ -1,4 +1,4 @@
-"""Named values of a session, such as `@cbu`."""
+"""Named values of a session, such as `@order`."""
 
 import re
 from collections.abc import Mapping

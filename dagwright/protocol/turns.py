@@ -215,8 +215,8 @@ def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
         if isinstance(lookup, Mapping)
         and all(isinstance(lookup.get(key), str) for key in ("search_text", "entity_type"))
         and has_readable_filters(lookup)
-        and isinstance(lookup.get("party"), Mapping)
-        and isinstance(lookup["party"].get("id"), str)
+        and isinstance(lookup.get("entity"), Mapping)
+        and isinstance(lookup["entity"].get("id"), str)
         and encoded_size(dict(lookup)) <= LOOKUP_BYTES
     ]
     return lookups[-MAX_LOOKUPS:]

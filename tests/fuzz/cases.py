@@ -130,7 +130,7 @@ _own_fields = st.fixed_dictionaries(
         "path": seldom(json_values, st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]]))),
         "parent": seldom(json_values, st.sampled_from((None, {"run_id": "nobody-there", "task": "a"}))),
         "bound": seldom(
-            json_values, st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "party": {"id": "p1"}}]))
+            json_values, st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "entity": {"id": "p1"}}]))
         ),
         "snapshot": json_values | st.sampled_from(("AAAA", "eJwDAAAAAAE=")),
         "pages": json_values,

@@ -92,7 +92,7 @@ def _answer(task: Task) -> Any:
     match task.node.tool:
         case "find_party":
             name = task.arguments["search_text"]
-            return {"party": {"id": f"id {name}", "name": name, "kind": "person"}}
+            return {"entity": {"id": f"id {name}", "name": name, "kind": "person"}}
         case "bind_parties":
             return [{**found, "reason": "exact name", "created": True} for found in task.arguments["found"]]
     return {"b": task.id, "a": 1, "id": task.id}

@@ -162,11 +162,11 @@ async def test_ambiguous_party_is_asked_and_no_click_is_sent_to_a_model(client: 
     assert [*found["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
     assert found["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]
     expected = [("Maria Garcia", "María Garcia"), ("Sarah Chen", "Sarah Chen")]
-    assert [(each["search_text"], each["party"]["name"]) for each in resolved_lookups] == expected
+    assert [(each["search_text"], each["entity"]["name"]) for each in resolved_lookups] == expected
     # The model was asked once, before anybody was looked up.
     assert purposes([*server.calls]) == [("plan", "plan")]
     result = json.dumps([call.messages for call in server.calls], ensure_ascii=False)
-    assert [each["party"]["id"] in result for each in resolved_lookups] == [False, False]
+    assert [each["entity"]["id"] in result for each in resolved_lookups] == [False, False]
     assert "María García" not in result
 
 

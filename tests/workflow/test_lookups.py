@@ -98,14 +98,14 @@ async def test_unambiguous_party_is_bound_without_a_question(runs: Runs, databas
         {
             "search_text": "Sarah Chen",
             "entity_type": "person",
-            "party": {"id": sarah, "name": "Sarah Chen", "kind": "person", "jurisdiction": "HK"},
+            "entity": {"id": sarah, "name": "Sarah Chen", "kind": "person", "jurisdiction": "HK"},
             "reason": "exact name",
             "created": False,
         },
         {
             "search_text": "Apex Fund",
             "entity_type": "cbu",
-            "party": {"id": apex, "name": "Apex Fund", "kind": "fund", "jurisdiction": "KY"},
+            "entity": {"id": apex, "name": "Apex Fund", "kind": "fund", "jurisdiction": "KY"},
             "reason": "exact name",
             "created": False,
         },
@@ -197,7 +197,7 @@ async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, databas
     await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
     document = await runs.restored(handle) if await document_of(handle) else {}
     assert document["status"] == "completed"
-    ids = {binding["search_text"]: binding["party"]["id"] for binding in document["lookups"]}
+    ids = {binding["search_text"]: binding["entity"]["id"] for binding in document["lookups"]}
     assert len(ids) == 21
     assert [result["who"] for result in results(document)] == [ids[name] for name in names]
 
@@ -213,4 +213,4 @@ async def test_fork_reuses_bindings_and_asks_no_person_again(runs: Runs, databas
     document = await document_of(forked)
     assert draft.prediction.reused == ["@result_1"]
     assert document["nodes"]["@result_1"]["result"] == {"who": spanish}
-    assert [binding["party"]["id"] for binding in document["lookups"]] == [spanish]
+    assert [binding["entity"]["id"] for binding in document["lookups"]] == [spanish]

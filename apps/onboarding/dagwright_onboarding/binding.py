@@ -40,12 +40,12 @@ class _Unbound(Exception):
 
 
 def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *, key: str) -> list[Entry]:
-    """Return an entry per lookup, in order: `{"party", "reason", "created"}`, or only `{"problem"}` entries on failure.
+    """Return an entry per lookup: `{"entity", "reason", "created"}`, or only `{"problem"}` entries on failure.
 
     A party is bound by its id, so it may have been renamed since. Nothing is created unless every lookup can be bound.
 
     Args:
-        found: for each lookup the result of `PartyResolver.resolve`, or `{"party"}` for a party known before the run; a
+        found: for each lookup the result of `PartyResolver.resolve`, or `{"entity"}` for a known party; a
             party that the plan names also has `known_as` and `kinds`, the kinds it may have.
         key: idempotency key of the call.
     """
@@ -79,7 +79,7 @@ def _created(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
     except ValueError as error:
         return {"problem": _problem(INVALID_FIELD, str(error))}
     created_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
-    return {"party": created_party, "reason": entry["reason"], "created": party.created}
+    return {"entity": created_party, "reason": entry["reason"], "created": party.created}
 
 
 def _bound(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
@@ -88,16 +88,16 @@ def _bound(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry
     Raises:
         _Unbound: a party can no longer be used.
     """
-    entries = [_current_entry(session, entry) if "party" in entry else dict(entry) for entry in lookups]
+    entries = [_current_entry(session, entry) if "entity" in entry else dict(entry) for entry in lookups]
     if any("problem" in entry for entry in entries):
         raise _Unbound(_problems_of(entries))
     return entries
 
 
 def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
-    chosen = entry["party"]
+    chosen = entry["entity"]
     if chosen.get("kind") in RESOLVER.terms:
-        return {"party": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
+        return {"entity": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
     party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
     if KNOWN_AS in entry and (problem := _usage_problem(party, entry)) is not None:
         return {"problem": _problem_of_known(entry, problem)}
@@ -107,7 +107,7 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
     if party.status != PartyStatus.ACTIVE:
         return {"problem": _problem(LOOKUP_NOT_FOUND, f"{describe(party)} is inactive")}
     found_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
-    return {"party": found_party, "reason": str(entry.get("reason", "")), "created": False}
+    return {"entity": found_party, "reason": str(entry.get("reason", "")), "created": False}
 
 
 def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
 
 def _usage_problem(party: Party | None, entry: Mapping[str, Any]) -> str | None:
     """Return why a party that the plan names cannot be used, `None` if it can."""
-    shown_id, is_by_id = repr(entry["party"]["id"])[:80], entry[KNOWN_AS] == BY_ID
+    shown_id, is_by_id = repr(entry["entity"]["id"])[:80], entry[KNOWN_AS] == BY_ID
     name = shown_id if is_by_id else entry[KNOWN_AS]
     if party is None:
         return f"No party has the id {shown_id}." if is_by_id else f"{name} is {shown_id}, and no party has that id."

@@ -96,7 +96,7 @@ class PartyResolver:
         self._is_interactive = is_interactive
 
     def resolve(self, answers: Sequence[Any], checkpoint: Any) -> dict[str, Any]:
-        """Return `{"party", "reason"}`, `{"create", "reason"}` or `{"problem"}`.
+        """Return `{"entity", "reason"}`, `{"create", "reason"}` or `{"problem"}`.
 
         Args:
             answers: all answers so far, as in `context().answers`.
@@ -379,7 +379,7 @@ def _what_it_is(candidate: Candidate) -> list[str]:
 
 
 def _bound(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
-    return {"party": party_json(party.id, party.name, party.kind, party.jurisdiction), "reason": reason}
+    return {"entity": party_json(party.id, party.name, party.kind, party.jurisdiction), "reason": reason}
 
 
 def party_json(party_id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:

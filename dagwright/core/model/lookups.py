@@ -33,7 +33,7 @@ KNOWN_AS = "known_as"
 _DISPLAY_NAME = "called"
 """Argument with the name of such an entity, for people."""
 _NO_FILTERS = frozenset(
-    {"search_text", "entity_type", KNOWN_AS, _DISPLAY_NAME, "party", "reason", "created", "is_interactive"}
+    {"search_text", "entity_type", KNOWN_AS, _DISPLAY_NAME, "entity", "reason", "created", "is_interactive"}
 )
 """Keys of a lookup in documents that are not filters."""
 _FOUND = "found"
@@ -85,7 +85,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     bind = _bind([*finds], resolver.bind, first=len(plan.nodes))
     number = {find_id: index for index, find_id in enumerate(finds)}
     bound: dict[str, Reference] = {
-        lookup.input: ResultOf(bind.id, "result", (number[find_id], "party", "id"))
+        lookup.input: ResultOf(bind.id, "result", (number[find_id], "entity", "id"))
         for find_id, same_lookups in finds.items()
         for lookup in same_lookups
     }
@@ -191,7 +191,7 @@ def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, A
     """Return lookups that were resolved before the run, each with its entity, as JSON in the form of
     `resolved_lookups`.
     """
-    return [{**_arguments_of(lookup), "party": dict(party)} for lookup, party in bound.items()]
+    return [{**_arguments_of(lookup), "entity": dict(entity)} for lookup, entity in bound.items()]
 
 
 def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
@@ -203,10 +203,10 @@ def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
     bound: dict[Lookup, dict[str, Any]] = {}
     for entry in encoded:
         lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), filters_in(entry))
-        party = dict(entry["party"])
-        if not isinstance(party.get("id"), str):
+        entity = dict(entry["entity"])
+        if not isinstance(entity.get("id"), str):
             raise ValueError(f"the entity of {lookup.search_text!r:.80} has no id")
-        bound[lookup] = party
+        bound[lookup] = entity
     return bound
 
 
@@ -239,22 +239,22 @@ def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
     resolver = bound.resolver if isinstance(bound, KnownEntities) else UNKNOWN_RESOLVER
     if (known_as := arguments.get(KNOWN_AS)) is not None:
         kinds = [*(_kinds_of(arguments["entity_type"], resolver) or ())]
-        return {"party": {"id": arguments["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
+        return {"entity": {"id": arguments["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
     lookup = lookup_of(node)
     known = bound.get(lookup) or _known_of_more_kinds(lookup, bound, resolver)
-    return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
+    return None if known is None else {"entity": dict(known), "reason": KNOWN_BEFORE}
 
 
 def _known_of_more_kinds(
     requested: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
     """Return the entity of an earlier lookup of the same text that searched all requested kinds and more."""
-    for lookup, party in bound.items():
+    for lookup, entity in bound.items():
         if (lookup.search_text, lookup.filters) == (requested.search_text, requested.filters):
             kinds, searched = _kinds_of(requested.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
             is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
-            if is_wider and kinds is not None and party.get("kind") in kinds:
-                return party
+            if is_wider and kinds is not None and entity.get("kind") in kinds:
+                return entity
     return None
 
 
@@ -285,26 +285,28 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     return text if known_as == BY_ID else f"{known_as} ({name_prefix}{text})"
 
 
-def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:
+def entities_of_call(
+    node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]
+) -> dict[str, str]:
     """Return the entities in the arguments of a call whose names the run knows: id -> name and kind.
 
     Args:
         arguments: arguments with every binding filled.
         record_of: returns the record of a node.
     """
-    parties: dict[str, str] = {}
+    entities: dict[str, str] = {}
     for path, template in node.bindings:
         part = template[0]
         if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
             continue
         record = record_of(part.node)
         base = part.path[:-1] if part.path[-1:] == ("id",) else part.path
-        party_id, name, kind = (
+        entity_id, name, kind = (
             _text_at(record.result if record is not None else None, (*base, key)) for key in ("id", "name", "kind")
         )
-        if party_id and name and isinstance(arguments, Mapping) and arguments.get(path[0]) == party_id:
-            parties[party_id] = f"{name} ({kind})" if kind else name
-    return parties
+        if entity_id and name and isinstance(arguments, Mapping) and arguments.get(path[0]) == entity_id:
+            entities[entity_id] = f"{name} ({kind})" if kind else name
+    return entities
 
 
 def _text_at(result: Any, path: Path) -> str | None:
@@ -360,7 +362,7 @@ def resolved_lookups_of_node(
     bound = {
         find.id: {**find.arguments, **entry}
         for find, record, entry in _bound_entries(plan, records)
-        if record.status is NodeStatus.COMPLETED and "party" in entry
+        if record.status is NodeStatus.COMPLETED and "entity" in entry
     }
     binds = (
         {hidden_node.id: hidden_node for hidden_node in plan.nodes[plan.written_count : plan.step_count]}

@@ -58,7 +58,7 @@ class Request:
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": next step}`; after an escalation,
             its `then`, or `fail`.
         tool, arguments: for an approval, the tool and the arguments of the call; stored values are references.
-        parties: for an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
+        entities: for an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: for a question of a running tool, the state that it saved for its next call.
         channel: `inbox` rejects answers that a model client relays.
     """
@@ -81,7 +81,7 @@ class Request:
     on_timeout: str | Mapping[str, Any] = _ON_TIMEOUT_FAIL
     tool: str = ""
     arguments: Any = None
-    parties: Mapping[str, str] | None = None
+    entities: Mapping[str, str] | None = None
     checkpoint: Any = None
     channel: Channel = "any"
     escalations: Sequence[Mapping[str, Any]] = ()
@@ -162,7 +162,7 @@ class Request:
             document["escalations"] = _escalations_to_json(self.escalations)
         if self.purpose == "approval":
             document |= {"tool": self.tool, "arguments": with_refs_formatted(self.arguments, ref_for_display)}
-            document |= {"entities": dict(self.parties)} if self.parties else {}
+            document |= {"entities": dict(self.entities)} if self.entities else {}
         return document
 
 

@@ -70,7 +70,7 @@ class RequestOpener:
         if purpose == "approval":
             request.arguments = state.arguments_of(ref)
             names = state.options.resolver.names_in_call(node, request.arguments, state.record_of)
-            request.parties = names or None
+            request.entities = names or None
         request.checkpoint = checkpoint
         record.status, record.reason = NodeStatus.WAITING, request.waits_for
         if purpose == "answer":

@@ -9,12 +9,12 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.lookups import (
     KnownEntities,
     binding_error,
+    entities_of_call,
     has_created,
     has_entity,
     is_bind,
     is_find,
     known_result,
-    parties_of_call,
 )
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
 from dagwright.core.model.states import Record
@@ -63,4 +63,4 @@ class EntityResolver(NodeResolver):
         self, node: CompiledNode, arguments: Any, record_of: Callable[[str], Record | None]
     ) -> Mapping[str, str]:
         """Return the entities in the arguments of a call: ID -> name and kind."""
-        return parties_of_call(node, arguments, record_of=record_of)
+        return entities_of_call(node, arguments, record_of=record_of)

@@ -132,10 +132,10 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 
 
 def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the party of an argument with the reason, and the answers to the requests about it."""
-    party, reason = bound["party"], str(bound.get("reason"))
-    facts = ", ".join(facts_of_entity(party))
-    is_called = f"is {party.get('name')} ({facts})"
+    """Yield the entity of an argument with the reason, and the answers to the requests about it."""
+    entity, reason = bound["entity"], str(bound.get("reason"))
+    facts = ", ".join(facts_of_entity(entity))
+    is_called = f"is {entity.get('name')} ({facts})"
     if reason.startswith("@"):
         yield f"{bound['argument']}: {reason} {is_called}"
     else:

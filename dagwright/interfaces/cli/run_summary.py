@@ -137,9 +137,9 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         lookups: as in the document of a run.
     """
     for lookup in lookups[:DONE_SHOWN]:
-        party = lookup["party"]
-        facts = ", ".join(facts_of_entity(party))
-        yield one_line(f"{lookup['search_text']!r} is {party.get('name')} ({facts}): {lookup.get('reason')}")
+        entity = lookup["entity"]
+        facts = ", ".join(facts_of_entity(entity))
+        yield one_line(f"{lookup['search_text']!r} is {entity.get('name')} ({facts}): {lookup.get('reason')}")
     if (omitted := len(lookups) - DONE_SHOWN) > 0:
         yield f"and {omitted:,} more lookups"
 

@@ -86,9 +86,9 @@ def _print_session(view: SessionView, output: Output, server: Server) -> None:
         kind = f"{entity['kind']}, " if entity.get("kind") else ""
         output.print(one_line(f"@{name}: {entity.get('name') or entity['id']} ({kind}{entity['id']})"))
     for lookup in document["lookups"]:
-        party = lookup["party"]
+        entity = lookup["entity"]
         output.print(
-            one_line(f"{lookup['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})")
+            one_line(f"{lookup['search_text']!r} is {entity.get('name') or entity.get('id')} ({entity.get('id')})")
         )
     omitted = document["omitted_turns"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
     if omitted:

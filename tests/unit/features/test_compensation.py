@@ -389,7 +389,7 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
                 actual: Any = (
-                    [{"party": party, "reason": "", "created": created}] if len(done) == 2 else {"party": party}
+                    [{"entity": party, "reason": "", "created": created}] if len(done) == 2 else {"entity": party}
                 )
                 scheduler.complete(task.id, actual, at=at)
     _, bind, *rest = done

@@ -120,11 +120,11 @@ def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
     scheduler, [bind] = started(plan)
     assert bind.arguments == {
         "found": [
-            {"party": {"id": "fund_1"}, "reason": "@cbu", "known_as": "@cbu", "kinds": kinds}
+            {"entity": {"id": "fund_1"}, "reason": "@cbu", "known_as": "@cbu", "kinds": kinds}
             for kinds in (["company", "fund"], ["fund"])
         ]
     }
-    scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
+    scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
     expected = [{"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"}, {"cbu_id": "fund_1"}]
     assert [task.arguments for task in tasks_of(scheduler)] == expected
     assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
@@ -149,13 +149,13 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
     scheduler, [find] = started(plan)
     assert find.arguments == plan_with_lookup("fund_1", "fund")
-    scheduler.complete(find.id, {"party": {"id": "fund_1"}, "reason": ""}, at=1.0)
+    scheduler.complete(find.id, {"entity": {"id": "fund_1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
     assert bind.arguments["found"][:2] == [
-        {"party": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
+        {"entity": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
         for kinds in (["company", "fund"], ["fund"])
     ]
-    scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
+    scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
     assert [task.arguments for task in tasks_of(scheduler)] == [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
     assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
 
@@ -203,10 +203,10 @@ def test_approval_of_a_call_names_its_parties() -> None:
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_summary(plan)
     scheduler = started_scheduler(plan, policy=Policy((Rule("ask", tool="pay"),)))
     [find] = tasks_of(scheduler)
-    scheduler.complete(find.id, {"party": {"id": "fund_2"}, "reason": ""}, at=1.0)
+    scheduler.complete(find.id, {"entity": {"id": "fund_2"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
     bound = [
-        {"party": {"id": party["party"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
+        {"entity": {"id": party["entity"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
         for party in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, bound, at=2.0)
@@ -233,10 +233,14 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
     assert scheduler.features.feedback.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
     assert scheduler.features.feedback.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
     [find] = tasks_of(scheduler)
-    scheduler.complete(find.id, {"party": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
+    scheduler.complete(find.id, {"entity": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
     [bind] = tasks_of(scheduler)
     parties = [
-        {"party": {"id": each["party"]["id"], "name": "A", "kind": "fund"}, "reason": each["reason"], "created": False}
+        {
+            "entity": {"id": each["entity"]["id"], "name": "A", "kind": "fund"},
+            "reason": each["reason"],
+            "created": False,
+        }
         for each in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, parties, at=4.0)
@@ -247,7 +251,7 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
     assert (document["cbu-id"]["reason"], document["cbu-id"]["answers"]) == ("@cbu", [])
     of_fund = document["fund_id"]
     expected = ("Apex", "fund_3", "chosen by a person")
-    assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == expected
+    assert (of_fund["search_text"], of_fund["entity"]["id"], of_fund["reason"]) == expected
     assert [(each["request_id"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
     assert "lookups" not in reason_of(scheduler, second.id).facts
 
@@ -291,7 +295,7 @@ def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> N
     assert scheduler.features.feedback.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
     assert following_request(view, find.id) == "nothing"
     tasks_of(scheduler)
-    scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
+    scheduler.complete(find.id, {"entity": {"id": "person_1"}, "reason": ""}, at=5.0)
     assert following_request(view, again.id) == "nothing"
 
 
@@ -334,16 +338,16 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
     scheduler, tasks = started(plan_of(intent(a=plan_with_lookup("Ann")), intent(b=plan_with_lookup("Bob")), intent()))
     assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
     assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
-    scheduler.complete("lookup:person:Ann", {"party": {"id": "p1"}, "reason": "exact name"}, at=1.0)
+    scheduler.complete("lookup:person:Ann", {"entity": {"id": "p1"}, "reason": "exact name"}, at=1.0)
     assert tasks_of(scheduler) == []
     scheduler.complete("lookup:person:Bob", {"create": {"kind": "person", "name": "Bob"}}, at=1.0)
     [bind] = tasks_of(scheduler)
     assert bind.arguments == {
-        "found": [{"party": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
+        "found": [{"entity": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
     }
     entries = [
-        {"party": {"id": "p1"}, "reason": "x", "created": False},
-        {"party": {"id": "p2"}, "reason": "y", "created": True},
+        {"entity": {"id": "p1"}, "reason": "x", "created": False},
+        {"entity": {"id": "p2"}, "reason": "y", "created": True},
     ]
     scheduler.complete(bind.id, entries, at=2.0)
     expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
@@ -384,9 +388,9 @@ def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
     scheduler, [task] = started(plan)
-    scheduler.complete(task.id, {"party": {"id": "p1"}, "reason": ""}, at=1.0)
+    scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
-    scheduler.complete(bind.id, [{"party": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
+    scheduler.complete(bind.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
     [first] = tasks_of(scheduler)
     for _ in range(2):
         below = first.node.sub_plan
@@ -463,7 +467,7 @@ def test_problems_of_lookups_have_their_first_location() -> None:
         {**_PROBLEM["problem"], "pointer": "/intents/1/lookups/from", "node_id": "@result_2", "argument": "from"},
     ]
     assert _errors(plan, [{}, _PROBLEM])[0]["argument"] == "from"
-    assert _errors(plan, [{"party": {"id": "a"}}, {"party": {"id": "b"}}]) == []
+    assert _errors(plan, [{"entity": {"id": "a"}}, {"entity": {"id": "b"}}]) == []
 
 
 def test_location_in_a_sub_plan_includes_its_parent_nodes() -> None:
@@ -537,7 +541,7 @@ def test_known_party_is_reused_unless_fewer_kinds_were_searched() -> None:
         known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
         return known_result(node, KnownEntities(known, RESOLVER))
 
-    known = {"party": company, "reason": KNOWN_BEFORE}
+    known = {"entity": company, "reason": KNOWN_BEFORE}
     assert (before("entity"), before("company or fund")) == (known, known)
     assert before("entity", "person") is None
     # A fund of that name was not searched for.

@@ -25,7 +25,7 @@ def ann(**filters: str) -> Lookup:
 def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
     plan = plan_with(ann(city="LU"))
     scheduler = started_scheduler(plan, setup={"resolver": EntityResolver(RESOLVER)})
-    entry: dict[str, Any] = {"party": {"id": "c1", "name": "Ann"}, "reason": "found"}
+    entry: dict[str, Any] = {"entity": {"id": "c1", "name": "Ann"}, "reason": "found"}
     results: tuple[Any, ...] = (entry, [{**entry, "note": "by alias"}])
     for result in results:
         task = scheduler.next_task(0.0)

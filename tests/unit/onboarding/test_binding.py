@@ -15,7 +15,7 @@ _ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created at the r
 
 
 def found(party: Party) -> dict[str, Any]:
-    return {"party": {"id": party.id, "name": party.name, "kind": party.kind}, "reason": "exact name"}
+    return {"entity": {"id": party.id, "name": party.name, "kind": party.kind}, "reason": "exact name"}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def names(database: EntityDatabase) -> list[str]:
 
 
 def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatabase, bob: Party) -> None:
-    gone = {"party": {"id": "person_gone", "name": "Cy", "kind": "person"}}
+    gone = {"entity": {"id": "person_gone", "name": "Cy", "kind": "person"}}
     change(database, bob, status="inactive")
     first, second, third = bind_parties(database, [_ANN, found(bob), gone], key="k")
     assert (first, second["problem"]["code"]) == ({}, "lookup_not_found")
@@ -47,10 +47,10 @@ def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatab
 
 def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
     def named(party_id: str, *kinds: str) -> dict[str, Any]:
-        return {"party": {"id": party_id}, "reason": "@cbu", "known_as": "@cbu", "kinds": [*kinds]}
+        return {"entity": {"id": party_id}, "reason": "@cbu", "known_as": "@cbu", "kinds": [*kinds]}
 
     [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
-    assert (entry["party"]["name"], entry["reason"]) == ("Bob", "@cbu")
+    assert (entry["entity"]["name"], entry["reason"]) == ("Bob", "@cbu")
     hint = "give the id of a company or fund in the context: cbu=ID"
     wrong = bind_parties(database, [named(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k")
     assert [entry["problem"] for entry in wrong] == [
@@ -69,10 +69,10 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
 
 def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
     def given(party_id: str, *kinds: str) -> dict[str, Any]:
-        return {"party": {"id": party_id}, "reason": "id", "known_as": "id", "kinds": [*kinds]}
+        return {"entity": {"id": party_id}, "reason": "id", "known_as": "id", "kinds": [*kinds]}
 
     [entry] = bind_parties(database, [given(bob.id, "person")], key="k")
-    assert (entry["party"]["name"], entry["created"]) == ("Bob", False)
+    assert (entry["entity"]["name"], entry["created"]) == ("Bob", False)
     change(database, bob, status="inactive")
     hint = "give the id of a fund, or look up its name under lookups"
     wrong = bind_parties(database, [given("nonsense", "fund"), given("", "fund"), given(bob.id, "fund")], key="k")
@@ -88,14 +88,14 @@ def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) 
 
 def test_product_or_role_is_bound_to_its_code(database: EntityDatabase) -> None:
     product = {"id": "FUND_ACCOUNTING", "name": "Fund accounting", "kind": "product", "jurisdiction": None}
-    [entry] = bind_parties(database, [{"party": product, "reason": "exact name"}], key="k")
-    assert entry == {"party": product, "reason": "exact name", "created": False}
+    [entry] = bind_parties(database, [{"entity": product, "reason": "exact name"}], key="k")
+    assert entry == {"entity": product, "reason": "exact name", "created": False}
 
 
 def test_party_is_created_once_for_repeated_calls(database: EntityDatabase, bob: Party) -> None:
     first = bind_parties(database, [_ANN, found(bob), _ANN], key="k")
     assert [entry["created"] for entry in first] == [True, False, False]
-    assert first[0]["party"] == first[2]["party"]
+    assert first[0]["entity"] == first[2]["entity"]
     assert bind_parties(database, [_ANN, found(bob), _ANN], key="k") == first
     assert [entry["created"] for entry in bind_parties(database, [_ANN], key="other")] == [False]
     assert names(database) == ["Ann", "Bob"]
@@ -108,7 +108,7 @@ def test_second_person_with_the_same_name_is_another_party(database: EntityDatab
     twin = {"create": bob_junior, "reason": ""}
     [entry] = bind_parties(database, [twin], key="k")
     assert entry["created"]
-    assert entry["party"]["id"] != bob.id
+    assert entry["entity"]["id"] != bob.id
 
 
 def test_problems_are_cut_to_a_size(database: EntityDatabase) -> None:

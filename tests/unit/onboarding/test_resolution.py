@@ -92,7 +92,7 @@ def id_of(database: EntityDatabase, name: str) -> str:
 
 def test_one_hit_is_bound_with_its_reason(gateway: EntityGateway, loaded: EntityDatabase) -> None:
     assert Conversation(gateway, "J. Smith", "person").result == {
-        "party": {"id": id_of(loaded, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"},
+        "entity": {"id": id_of(loaded, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"},
         "reason": "other name",
     }
 
@@ -152,7 +152,7 @@ def test_none_of_these_asks_for_a_name(gateway: EntityGateway, loaded: EntityDat
     asked = talk.answer(text="7")
     assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
     assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
-    assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
+    assert talk.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(loaded, "Aiko Tanaka")
 
 
 def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
@@ -160,9 +160,9 @@ def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, loaded:
     asked = talk.answer(text=id_of(loaded, "Sarah Chen"))
     assert asked["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
     assert talk.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
-    assert talk.answer(text="Apex Fund")["party"]["id"] == id_of(loaded, "Apex Fund")
+    assert talk.answer(text="Apex Fund")["entity"]["id"] == id_of(loaded, "Apex Fund")
     anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(loaded, "Sarah Chen"))
-    assert anybody["party"]["kind"] == "person"
+    assert anybody["entity"]["kind"] == "person"
 
 
 def test_product_is_never_offered_for_creation(gateway: EntityGateway) -> None:
@@ -172,14 +172,14 @@ def test_product_is_never_offered_for_creation(gateway: EntityGateway) -> None:
         "Which product is meant by product 'fund accountng'? Enter another name or a code."
     )
     assert talk.answer(text="create new")["prompt"].startswith("No product found for product 'create new'")
-    assert talk.answer(text="FUND_ACCOUNTING")["party"]["id"] == "FUND_ACCOUNTING"
+    assert talk.answer(text="FUND_ACCOUNTING")["entity"]["id"] == "FUND_ACCOUNTING"
     several = Conversation(gateway, "fund", "product").question["options"]
     assert [each["id"] for each in several][-1] == "none of these"
 
 
 def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: EntityGateway) -> None:
     for kind in ("product", "role"):
-        assert Conversation(gateway, "Nothing known", kind).answer(text="DEPOSITARY")["party"]["kind"] == kind
+        assert Conversation(gateway, "Nothing known", kind).answer(text="DEPOSITARY")["entity"]["kind"] == kind
 
 
 def test_company_needs_a_jurisdiction_to_be_created(gateway: EntityGateway) -> None:
@@ -227,7 +227,7 @@ def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, loaded
     near = talk.answer(text="Sarah Cohen")
     assert near["options"] == offered
     assert "near: Sarah Chen (person, HK" in near["prompt"]
-    assert talk.select(id_of(loaded, "Maria García"))["party"]["name"] == "Maria García"
+    assert talk.select(id_of(loaded, "Maria García"))["entity"]["name"] == "Maria García"
 
 
 def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
@@ -295,7 +295,7 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway, loaded: En
     # Another party with this name can still be created.
     assert talk.select(CREATE_NEW)["type"] == "INFORMATION"
     assert talk.answer(**details)["options"] == asked["options"]
-    assert talk.select(sarah)["party"]["name"] == "Sarah Chen"
+    assert talk.select(sarah)["entity"]["name"] == "Sarah Chen"
 
 
 def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityDatabase, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_f
 from tests.support.plan_building import started_scheduler
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
-JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}
+JOHN = {"search_text": "John Smith", "entity_type": "person", "entity": {"id": "P-1", "name": "John Smith"}}
 
 
 _EFFECTS = {"make": Effects.IDEMPOTENT, "look": Effects.READ, "undo": Effects.IDEMPOTENT}
@@ -106,8 +106,8 @@ def test_ending_session_waits_for_its_running_turn() -> None:
 
 def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> None:
     session = SessionRecord("s")
-    other: dict[str, Any] = {**JOHN, "party": {"id": "P-2"}}
-    narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
+    other: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
+    narrowed = {**JOHN, "jurisdiction": "LU", "entity": {"id": "P-3"}}
     _done(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
     _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[other, narrowed])
     assert [*session.names] == ["fund", "cbu"]

@@ -54,10 +54,10 @@ def find_shelf(*, search_text: str, entity_type: str, aisle: str | None = None) 
     """Find the shelf of a name; a person chooses among several."""
     actual = [each for each in SHELVES.values() if each["name"] == search_text and aisle in (None, each["aisle"])]
     if len(actual) == 1:
-        return {"party": dict(actual[0]), "reason": "only one"}
+        return {"entity": dict(actual[0]), "reason": "only one"}
     if answers := context().answers:
         [chosen] = answers[-1]["selected"]
-        return {"party": dict(SHELVES[chosen]), "reason": "chosen"}
+        return {"entity": dict(SHELVES[chosen]), "reason": "chosen"}
     raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [each["id"] for each in actual]})
 
 

@@ -128,7 +128,7 @@ def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
 
 
 _JOHN = {"search_text": "John Smith", "entity_type": "person", "reason": "exact name", "created": False}
-_JOHN["party"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
+_JOHN["entity"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
 
 
 def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureFixture[str]) -> None:

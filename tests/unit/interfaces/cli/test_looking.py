@@ -114,7 +114,7 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
 
 def test_explain_of_a_run_lists_the_bound_parties() -> None:
     scheduler = _run_of("Ann")
-    ann = {"party": _party("p1", "Ann Lee", "person", "GB"), "reason": "exact name"}
+    ann = {"entity": _party("p1", "Ann Lee", "person", "GB"), "reason": "exact name"}
     for result in (ann, [ann]):
         task = scheduler.next_task(START)
         assert task is not None
