@@ -17,7 +17,7 @@ from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.features.feedback.request_registry import Notification
+from dagwright.features.feedback.feedback_state import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.notifications import NOTE_CODE, description_of, dropped_note, failure_note, notification_to_json
 from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload

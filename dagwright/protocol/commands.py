@@ -15,7 +15,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.requests import Feedback, Through
 from dagwright.features.commands.steering import CommandMessage, apply_command
-from dagwright.features.feedback.request_registry import EARLY_ANSWERS
+from dagwright.features.feedback.feedback_state import EARLY_ANSWERS
 from dagwright.protocol.command_messages import (
     COMMAND_ID,
     LENIENT_COMMANDS,

@@ -12,7 +12,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTIFICATION_BYT
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
-from dagwright.features.feedback.request_registry import Notification
+from dagwright.features.feedback.feedback_state import Notification
 from dagwright.protocol.listings import shortened_request
 
 NOTE_CODE = "notify"

@@ -7,14 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pydantic_core
-
 from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.compiler.node_columns import encoded_sub_plans
 from dagwright.core.compiler.offloaded_regions import held_by_run
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import MAX_ID_BYTES
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, node_to_json, plan_to_json
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.plan import RESERVED_IDS
@@ -113,11 +112,11 @@ def reject_too_large(plan: CompiledPlan) -> None:
     """
     plan_of_run = held_by_run(plan)
     _reject_counts(plan_of_run)
-    head_bytes = _bytes_of(plan_to_json(replace(plan_of_run, nodes=())))
+    head_bytes = encoded_size(plan_to_json(replace(plan_of_run, nodes=())))
     if head_bytes > PLAN_PART_BYTES:
         problem = "the plan is too large without its nodes, in bytes of its compiled form"
         raise PlanTooLarge(problem, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
-    sizes = [_bytes_of(node_to_json(node)) for node in plan_of_run.nodes]
+    sizes = [encoded_size(node_to_json(node)) for node in plan_of_run.nodes]
     for node, size in zip(plan_of_run.nodes, sizes, strict=True):
         _reject_large_node(node, size)
     if (total_bytes := head_bytes + sum(sizes)) > PLAN_BYTES:
@@ -169,17 +168,13 @@ def reject_too_large_inline(encoded: Any) -> None:
         count += own_count
         for sub_plan in children if plan is encoded else ():
             # Its own input may have 2 MB too, with other values besides the plan.
-            if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:
+            if (size := encoded_size(sub_plan)) > PLAN_PART_BYTES:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
                 raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
         pending += children
     if count > PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
         raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
-
-
-def _bytes_of(value: Any) -> int:
-    return len(pydantic_core.to_json(value))
 
 
 def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str | None:

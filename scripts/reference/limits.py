@@ -14,7 +14,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
     "Requests and commands": (
         "dagwright.core.model.answers",
         "dagwright.features.feedback.questions",
-        "dagwright.features.feedback.request_registry",
+        "dagwright.features.feedback.feedback_state",
         "dagwright.features.feedback.request_opening",
         "dagwright.features.commands.steering",
         "dagwright.core.expressions.compute_budget",

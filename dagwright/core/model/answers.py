@@ -52,11 +52,6 @@ def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, what: str = "th
     return None
 
 
-def size_of(answer: Any) -> int:
-    """Return the size of an answer as JSON in bytes; `size_problem` has accepted the answer."""
-    return len(pydantic_core.to_json(answer))
-
-
 def shortened_arguments(arguments: Mapping[str, Any]) -> Any:
     """Return the arguments of an answer for its lineage; long ones as the first characters of their JSON."""
     text = pydantic_core.to_json(arguments).decode()

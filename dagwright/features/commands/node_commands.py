@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
-from dagwright.core.model.answers import size_of
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
@@ -14,7 +14,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.validation.workers import refusal_of_slots
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
-from dagwright.features.feedback.request_registry import RUN_ANSWERS_BYTES, SHORT_BYTES
+from dagwright.features.feedback.feedback_state import RUN_ANSWERS_BYTES, SHORT_BYTES
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_other_arguments,
@@ -141,7 +141,7 @@ class RetryNode:
         record = scheduler.state.record(ref)
         attempts, error = record.attempts, record.error
         if self.arguments is not None:
-            scheduler.features.feedback.requests.stored_bytes += size_of(self.arguments)
+            scheduler.features.feedback.requests.stored_bytes += encoded_size(self.arguments)
             add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
         edits = scheduler.rebuild.edit(at)
@@ -157,7 +157,7 @@ class RetryNode:
 
 def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | None:
     """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
-    size, stored = size_of(sent), scheduler.features.feedback.requests.stored_bytes
+    size, stored = encoded_size(sent), scheduler.features.feedback.requests.stored_bytes
     if size <= SHORT_BYTES or stored + size <= RUN_ANSWERS_BYTES:
         return None
     return (
@@ -223,7 +223,7 @@ class SetResult:
         assert ref is not None
         old_record = scheduler.state.record(ref)
         edits = scheduler.rebuild.edit(at)
-        scheduler.features.feedback.requests.stored_bytes += size_of(self.result)
+        scheduler.features.feedback.requests.stored_bytes += encoded_size(self.result)
         if old_record.status.is_final:
             edits.reopen_dependents(ref.node)
         error = old_record.error.to_json() if old_record.error is not None else None
@@ -288,4 +288,4 @@ class AddUnparsedNodes(UnparsedCommand):
             extension = scheduler.features.extension.check_nodes(self.nodes, tools=self.tools, budget=budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        return extension if isinstance(extension, str) else AddNodes(extension, self.actor, size_of(self.nodes))
+        return extension if isinstance(extension, str) else AddNodes(extension, self.actor(self.nodes))

@@ -14,8 +14,7 @@ from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, 
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request, Through, without_number
 from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.features.feedback.approval_gate import rejection
-from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
-from dagwright.features.feedback.request_registry import Notification, RequestRegistry
+from dagwright.features.feedback.feedback_state import FeedbackState, Notification, RequestRegistry, RunAnswer
 from dagwright.features.plan_edits.node_additions import apply_addition
 
 if TYPE_CHECKING:

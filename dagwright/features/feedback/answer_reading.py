@@ -10,7 +10,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
+from dagwright.core.expressions.value_refs import encoded_size
+from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, without_number
@@ -19,15 +20,15 @@ from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
-from dagwright.features.feedback.feedback_state import FeedbackState
-from dagwright.features.feedback.questions import BadQuestion, request_of
-from dagwright.features.feedback.request_registry import (
+from dagwright.features.feedback.feedback_state import (
     EARLY_ANSWERS,
     EARLY_BYTES,
     RUN_ANSWERS_BYTES,
     SHORT_BYTES,
+    FeedbackState,
     RequestRegistry,
 )
+from dagwright.features.feedback.questions import BadQuestion, request_of
 from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
@@ -123,7 +124,7 @@ class AnswerReader:
 
     def _storage_problem(self, feedback: Feedback, count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
-        size, stored = size_of(feedback.answer), self._requests.stored_bytes
+        size, stored = encoded_size(feedback.answer), self._requests.stored_bytes
         if size <= SHORT_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
             return None
         to = f" to {count:,} requests" if count > 1 else ""

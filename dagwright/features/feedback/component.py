@@ -12,7 +12,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.model.answers import size_of
+from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Raised, Request
 from dagwright.core.model.states import Attempt, NodeStatus, TaskRef
@@ -20,9 +20,8 @@ from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.features.feedback.answer_handling import AnswerHandler
 from dagwright.features.feedback.answer_reading import AnswerReader
 from dagwright.features.feedback.approval_gate import ApprovalGate, Question
-from dagwright.features.feedback.feedback_state import FeedbackState
+from dagwright.features.feedback.feedback_state import FeedbackState, RequestRegistry, registry_from_json
 from dagwright.features.feedback.request_opening import RequestOpener
-from dagwright.features.feedback.request_registry import RequestRegistry, registry_from_json
 from dagwright.features.feedback.run_requests import RunRequests
 from dagwright.features.plan_edits.extension_checks import NodeCheck
 
@@ -215,7 +214,7 @@ class HumanFeedback(SchedulerComponent):
         if outcome is None:
             self._use_requests()
             self._handler.store_early(feedback)
-        requests.stored_bytes += size_of(feedback.answer) * (1 if outcome is None else len(outcome))
+        requests.stored_bytes += encoded_size(feedback.answer) * (1 if outcome is None else len(outcome))
         self._scheduler.propagate(at)
         return None
 

@@ -1,11 +1,238 @@
-"""State of the requests to people: the requests, and the inputs and approvals that people gave for the whole run."""
+"""State of the feedback of one run: its requests with early answers, alarms and notifications, and given inputs."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
-from dagwright.core.model.requests import Feedback
-from dagwright.features.feedback.request_registry import RequestRegistry
+from dagwright.core.expressions.compute_budget import CHECK_BUDGET, ComputeBudget
+from dagwright.core.expressions.value_refs import value_from_json, value_to_json
+from dagwright.core.model.requests import Closing, Feedback, Request
+
+NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
+
+EARLY_ANSWERS = 1_000
+"""Maximum number of stored answers to requests that are not open yet."""
+EARLY_BYTES = 64 * 1024
+"""Maximum size of all answers to requests that are not open yet."""
+RUN_ANSWERS_BYTES = 8 * 1024 * 1024
+"""Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
+snapshot, because they are part of the state of the run."""
+SHORT_BYTES = 1024
+"""Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
+HINTS_PER_ACTIVATION = 100
+"""Refusals per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
+arrive."""
+
+_OF_RUN = -1
+"""Number in JSON for an early answer that belongs to no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A notification about a change of a request.
+
+    Args:
+        at: time of the change, in seconds since the epoch.
+    """
+
+    kind: NotificationKind
+    request: Request
+    at: float
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        """Identity of the notification within the run."""
+        return self.request.id, self.kind, self.at
+
+
+class RequestRegistry:
+    """The requests of one run."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Request] = {}
+        """In the order in which they were opened."""
+        self.closed: dict[str, Closing] = {}
+        self.early: dict[str, Feedback] = {}
+        """Answers to requests that are not open yet."""
+        self.early_by_node: dict[int | None, list[str]] = {}
+        """Number of a node -> ids of the requests of it or its items that have early answers; `None` is the run."""
+        self.due: list[Feedback] = []
+        """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
+        self.stored_bytes = 0
+        """Size of all answers that were accepted or stored, as JSON."""
+        self.counts: dict[str, int] = {}
+        """Task id -> number of its requests so far."""
+        self.opened = 0
+        """Number of requests opened in this execution of the run."""
+        self.notifications: list[Notification] = []
+        """Notifications that were not sent yet, in order; the sender removes them."""
+        self.refusals: list[str] = []
+        """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
+        self.remembered: dict[str, str] = {}
+        """Tool -> the user who approved all its calls in this run."""
+        self.hint_budget = ComputeBudget(HINTS_PER_ACTIVATION)
+        """Refusals that may still search for a similar name; charged by the code that changes the run."""
+        self.check_budget = ComputeBudget(CHECK_BUDGET)
+        """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
+        self.precheck_budget = ComputeBudget(CHECK_BUDGET)
+        """Budget for checks before the nodes are in history; nothing in history depends on these checks."""
+        self._of_task: dict[str, str] = {}
+        self._alarms: list[tuple[float, int, str]] = []
+        self._alarm_count = 0
+
+    def of_task(self, task_id: str) -> Request | None:
+        """Return the open request of a node or item."""
+        request_id = self._of_task.get(task_id)
+        return None if request_id is None else self.open.get(request_id)
+
+    def add(self, request: Request) -> None:
+        """Open a request."""
+        self.open[request.id] = request
+        self._of_task[request.task] = request.id
+        self.opened += 1
+        self.counts[request.task] = self.counts.get(request.task, 0) + 1
+        self.schedule_alarm(request)
+        self.notifications.append(Notification("opened", request, request.opened_at))
+
+    def close(self, request: Request, closing: Closing) -> None:
+        """Close an open request."""
+        del self.open[request.id], self._of_task[request.task]
+        closing = replace(
+            closing,
+            requested_from=request.requested_from,
+            requested_at=request.opened_at,
+            escalations=request.escalations,
+        )
+        self.closed[request.id] = closing
+        self.notifications.append(Notification(closing.outcome, request, closing.at))
+
+    def drop_open(self) -> None:
+        """Drop all open requests: the run has ended and no longer needs answers."""
+        self.open.clear()
+        self._of_task.clear()
+
+    def store_early(self, feedback: Feedback, number: int | None) -> None:
+        """Store an answer until the node of that number, or an item of it, opens the request; `None` is the run."""
+        self.early[feedback.request] = feedback
+        self.early_by_node.setdefault(number, []).append(feedback.request)
+
+    def move_early(self, base: int, added: int) -> None:
+        """Renumber early answers after nodes were added: numbers from `base` on move by `added`."""
+        self.early_by_node = {
+            number + added if number is not None and number >= base else number: names
+            for number, names in self.early_by_node.items()
+        }
+
+    def drop_early(self, name: str) -> None:
+        """Drop an early answer whose request was never opened, and record a refusal."""
+        if (feedback := self.early.pop(name, None)) is not None:
+            sender = feedback.by or "a user without a name"
+            self.refusals.append(f"{name!r} was never requested: the early answer of {sender} is not needed")
+
+    def take_refusals(self) -> list[str]:
+        """Return and clear the refusals of early answers."""
+        refusals, self.refusals = self.refusals, []
+        return refusals
+
+    # Time.
+
+    def schedule_alarm(self, request: Request) -> None:
+        """Schedule the next alarm of an open request."""
+        if (at := request.alarm_at) is not None:
+            self._alarm_count += 1
+            heapq.heappush(self._alarms, (at, self._alarm_count, request.id))
+
+    @property
+    def next_alarm(self) -> float | None:
+        """Time of the earliest deadline or reminder of all open requests."""
+        while self._alarms:
+            at, _, request_id = self._alarms[0]
+            request = self.open.get(request_id)
+            if request is not None and request.alarm_at == at:
+                return at
+            heapq.heappop(self._alarms)
+        return None
+
+    def take_due(self, at: float) -> Request | None:
+        """Return the open request with the earliest alarm that is due; the caller handles it, then schedules the next.
+
+        `None` means that no alarm is due.
+        """
+        alarm = self.next_alarm
+        if alarm is None or alarm > at:
+            return None
+        return self.open[heapq.heappop(self._alarms)[2]]
+
+    # JSON for the next execution of the run.
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the registry as JSON, without empty parts."""
+        encoded = {
+            "open": [_request_to_json(request) for request in self.open.values()],
+            "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
+            "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
+            "early_nodes": [
+                [_OF_RUN if number is None else number, names] for number, names in self.early_by_node.items()
+            ],
+            "counts": self.counts,
+            "notifications": [
+                [notification.kind, _request_to_json(notification.request), notification.at]
+                for notification in self.notifications
+            ],
+            "stored_bytes": self.stored_bytes,
+            "refusals": self.refusals,
+            "remembered": self.remembered,
+        }
+        return {name: part for name, part in encoded.items() if part}
+
+
+def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
+    """Parse the result of `RequestRegistry.to_json`.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the form is invalid.
+    """
+    registry = RequestRegistry()
+    for request in encoded.get("open", ()):
+        registry.add(_request_from_json(request))
+    registry.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
+    registry.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
+    registry.early_by_node = {
+        None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_nodes", ())
+    }
+    registry.counts = dict(encoded.get("counts", {}))
+    open_requests = registry.open
+    registry.notifications = [
+        Notification(kind, open_requests.get(request["id"]) or _request_from_json(request), at)
+        for kind, request, at in encoded.get("notifications", ())
+    ]
+    registry.stored_bytes = int(encoded.get("stored_bytes", 0))
+    registry.refusals = list(encoded.get("refusals", ()))
+    registry.remembered = dict(encoded.get("remembered", {}))
+    return registry
+
+
+def _values_of(entry: Closing | Feedback) -> list[Any]:
+    return [getattr(entry, part.name) for part in fields(entry)]
+
+
+_DEFAULTS = {part.name: part.default for part in fields(Request)}
+
+
+def _request_to_json(request: Request) -> dict[str, Any]:
+    encoded = {name: getattr(request, name) for name in _DEFAULTS if name != "arguments"}
+    encoded = {name: value for name, value in encoded.items() if value != _DEFAULTS[name] or name == "task"}
+    if request.arguments is not None:
+        encoded["arguments"] = value_to_json(request.arguments)
+    return encoded
+
+
+def _request_from_json(encoded: Mapping[str, Any]) -> Request:
+    values = {name: value for name, value in encoded.items() if name in _DEFAULTS}
+    if (arguments := values.pop("arguments", None)) is not None:
+        values["arguments"] = value_from_json(arguments["value"], arguments.get("stored"))
+    return Request(**values)
 
 
 @dataclass(slots=True)

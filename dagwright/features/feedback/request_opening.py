@@ -10,9 +10,8 @@ from dagwright.core.errors import NodeError
 from dagwright.core.model.answers import ERROR_CHOICES, size_problem
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Raised, Request
 from dagwright.core.model.states import NodeStatus, TaskRef
-from dagwright.features.feedback.feedback_state import FeedbackState
+from dagwright.features.feedback.feedback_state import EARLY_BYTES, FeedbackState
 from dagwright.features.feedback.questions import BadQuestion, request_of, validate_question_fields
-from dagwright.features.feedback.request_registry import EARLY_BYTES
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState

@@ -30,7 +30,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import NodeStatus
-from dagwright.features.feedback.request_registry import RequestRegistry
+from dagwright.features.feedback.feedback_state import RequestRegistry
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_view import RunView
 from dagwright.server import Connection, Server

@@ -17,7 +17,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.explain.reasons import reason_of
-from dagwright.features.feedback.request_registry import HINTS_PER_ACTIVATION
+from dagwright.features.feedback.feedback_state import HINTS_PER_ACTIVATION
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (

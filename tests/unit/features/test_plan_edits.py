@@ -18,7 +18,7 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
 from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.feedback import request_registry
+from dagwright.features.feedback import feedback_state
 from dagwright.features.plan_edits import edits as plan_edits
 from dagwright.features.plan_edits.edits import checked_extension, cost_of_nodes, extension_of
 from dagwright.features.run_scheduler import RunScheduler
@@ -121,7 +121,7 @@ _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce the budget for checks in one activation to a tenth, so that few nodes use it up."""
-    monkeypatch.setattr(request_registry, "CHECK_BUDGET", CHECK_BUDGET // 10)
+    monkeypatch.setattr(feedback_state, "CHECK_BUDGET", CHECK_BUDGET // 10)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.feedback.request_registry import EARLY_ANSWERS, RUN_ANSWERS_BYTES
+from dagwright.features.feedback.feedback_state import EARLY_ANSWERS, RUN_ANSWERS_BYTES
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.scheduler_snapshot import state_to_json

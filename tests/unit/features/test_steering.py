@@ -16,7 +16,7 @@ from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes
 from dagwright.features.deadline import Deadline
-from dagwright.features.feedback.request_registry import EARLY_ANSWERS
+from dagwright.features.feedback.feedback_state import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import commands
 from dagwright.protocol.commands import (

@@ -4,7 +4,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import NOTIFICATION_BYTES
 from dagwright.core.model.requests import Closing, Request
-from dagwright.features.feedback.request_registry import Notification, RequestRegistry, registry_from_json
+from dagwright.features.feedback.feedback_state import Notification, RequestRegistry, registry_from_json
 from dagwright.protocol.notifications import notification_to_json
 from dagwright.protocol.webhooks import signed_headers, signing_key
 from tests.support.receiver import SECRET
