@@ -120,7 +120,7 @@ class NotebookView:
 
 
 class LineView:
-    """Writes a line for each change of a node."""
+    """View with a line for each change of a node."""
 
     def __init__(self, output: TextIO | None = None) -> None:
         """Create a view.

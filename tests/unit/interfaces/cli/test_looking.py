@@ -66,8 +66,8 @@ def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
     john, apex = _party("person_1", "John Smith", "person", "GB"), _party("fund_1", "Apex", "fund", None)
     asked = {"request_id": "lookup:person:J", "answer": "selected", **_ANSWER}
     bound = [
-        _bound("entity-id", "J", "person", party=john, reason="chosen by a person", answers=[asked]),
-        _bound("cbu-id", "fund_1", "fund", party=apex, reason="@cbu"),
+        _bound("entity-id", "J", "person", entity=john, reason="chosen by a person", answers=[asked]),
+        _bound("cbu-id", "fund_1", "fund", entity=apex, reason="@cbu"),
     ]
     reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": bound})
     lines = [*lines_of(RunExplanation(view_of(node("a")), "a", Chain([reason])))]
