@@ -288,4 +288,4 @@ class AddUnparsedNodes(UnparsedCommand):
             extension = scheduler.features.extension.check_nodes(self.nodes, tools=self.tools, budget=budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        return extension if isinstance(extension, str) else AddNodes(extension, self.actor(self.nodes))
+        return extension if isinstance(extension, str) else AddNodes(extension, self.actor, encoded_size(self.nodes))
