@@ -12,8 +12,6 @@ CHECK_BUDGET = MAX_WORK // 2
 
 TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
 """Message for a command that is refused because of other commands at the same time."""
-CHECK_BUDGET = MAX_WORK // 2
-"""Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
 _WORK_OF_REFUSAL = MAX_WORK // 20
 
 
