@@ -113,7 +113,7 @@ def compile_template(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPla
 
 def _with_template_hints(problems: Iterable[Problem]) -> list[Problem]:
     """Replace the hints about missing inputs, which apply to the command line only."""
-    hint = "give it among the inputs"
+    hint = "add it to the inputs"
     return [replace(problem, hint=hint) if problem.code == "missing_input" else problem for problem in problems]
 
 
@@ -242,9 +242,9 @@ def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
     # Before the file is read, so that a concurrent change is detected.
     stamps: dict[Path, FileStamp] = {path: stamp_of(path)}
     try:
-        return _File(stamps, _template(path, tools, stamps), [])
+        return _File(stamps, _load_template(path, tools, stamps), [])
     except PlanInvalid as invalid:
-        return _File(stamps, None, [_with_relative_paths(line, path, stamps) for line in _lines(path, invalid)])
+        return _File(stamps, None, [_with_relative_paths(line, path, stamps) for line in _problem_lines(path, invalid)])
 
 
 def _with_relative_paths(line: str, path: Path, read_files: Iterable[Path]) -> str:
@@ -262,7 +262,7 @@ def _with_replaced_path(path: str, replacement: str, text: str) -> str:
     return text.replace(printable(path), printable(replacement)) if replacement else text
 
 
-def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:
+def _load_template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:
     document = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
     checked = check_plan(document, tools)
     check_size(checked)
@@ -271,8 +271,8 @@ def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Pat
     return Template(path.stem, path.name, document, checked)
 
 
-def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
-    entries = [_line(path, problem) for problem in invalid.problems[:_MAX_PROBLEMS_SHOWN]]
+def _problem_lines(path: Path, invalid: PlanInvalid) -> list[str]:
+    entries = [_problem_line(path, problem) for problem in invalid.problems[:_MAX_PROBLEMS_SHOWN]]
     omitted = len(invalid.problems) - _MAX_PROBLEMS_SHOWN
     return (
         [*entries, f"{path.name}: and {omitted:,} more; `dagwright check {path.name}` lists all"]
@@ -281,6 +281,6 @@ def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
     )
 
 
-def _line(path: Path, problem: Problem) -> str:
+def _problem_line(path: Path, problem: Problem) -> str:
     location = f" at {problem.pointer}" if problem.pointer else ""
     return f"{path.name}: {problem.code}{location}: {problem.text}"

@@ -24,11 +24,11 @@ def is_owner_name(text: str) -> bool:
 MAX_TAGS = 20
 """Maximum number of tags of a run."""
 TAG_KEY_BYTES = 64
-"""Longest key of a tag in UTF-8."""
+"""Maximum size of the key of a tag, in UTF-8."""
 KEYWORD_CHARACTERS = 255
 """Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
 ATTRIBUTE_BYTES = 2_000
-"""Longest JSON of a search attribute; a server ends a workflow that writes more than 2,048 bytes."""
+"""Maximum size of the JSON of a search attribute; a server ends a workflow that writes more than 2,048 bytes."""
 _FORBIDDEN_IN_KEYS = frozenset("= \t")
 
 
@@ -153,7 +153,7 @@ def json_bytes(value: str | list[str]) -> int:
 
 
 _KEY_BYTES = 120
-"""Largest part of a summary for the key of an item, so that the title stays readable."""
+"""Maximum size of the key of an item in a summary, so that the title stays readable."""
 
 
 def task_summary(task: Task) -> str:

@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 TURN_BYTES = 1_000_000
-"""Largest encoded message that starts a turn. It is in history twice, and one workflow task may send 4 MB."""
+"""Maximum size of an encoded message that starts a turn; it is in history twice, and one workflow task may send 4 MB.
+"""
 MEMO_BYTES = 16_000
-"""Largest encoded memo of the run."""
+"""Maximum size of the encoded memo of the run."""
 POLICY_BYTES = 4_000
-"""Largest encoded policy of a session."""
+"""Maximum size of the encoded policy of a session."""
 REQUEST_BYTES = 1_000
-"""Longest text of a request that a session stores."""
+"""Maximum size of the text of a request that a session stores."""
 EXPLANATION_BYTES = 400
-"""Longest explanation of a turn that a session stores."""
+"""Maximum size of the explanation of a turn that a session stores."""
 OUTCOME_BYTES = 400
-"""Longest outcome of a turn that a session stores."""
+"""Maximum size of the outcome of a turn that a session stores."""
 MAX_NAMES = 100
 """Maximum number of names in a session, the newest first: a planner accepts no more."""
 LOOKUP_BYTES = 2_000
-"""Largest encoded lookup that a session stores; a larger one is looked up again."""
+"""Maximum size of an encoded lookup that a session stores; a larger one is looked up again."""
 MAX_LOOKUPS = 100
 """Maximum number of lookups of one run that a session stores."""
 

@@ -251,7 +251,7 @@ async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: st
     assert [(error["code"], error["pointer"]) for error in invalid["errors"]] == [("unknown_tool", "/nodes/0/tool")]
     assert invalid["errors"][0]["hint"] == "did you mean 'plus'?"
     assert text["errors"][0]["code"] == "invalid_syntax"
-    assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "give it among the inputs")
+    assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "add it to the inputs")
     assert nobody == {"status": "not_found", "message": f"there is no run '{unique}'"}
     assert silent["status"] == "not_found"
     expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")

@@ -64,7 +64,7 @@ def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: 
     assert templates["sum"].source["dialect"] == "plan"
 
 
-MISSING = ("missing_input", "/inputs/count", "give it among the inputs")
+MISSING = ("missing_input", "/inputs/count", "add it to the inputs")
 UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
 
 
