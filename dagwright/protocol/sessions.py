@@ -32,18 +32,18 @@ from dagwright.protocol.turns import (
 )
 
 NAME_BYTES = 150
-"""Longest name of a session in UTF-8; with its prefix it is a workflow id and a search attribute."""
+"""Maximum size of the name of a session in UTF-8; with its prefix it is a workflow id and a search attribute."""
 MAX_TURNS = 50
-"""Turns that a session stores."""
+"""Maximum number of turns that a session stores."""
 TURNS_BYTES = 14_000
-"""Largest encoded turns of a session without their responses, which have 16,000 bytes of their own.
+"""Maximum size of the encoded turns of a session without their responses, which have a limit of 16,000 bytes.
 
 With all its parts, the state stays below the memo limit of 64 KiB.
 """
 NAMES_BYTES = 6_000
-"""Largest encoded names of a session."""
+"""Maximum size of the encoded names of a session."""
 LOOKUPS_BYTES = 10_000
-"""Largest encoded lookups of a session."""
+"""Maximum size of the encoded lookups of a session."""
 
 
 class SessionNameInvalid(DagwrightError, ValueError):
@@ -141,10 +141,8 @@ class Turn:
         """
         parts = [f"Request: {self.request or '(a plan)'}"]
         parts += [f"Plan: {self.explanation}"] if self.explanation else []
-        described = [
-            f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names
-        ]
-        parts += [f"It set {', '.join(described)}."] if described else []
+        entities = [f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names]
+        parts += [f"It set {', '.join(entities)}."] if entities else []
         result = f"Result: {self.status.replace('_', ' ')}"
         # Last, because the end is cut if the text is too long.
         parts.append(f"{result}: {self.answer or self.outcome}" if self.answer or self.outcome else result)
@@ -365,7 +363,7 @@ class SessionRecord:
 
 
 def _lookup_key(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of a lookup."""
+    """Return the fields that two equal lookups share."""
     return (lookup.get("search_text"), lookup.get("entity_type"), filters_in(lookup))
 
 
