@@ -270,7 +270,7 @@ class Runs:
         execution = await self._find(workflow_id)
         return execution is not None and execution.status is WorkflowExecutionStatus.RUNNING
 
-    async def reach(self) -> None:
+    async def check_connection(self) -> None:
         """Check that the server responds.
 
         Raises:

@@ -7,7 +7,7 @@ from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.interfaces.cli.keys_command import LOOK
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import key_limits
 from dagwright.interfaces.http.json_route import MAX_FIELDS
 from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, OTHER_BODIES, BodyLimit
@@ -26,8 +26,8 @@ _DEFAULTS = Settings.model_construct()
 
 def scopes_table() -> str:
     """Return a row for each scope: name and permissions."""
-    described = fields(f"{_HTTP}/callers.py", "Permission")
-    rows = [(code(each), sentence(described[each.name])) for each in Permission]
+    described = fields(f"{_HTTP}/callers.py", "KeyScope")
+    rows = [(code(each), sentence(described[each.name])) for each in KeyScope]
     return table(("Scope", "Permits"), [(code(LOOK), "Reading only."), *rows])
 
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
@@ -275,7 +275,7 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
 
 
 async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
-    _, text = KeyFile(tmp_path / "keys.json").add("ann", list(Permission))
+    _, text = KeyFile(tmp_path / "keys.json").add("ann", list(KeyScope))
     async with serve(more={"api_keys": tmp_path / "keys.json"}) as live:
         headers = {"Authorization": f"Bearer {text}"}
         answer = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.testing import ANY_NUMBER, Raw, json_text, step
@@ -127,7 +127,7 @@ FAILING = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{br
 async def test_examples_of_errors_are_what_comes(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     keys = KeyFile(file)
-    full, looks = keys.add("ann", list(Permission))[1], keys.add("ann", [])[1]
+    full, looks = keys.add("ann", list(KeyScope))[1], keys.add("ann", [])[1]
     more = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
     broken = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (

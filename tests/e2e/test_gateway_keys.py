@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.protocol.run_labels import ALL_OWNERS
 from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
@@ -33,8 +33,8 @@ class Keys:
     def owner(self, name: str) -> str:
         return name if name == ALL_OWNERS else f"{name}-{self._test}"
 
-    def add(self, name: str, *scopes: Permission) -> str:
-        return KeyFile(self.path).add(self.owner(name), scopes or list(Permission))[1]
+    def add(self, name: str, *scopes: KeyScope) -> str:
+        return KeyFile(self.path).add(self.owner(name), scopes or list(KeyScope))[1]
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -188,8 +188,8 @@ def _assigned(name: str, assignee: str) -> dict[str, Any]:
 
 async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    ann, boss = keys.add("ann", Permission.RUN, Permission.ANSWER), keys.add("boss", Permission.ANSWER)
-    eve, operator = keys.add("eve"), keys.add("ann", Permission.OPERATE, Permission.ANSWER)
+    ann, boss = keys.add("ann", KeyScope.RUN, KeyScope.ANSWER), keys.add("boss", KeyScope.ANSWER)
+    eve, operator = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
     name = keys.owner("boss")
     plan = plan_of(_assigned("first", name), _assigned("second", name), CHECK)
     async with serve(more={"api_keys": keys.path}) as live:

@@ -17,7 +17,7 @@ from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services
 from dagwright.interfaces.http.app import create_app
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import open_context
 from dagwright.server import connection_of
 from dagwright.settings import Settings
@@ -147,7 +147,7 @@ async def test_start_with_an_api_key_sends_three_requests(client: temporalio.cli
     connection = await connection_of(client)
     toolset, plan = load_toolset(settings, ()), {"nodes": [SUM]}
     async with open_context(settings, connection, toolset) as context:
-        key, text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(Permission))
+        key, text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(KeyScope))
         transport = httpx.ASGITransport(create_app(context))
         headers = {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:

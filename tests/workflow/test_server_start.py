@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.server import LocalServer, ServerUnreachable, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings
@@ -88,7 +88,7 @@ async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state
         address, ui_url = connection.server.address, connection.server.ui_url
         local_server.keep()
         assert not await local_server.close_ui()
-        KeyFile(settings.api_keys).add("ann", list(Permission))
+        KeyFile(settings.api_keys).add("ann", list(KeyScope))
         assert await local_server.close_ui()
         found = local_server.find()
         assert found is not None
@@ -107,7 +107,7 @@ async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state
 async def test_server_with_an_interface_is_restarted_by_the_first_command_after_the_first_key(state_dir: Path) -> None:
     settings = Settings(state_dir=state_dir)
     async with open_connection(settings) as connection:
-        KeyFile(settings.api_keys).add("ann", list(Permission))
+        KeyFile(settings.api_keys).add("ann", list(KeyScope))
         async with open_connection(settings) as second:
             assert (second.server.ui_url, second.server.address) == (None, connection.server.address)
             assert second.server.pid != connection.server.pid

@@ -10,7 +10,7 @@ from rich.text import Text
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
@@ -91,13 +91,13 @@ def _keys() -> KeyFile:
     return KeyFile(load_settings().api_keys)
 
 
-def _scopes(names: Sequence[str]) -> list[Permission]:
+def _scopes(names: Sequence[str]) -> list[KeyScope]:
     if list(names) == [LOOK]:
         return []
     try:
-        return [Permission(name) for name in names] or list(Permission)
+        return [KeyScope(name) for name in names] or list(KeyScope)
     except ValueError:
-        raise CommandRefused(f"--scope must be one of {', '.join(Permission)}, or only {LOOK}") from None
+        raise CommandRefused(f"--scope must be one of {', '.join(KeyScope)}, or only {LOOK}") from None
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.api_pages import REDOC, SWAGGER
 from dagwright.interfaces.http.callers import ANYONE, Caller
 from dagwright.interfaces.http.console import ROOT as CONSOLE
-from dagwright.interfaces.http.context import CALLER, STREAM
+from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, draining, limit_exceeded
 from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
@@ -58,15 +58,15 @@ class AccessMiddleware:
             caller = self._caller(scope)
             if self._stopping.is_set() and not _is_open(scope["path"]):
                 raise draining()
-            self._refuse_too_many(caller)
+            self._reject_too_many(caller)
             max_bytes = self._usage.limits.body_limit(scope["method"], scope["path"]).max_bytes
-            _refuse_too_large(scope, max_bytes)
+            _reject_too_large(scope, max_bytes)
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
-        scope[CALLER] = caller
+        scope[ASGI_CALLER] = caller
         stream = None if caller.key is None else StreamReservation(self._usage, caller.key)
-        scope[STREAM] = stream
+        scope[ASGI_STREAM] = stream
         try:
             await self._app(scope, _with_size_limit(receive, max_bytes), send)
         finally:
@@ -86,7 +86,7 @@ class AccessMiddleware:
         key = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         try:
             if not self._keys.are_required():
-                self._refuse_foreign_origin(headers)
+                self._reject_foreign_origin(headers)
                 return ANYONE
             caller = self._keys.caller_of(key)
         except KeysUnreadable as error:
@@ -109,18 +109,18 @@ class AccessMiddleware:
             message = f"too many requests with an invalid key from this address: {INVALID_KEYS_A_MINUTE} a minute"
             raise limit_exceeded(message, retry_after_s=wait_s)
 
-    def _refuse_foreign_origin(self, headers: Headers) -> None:
+    def _reject_foreign_origin(self, headers: Headers) -> None:
         if (refused := self._hosts.refusal(headers)) is not None:
             code, message = refused
             raise ApiError(code, message)
 
-    def _refuse_too_many(self, caller: Caller) -> None:
+    def _reject_too_many(self, caller: Caller) -> None:
         if caller.key is not None and (wait_s := self._usage.take_request(caller.key)) > 0:
             message = f"a key may make {self._usage.limits.requests_a_minute:,} requests a minute"
             raise limit_exceeded(message, retry_after_s=wait_s)
 
 
-def _refuse_too_large(scope: AsgiScope, max_bytes: int) -> None:
+def _reject_too_large(scope: AsgiScope, max_bytes: int) -> None:
     declared = Headers(scope=scope).get("content-length") or "0"
     if declared.isdecimal() and int(declared) > max_bytes:
         raise ApiError(ErrorCode.REQUEST_TOO_LARGE, _too_large(max_bytes))

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dagwright.interfaces.http.callers import Caller, Permission
+from dagwright.interfaces.http.callers import Caller, KeyScope
 from dagwright.protocol.fairness import FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 from dagwright.store.private_files import FOLDER_MODE
@@ -58,7 +58,7 @@ class Key:
 
     id: str
     owner: str
-    scopes: Sequence[Permission]
+    scopes: Sequence[KeyScope]
     sha256: str
     created_at: str
     weight: float = 1.0
@@ -126,7 +126,7 @@ class KeyFile:
         is_right = hmac.compare_digest(_hash(secret), _UNMATCHABLE_HASH if key is None else key.sha256)
         return key.caller if key is not None and is_right and prefix == PREFIX else None
 
-    def add(self, owner: str, scopes: Iterable[Permission], *, weight: float | None = None) -> tuple[Key, str]:
+    def add(self, owner: str, scopes: Iterable[KeyScope], *, weight: float | None = None) -> tuple[Key, str]:
         """Add a key; return it with its text, which cannot be shown again.
 
         Raises:
@@ -143,7 +143,7 @@ class KeyFile:
         # The ID has no hyphen, since hyphens separate the parts of a key.
         id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        chosen = [scope for scope in Permission if scope in set(scopes)]
+        chosen = [scope for scope in KeyScope if scope in set(scopes)]
         key = Key(id, owner, chosen, _hash(secret), created_at, 1.0 if fairness is None else fairness.weight)
         with self._locked():
             self._write({**self.keys(), id: key})
@@ -201,7 +201,7 @@ class KeyFile:
 
 
 def _key_from_json(encoded: Mapping[str, Any]) -> Key:
-    scopes = [Permission(scope) for scope in encoded["scopes"]]
+    scopes = [KeyScope(scope) for scope in encoded["scopes"]]
     sha256 = str(encoded["sha256"])
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"sha256 of {encoded['id']!r:.80} is invalid: it must have 64 hexadecimal digits")

@@ -24,7 +24,7 @@ from dagwright.interfaces.http import (
     steering_routes,
 )
 from dagwright.interfaces.http.access import AccessMiddleware
-from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
+from dagwright.interfaces.http.allowed_hosts import AllowedHosts, comma_separated
 from dagwright.interfaces.http.api_pages import add_api_pages
 from dagwright.interfaces.http.console import add_console
 from dagwright.interfaces.http.context import GatewayContext
@@ -102,7 +102,7 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
     Args:
         host: the host that the server listens on.
     """
-    names, origins = listed(context.settings.api_hosts), listed(context.settings.api_origins)
+    names, origins = comma_separated(context.settings.api_hosts), comma_separated(context.settings.api_origins)
     app = _App(
         title="Dagwright",
         description=_ABOUT,
@@ -115,10 +115,10 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
     app.state.context = context
     install_error_handlers(app)
 
-    async def reach() -> None:
-        await context.runs.reach()
+    async def check_connection() -> None:
+        await context.runs.check_connection()
 
-    app.add_middleware(UpstreamTimeoutMiddleware, reach=reach)
+    app.add_middleware(UpstreamTimeoutMiddleware, check_connection=check_connection)
     app.add_middleware(
         AccessMiddleware,
         keys=context.keys,

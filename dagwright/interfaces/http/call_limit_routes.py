@@ -10,7 +10,7 @@ from starlette.responses import Response
 from dagwright.client.call_limits import NoSuchLimit, read_limits, remove_limit, set_limit
 from dagwright.client.service_tools import KnownTools
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, requires_all_owners, requires_scope
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
@@ -21,7 +21,7 @@ from dagwright.interfaces.http.run_models import ByField, response_docs
 router = APIRouter(
     tags=["call limits"],
     route_class=JsonRoute,
-    dependencies=[requires_scope(Permission.OPERATE), requires_all_owners()],
+    dependencies=[requires_scope(KeyScope.OPERATE), requires_all_owners()],
 )
 _PATH = "/v1/call-limits/{subject:path}"
 

@@ -14,11 +14,11 @@ from dagwright.protocol.sessions import SessionNameInvalid, session_name
 
 _OWNER_SEPARATOR = ":"
 """Separates the owner, whose name cannot contain it, from the name of the session."""
-_STEPS = (".", "..")
+_DOT_SEGMENTS = (".", "..")
 """Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
 
 
-class Permission(StrEnum):
+class KeyScope(StrEnum):
     """Permissions of a key in addition to reading; the reference is generated from them."""
 
     RUN = "run"
@@ -41,7 +41,7 @@ class Caller:
     """
 
     owner: str | None = None
-    scopes: frozenset[Permission] = frozenset(Permission)
+    scopes: frozenset[KeyScope] = frozenset(KeyScope)
     key: str | None = None
     weight: float = 1.0
 
@@ -61,9 +61,9 @@ class Caller:
         return self.owner or self.key
 
     @property
-    def may_answer(self) -> MayAnswer:
+    def answerable_requests(self) -> MayAnswer:
         """Requests of its runs that it may answer: with a key, requests assigned to others need the scope `operate`."""
-        return "all" if self.key is None or Permission.OPERATE in self.scopes else "unassigned"
+        return "all" if self.key is None or KeyScope.OPERATE in self.scopes else "unassigned"
 
     def can_see(self, owner: str | None) -> bool:
         """Return whether it sees the runs and sessions of an owner."""
@@ -79,14 +79,14 @@ def stored_session_name(caller: Caller, name: str) -> str:
     return name if caller.owner is None else f"{caller.owner}{_OWNER_SEPARATOR}{name}"
 
 
-def new_session_name(caller: Caller, name: str) -> str:
+def validated_session_name(caller: Caller, name: str) -> str:
     """Return the name under which a session of the caller is stored, for a request that may start the session.
 
     Raises:
         SessionNameInvalid: the name is invalid, or cannot be part of a URL.
     """
     stored_name = session_name(stored_session_name(caller, name))
-    if "/" in stored_name or name.strip() in _STEPS:
+    if "/" in stored_name or name.strip() in _DOT_SEGMENTS:
         problem = "contains a slash" if "/" in stored_name else "is a relative path segment"
         message = f"{problem}, so it cannot be part of a URL of the API; choose another name"
         raise SessionNameInvalid(f"the name of the session {name!r:.80} {message}")

@@ -17,7 +17,7 @@ from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ChatCompletion
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import conversation_of
 from dagwright.interfaces.http.error_codes import ErrorCode
@@ -38,7 +38,7 @@ from dagwright.interfaces.http.request_fields import (
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs, stream_docs
 from dagwright.interfaces.http.run_outcome import RunOutcome
-from dagwright.interfaces.http.run_preparation import refuse_rounds
+from dagwright.interfaces.http.run_preparation import reject_rounds
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
@@ -51,7 +51,7 @@ from dagwright.interfaces.http.run_requests import (
     wait_for_outcome,
 )
 from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, event, stream_response
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, refuse_cursor_of_other
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, reject_cursor_of_other
 from dagwright.interfaces.http.targets import Target, target_of
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
@@ -62,7 +62,7 @@ RUN = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[GATEWAY_HEADERS, requires_scope(Permission.RUN, Permission.ANSWER, unless=HEADER)],
+    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless=HEADER)],
     responses=response_docs(
         ChatCompletion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
     ),
@@ -84,7 +84,7 @@ async def complete(
         # Before a run is started.
         context.reserve_stream()
     target = target_of(context, body.model)
-    refuse_rounds(target, options)
+    reject_rounds(target, options)
     if cursor is None and _is_direct(options, target, body):
         return await _direct(context, {**service_body(fields), "model": target.id})
     try:
@@ -136,7 +136,7 @@ async def answer(
     """Stream the answer from where the client stopped, until the run ends or asks for feedback."""
     context.reserve_stream()
     cursor = cursor_in(request.headers, StreamKind.CHAT)
-    refuse_cursor_of_other(cursor, run_id)
+    reject_cursor_of_other(cursor, run_id)
     call = await follow_request(
         context, run_id, RUN, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
     )
@@ -154,7 +154,7 @@ def _is_direct(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
 
 
 async def _direct(context: GatewayContext, body: Mapping[str, Any]) -> Response:
-    require_scope(context, Permission.RUN)
+    require_scope(context, KeyScope.RUN)
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     if body.get("stream"):
         return stream_response(await direct.stream_events(context, body), context=context, headers=headers)

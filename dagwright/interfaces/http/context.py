@@ -15,7 +15,7 @@ from dagwright.client.starts import checked_run_id
 from dagwright.client.steering import Steering
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import ANYONE, Caller, Permission
+from dagwright.interfaces.http.callers import ANYONE, Caller, KeyScope
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, limit_exceeded
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
@@ -30,9 +30,9 @@ from dagwright.toolset.toolset import Toolset
 
 T = TypeVar("T")
 
-CALLER = "dagwright.caller"
+ASGI_CALLER = "dagwright.caller"
 """Key of the caller in the ASGI scope of an authenticated request."""
-STREAM = "dagwright.stream"
+ASGI_STREAM = "dagwright.stream"
 """Key of the stream reservation in the ASGI scope, if the caller has a key."""
 HEARTBEAT_S = 10.0
 """Interval of heartbeats in a stream: proxies close connections that are silent for 30 s or more."""
@@ -92,7 +92,7 @@ class GatewayContext:
         The UI has full access to all workflows. The UI of a development server is off as soon as keys exist.
         """
         is_closed = self.server.pid is not None and self.caller.key is not None
-        if is_closed or Permission.OPERATE not in self.caller.scopes:
+        if is_closed or KeyScope.OPERATE not in self.caller.scopes:
             return replace(self.server, ui_url=None)
         return self.server
 
@@ -208,8 +208,8 @@ def key_limits(settings: Settings) -> KeyLimits:
 def context_of(request: Request) -> GatewayContext:
     """Return the gateway context with the caller of a request."""
     context: GatewayContext = request.app.state.context
-    caller = request.scope.get(CALLER)
-    return context if caller is None else replace(context, caller=caller, stream=request.scope.get(STREAM))
+    caller = request.scope.get(ASGI_CALLER)
+    return context if caller is None else replace(context, caller=caller, stream=request.scope.get(ASGI_STREAM))
 
 
 ContextDep = Annotated[GatewayContext, Depends(context_of)]
@@ -227,7 +227,7 @@ PlansContextDep = Annotated[GatewayContext, Depends(context_with_plans)]
 """Dependency of endpoints that use published plans."""
 
 
-def require_scope(context: GatewayContext, scope: Permission) -> None:
+def require_scope(context: GatewayContext, scope: KeyScope) -> None:
     """Check that the caller has a scope.
 
     Raises:
@@ -247,7 +247,7 @@ class RequiredScopes:
         unless: a header that makes the request read-only.
     """
 
-    scopes: tuple[Permission, ...]
+    scopes: tuple[KeyScope, ...]
     unless: str = ""
 
     def __call__(self, context: ContextDep, request: Request) -> None:
@@ -256,7 +256,7 @@ class RequiredScopes:
             require_scope(context, self.scopes[0])
 
 
-def requires_scope(*scopes: Permission, unless: str = "") -> Any:
+def requires_scope(*scopes: KeyScope, unless: str = "") -> Any:
     """Return the dependency `RequiredScopes`."""
     return Depends(RequiredScopes(scopes, unless))
 

@@ -58,7 +58,7 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     return ANSWER_FUNCTION in declared or not (declared or is_structured)
 
 
-def refuse_undeclared(body: ChatBody) -> None:
+def reject_undeclared(body: ChatBody) -> None:
     """Refuse results of `answer_feedback` from a framework that does not declare it: its result is an error text.
 
     Raises:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import Page, PageDep, next_page
@@ -60,7 +60,7 @@ async def requests(run_id: str, context: ContextDep) -> Response:
 @router.post(
     "/v1/runs/{run_id}/feedback",
     summary="Answer a request of a run",
-    dependencies=[requires_scope(Permission.ANSWER)],
+    dependencies=[requires_scope(KeyScope.ANSWER)],
     responses=response_docs(CommandResponse, examples.ANSWERED),
 )
 async def answer(run_id: str, body: AnswerBody, context: ContextDep) -> Response:

@@ -15,7 +15,7 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
     """Add both endpoints to the application."""
 
     async def temporal() -> None:
-        await context.runs.reach()
+        await context.runs.check_connection()
 
     async def store() -> None:
         await context.toolset.store.check()

@@ -15,7 +15,7 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.name_hints import suggestion
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, plan_error
@@ -33,7 +33,7 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
 )
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.interfaces.http.targets import refuse_unusable
+from dagwright.interfaces.http.targets import reject_unusable
 from dagwright.plans.posted import PreparedPlan, RejectedPlan, check_posted, compile_for_requests, prepare_posted
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
@@ -52,7 +52,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
 @router.post(
     "/v1/runs",
     summary="Start a run of a plan",
-    dependencies=[requires_scope(Permission.RUN)],
+    dependencies=[requires_scope(KeyScope.RUN)],
     responses=created_docs(StartedRun, examples.STARTED),
 )
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
@@ -103,7 +103,7 @@ def _published(context: GatewayContext, name: str, *, param: str) -> Template:
     """
     template = context.templates.get(name)
     if template is None:
-        refuse_unusable(context, name, param=param)
+        reject_unusable(context, name, param=param)
         near = suggestion(name, list(context.templates)) or "GET /v1/models lists them as plan/NAME"
         raise ApiError(ErrorCode.NOT_FOUND, f"no plan {name!r:.80} is published: {near}", param=param)
     return template

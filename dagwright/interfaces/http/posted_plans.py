@@ -7,7 +7,7 @@ from fastapi import Request
 
 from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.core.model.requests import MayAnswer
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.disconnects import unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
@@ -58,7 +58,7 @@ async def _checked_in_pool(
     return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
 
 
-def refuse_nodes(context: "GatewayContext", content: Mapping[str, Any], may_answer: MayAnswer) -> None:
+def reject_nodes(context: "GatewayContext", content: Mapping[str, Any], may_answer: MayAnswer) -> None:
     """Refuse an answer with nodes that the caller may not add to the run.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
@@ -73,7 +73,7 @@ def refuse_nodes(context: "GatewayContext", content: Mapping[str, Any], may_answ
             "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
             "send the text only"
         )
-    elif Permission.OPERATE not in context.caller.scopes:
+    elif KeyScope.OPERATE not in context.caller.scopes:
         message = (
             "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
             "a key with that scope"

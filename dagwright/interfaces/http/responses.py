@@ -18,7 +18,7 @@ from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ResponseObject
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
-from dagwright.interfaces.http.callers import Permission, public_session_id
+from dagwright.interfaces.http.callers import KeyScope, public_session_id
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
 from dagwright.interfaces.http.error_codes import ErrorCode
@@ -57,7 +57,7 @@ from dagwright.interfaces.http.response_items import (
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.interfaces.http.run_outcome import AnswerForm, outcome_of, run_fields_of
-from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, refuse_rounds
+from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, reject_rounds
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
     StartTask,
@@ -71,7 +71,7 @@ from dagwright.interfaces.http.run_requests import (
     wait_for_outcome,
 )
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, event, stream_response
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, StreamKind, cursor_in, refuse_cursor_of_other
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, StreamKind, cursor_in, reject_cursor_of_other
 from dagwright.interfaces.http.structured_output import output_form_of
 from dagwright.interfaces.http.targets import target_of
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
@@ -89,7 +89,7 @@ _RESPONSE = response_docs(ResponseObject, examples.RESPONSE)
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[GATEWAY_HEADERS, requires_scope(Permission.RUN, Permission.ANSWER, unless=HEADER)],
+    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless=HEADER)],
     responses=response_docs(
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),
@@ -110,7 +110,7 @@ async def respond(
     referred = await _answers_referred_to(context, body) if options.session is None else NO_REFERENCES
     chat = to_chat_body(body, referred)
     target = target_of(context, body.model)
-    refuse_rounds(target, options)
+    reject_rounds(target, options)
     before = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
     conversation = conversation_of(chat.messages, run=before or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
@@ -166,7 +166,7 @@ async def fetch(
         return JSONResponse(await _current_response(context, of))
     context.reserve_stream()
     named = cursor_in(request.headers, StreamKind.RESPONSE)
-    refuse_cursor_of_other(named, run)
+    reject_cursor_of_other(named, run)
     cursor = StreamCursor.numbered(starting_after, run) if named is None and starting_after is not None else named
     call = replace(
         await follow_request(
@@ -185,7 +185,7 @@ async def fetch(
     "/v1/responses/{response_id}/cancel",
     summary="Cancel the run of a response",
     responses=_RESPONSE,
-    dependencies=[requires_scope(Permission.OPERATE)],
+    dependencies=[requires_scope(KeyScope.OPERATE)],
 )
 async def cancel(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
@@ -284,7 +284,7 @@ async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
 
 
 async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
-    require_scope(context, Permission.RUN)
+    require_scope(context, KeyScope.RUN)
     if body.background:
         message = "answers without a run are not stored: omit background, or use a run"
         raise ApiError(ErrorCode.ROUTING_MODE_UNFIT, message, param="background")

@@ -17,7 +17,7 @@ from dagwright.client.sessions import POLL_INTERVAL_S
 from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.interfaces.http.callers import new_session_name, public_session_id
+from dagwright.interfaces.http.callers import validated_session_name, public_session_id
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
@@ -76,8 +76,8 @@ def prepare_run_start(
     Raises:
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
-    refuse_rounds(target, options)
-    session = None if options.session is None else new_session_name(context.caller, options.session)
+    reject_rounds(target, options)
+    session = None if options.session is None else validated_session_name(context.caller, options.session)
     run = (
         new_run_id()
         if options.idempotency_key is None
@@ -111,7 +111,7 @@ def prepare_run_start(
     return RunStart(run, session, request, prepared)
 
 
-def refuse_rounds(target: Target, options: GatewayOptions) -> None:
+def reject_rounds(target: Target, options: GatewayOptions) -> None:
     """Refuse options of rounds for other targets.
 
     Raises:
@@ -335,13 +335,13 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
         except TurnRejected as refused:
             if refused.code != "session_busy" or refused.run is None:
                 raise
-            await _refuse_waiting(context, run_start.session, refused.run)
+            await _reject_waiting(context, run_start.session, refused.run)
             run_start.is_waiting.set()
         await asyncio.sleep(POLL_INTERVAL_S)
-        _refuse_abandoned(context, run_start)
+        _reject_abandoned(context, run_start)
 
 
-def _refuse_abandoned(context: "GatewayContext", run_start: RunStart) -> None:
+def _reject_abandoned(context: "GatewayContext", run_start: RunStart) -> None:
     """Refuse a turn that waits for its session if its client has disconnected or the gateway stops.
 
     Called between two attempts to start it: an attempt that was sent may succeed, so it is never abandoned.
@@ -354,7 +354,7 @@ def _refuse_abandoned(context: "GatewayContext", run_start: RunStart) -> None:
         raise unavailable(f"{message}, send it again")
 
 
-async def _refuse_waiting(context: "GatewayContext", session: str, run: str) -> None:
+async def _reject_waiting(context: "GatewayContext", session: str, run: str) -> None:
     """Refuse a turn whose session waits for feedback: it could wait for days."""
     open_requests = await context.runs.feedback.requests_of(run)
     if open_requests:

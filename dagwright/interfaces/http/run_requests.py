@@ -11,13 +11,13 @@ from dagwright.client.run_follower import RequestKey, RunMoment
 from dagwright.client.steering import CommandAuthor
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.executions import RunNotFound
-from dagwright.interfaces.http.callers import Permission, public_session_id
+from dagwright.interfaces.http.callers import KeyScope, public_session_id
 from dagwright.interfaces.http.context import GatewayContext, require_scope
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.disconnects import unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, refuse_undeclared
+from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, reject_undeclared
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
 from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call
 from dagwright.interfaces.http.run_outcome import AnswerForm, RunOutcome, deliver_answers, last_moment, outcome_of
@@ -30,7 +30,7 @@ from dagwright.interfaces.http.run_preparation import (
     start_run,
 )
 from dagwright.interfaces.http.run_starts import START_WAIT_S, RunStart, headers_of_run
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, refuse_cursor_of_other
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, reject_cursor_of_other
 from dagwright.interfaces.http.structured_output import OutputForm, output_form_of
 from dagwright.interfaces.http.targets import Target
 
@@ -87,7 +87,7 @@ async def route_request(
     if mode is not RoutingMode.AUTO:
         return mode
     # The deciding model is called on behalf of the caller.
-    require_scope(context, Permission.RUN)
+    require_scope(context, KeyScope.RUN)
     tools = list(callable_tools(context.toolset.declarations()).values())
     return await route_by_model(context.model, model_config_of(body, target, options), conversation, tools=tools)
 
@@ -133,17 +133,17 @@ async def _run_backed_request(
         ):
             message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
-        _refuse_other(context, conversation, options=options, cursor=cursor)
+        _reject_other(context, conversation, options=options, cursor=cursor)
     if options.cancel_on_disconnect:
-        require_scope(context, Permission.OPERATE)
+        require_scope(context, KeyScope.OPERATE)
     if conversation.answers:
-        refuse_undeclared(body)
+        reject_undeclared(body)
         runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
         if len(runs) > 1:
             raise ApiError(
                 ErrorCode.INVALID_VALUE, "one request can answer questions of one run only", param="messages"
             )
-        require_scope(context, Permission.ANSWER)
+        require_scope(context, KeyScope.ANSWER)
         if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
             raise unknown_call()
         session = await context.runs.session_of(await context.visible_run(runs[0]))
@@ -154,7 +154,7 @@ async def _run_backed_request(
     # A run that waited for its session may not have started when its gateway died: the idempotency key starts it then.
     if cursor is not None and (options.idempotency_key is None or await _is_there(context, cursor.run)):
         return replace(await follow_request(context, cursor.run, target.id, options=options, cursor=cursor), by=by)
-    require_scope(context, Permission.RUN)
+    require_scope(context, KeyScope.RUN)
     choices = (body.model_extra or {}).get("n")
     # `True == 1` in Python.
     if choices not in (None, 1) or isinstance(choices, bool):
@@ -193,7 +193,7 @@ async def follow_request(
     )
 
 
-def _refuse_other(
+def _reject_other(
     context: GatewayContext, conversation: Conversation, *, options: GatewayOptions, cursor: StreamCursor
 ) -> None:
     """Refuse a cursor of another run than the one that the request is for."""
@@ -201,7 +201,7 @@ def _refuse_other(
     if options.idempotency_key is not None and not conversation.answers:
         run_ids = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
     for run in run_ids:
-        refuse_cursor_of_other(cursor, run)
+        reject_cursor_of_other(cursor, run)
 
 
 async def _is_there(context: GatewayContext, run: str) -> bool:

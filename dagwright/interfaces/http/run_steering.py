@@ -23,7 +23,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.list_pages import next_page
-from dagwright.interfaces.http.posted_plans import nodes_with_tools, refuse_nodes
+from dagwright.interfaces.http.posted_plans import nodes_with_tools, reject_nodes
 from dagwright.interfaces.http.run_models import AnswerBody, CommandBody
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def _answerable(context: "GatewayContext", run: str) -> tuple[Sequence[Ope
             if not requests:
                 raise
             return requests, "assigned"
-    return await context.runs.feedback.requests_of(run), context.caller.may_answer
+    return await context.runs.feedback.requests_of(run), context.caller.answerable_requests
 
 
 def request_document(request: OpenRequest) -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
             ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
     content = content_for(chosen[0].document if chosen else None, body)
-    refuse_nodes(context, content, may_answer)
+    reject_nodes(context, content, may_answer)
     if content.get("nodes") and len(chosen) > 1:
         raise _refusal("nodes are added once: name one request, and omit `all`", param="request_id")
 

@@ -167,7 +167,7 @@ def cursor_in(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | No
     return StreamCursor.parse(text, kind) if text else None
 
 
-def refuse_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
+def reject_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
     """Check that a cursor belongs to a run.
 
     Raises:

@@ -67,7 +67,7 @@ def target_of(context: "GatewayContext", model: str | None) -> Target:
     kind, slash, name = model_id.partition("/")
     for kind_name in get_args(Kind):
         if slash and kind == kind_name and kind_name != "model":
-            _refuse_unknown(context, model_id, name, kind=kind_name)
+            _reject_unknown(context, model_id, name, kind=kind_name)
             return Target(kind_name, name)
     return Target("model", model_id)
 
@@ -82,12 +82,12 @@ def _names(context: "GatewayContext", kind: Kind) -> list[str]:
             return profiles_of(context)
 
 
-def _refuse_unknown(context: "GatewayContext", model: str, name: str, *, kind: Kind) -> None:
+def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: Kind) -> None:
     names = _names(context, kind)
     if name in names:
         return
     if kind == "plan":
-        refuse_unusable(context, name, param="model")
+        reject_unusable(context, name, param="model")
     near = (suggestion(name, names) or "").replace("'", f"'{kind}/", 1)
     explanation = {
         "plan": _no_plan(context, name) if kind == "plan" else "",
@@ -99,7 +99,7 @@ def _refuse_unknown(context: "GatewayContext", model: str, name: str, *, kind: K
     raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
-def refuse_unusable(context: "GatewayContext", name: str, *, param: str) -> None:
+def reject_unusable(context: "GatewayContext", name: str, *, param: str) -> None:
     """Refuse a published plan whose file is invalid.
 
     Raises:

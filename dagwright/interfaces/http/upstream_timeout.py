@@ -22,15 +22,15 @@ class UpstreamTimeoutMiddleware:
     """Middleware that checks the Temporal server while a read request waits.
 
     Args:
-        reach: check that the server responds; raises `RPCError`.
+        check_connection: check that the server responds; raises `RPCError`.
         check_interval_s: interval of the checks, until the response starts.
     """
 
     def __init__(
-        self, app: ASGIApp, *, reach: Callable[[], Awaitable[object]], check_interval_s: float = CHECK_INTERVAL_S
+        self, app: ASGIApp, *, check_connection: Callable[[], Awaitable[object]], check_interval_s: float = CHECK_INTERVAL_S
     ) -> None:
         self._app = app
-        self._reach = reach
+        self._check_connection = check_connection
         self._check_interval_s = check_interval_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +68,7 @@ class UpstreamTimeoutMiddleware:
             if done:
                 return None
             try:
-                await self._reach()
+                await self._check_connection()
             except RPCError as error:
                 failure = api_error(error)
                 # A server that refuses the check may still answer the request.

@@ -12,10 +12,10 @@ from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 
 from dagwright.interfaces.http.access import AccessMiddleware
-from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
+from dagwright.interfaces.http.allowed_hosts import AllowedHosts, comma_separated
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.context import CALLER, STREAM
+from dagwright.interfaces.http.callers import KeyScope
+from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.errors import install_error_handlers
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
 from tests.unit.interfaces.http.conftest import error_of
@@ -36,12 +36,12 @@ class Guarded:
 
         @app.post("/body")
         async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
-            caller = request.scope[CALLER]
+            caller = request.scope[ASGI_CALLER]
             return {"owner": caller.owner, "given": len(given), "streams": 0}
 
         @app.get("/stream")
         async def stream(request: Request) -> StreamingResponse:
-            is_open = request.scope[STREAM].reserve()
+            is_open = request.scope[ASGI_STREAM].reserve()
 
             async def pieces() -> AsyncIterator[str]:
                 yield f": {is_open} {StreamReservation(self.usage, self.id).reserve()}\n\n"
@@ -56,7 +56,7 @@ class Guarded:
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
     def key_of(self, owner: str) -> dict[str, str]:
-        key, text = self.keys.add(owner, list(Permission))
+        key, text = self.keys.add(owner, list(KeyScope))
         self.id = key.id
         return {"Authorization": f"Bearer {text}"}
 
@@ -179,4 +179,4 @@ def test_listening_host_and_wildcards() -> None:
     assert _code(AllowedHosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
     # A host alone allows no page.
     assert _code(AllowedHosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
-    assert (listed(None), listed(" a, b,")) == ([], ["a", "b"])
+    assert (comma_separated(None), comma_separated(" a, b,")) == ([], ["a", "b"])

@@ -9,7 +9,7 @@ import pytest
 
 import dagwright
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from tests.unit.interfaces.http.conftest import Apart
 
 FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
@@ -50,7 +50,7 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(ht
 
 async def test_page_needs_no_key_and_the_api_does(offline_gateway: Apart) -> None:
     http, _, context = offline_gateway
-    KeyFile(context.settings.api_keys).add("ann", list(Permission))
+    KeyFile(context.settings.api_keys).add("ann", list(KeyScope))
     entries = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
     assert entries == [307, 200, 200, 401]
     # httpx would leave out `..` itself.

@@ -18,7 +18,7 @@ from dagwright.client.starts import Started
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http import run_preparation, run_requests
 from dagwright.interfaces.http.app import create_app
-from dagwright.interfaces.http.callers import Permission as Right
+from dagwright.interfaces.http.callers import KeyScope as Right
 from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key

@@ -14,7 +14,7 @@ import pytest
 
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.app import create_app
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
@@ -147,16 +147,16 @@ def requests() -> Iterator[Any]:
             yield pytest.param(method, path, body, id=f"{name} {number}")
 
 
-def scope_of(method: str, path: str) -> Permission | None:
+def scope_of(method: str, path: str) -> KeyScope | None:
     """Return the right that a request needs, according to docs/guides/api-keys.md; `None` for read-only requests."""
     if method == "GET" or path == "/v1/plans/check":
         return None
     return (
-        Permission.RUN
+        KeyScope.RUN
         if path == "/v1/runs"
-        else Permission.ANSWER
+        else KeyScope.ANSWER
         if path.endswith("/feedback")
-        else Permission.OPERATE
+        else KeyScope.OPERATE
     )
 
 
@@ -172,7 +172,7 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(
     client.asked.clear()
     needed = scope_of(method, path)
     keys = KeyFile(context.settings.api_keys)
-    _, others = keys.add(ALL_OWNERS, [scope for scope in Permission if scope is not needed])
+    _, others = keys.add(ALL_OWNERS, [scope for scope in KeyScope if scope is not needed])
     _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
     if needed is not None:
         refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})

@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.errors import FeedbackRejected
 from dagwright.client.feedback.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.history.executions import RunNotFound
-from dagwright.interfaces.http.callers import Caller, Permission
+from dagwright.interfaces.http.callers import Caller, KeyScope
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
@@ -53,7 +53,7 @@ class FakeFeedback:
         return cast("dict[str, Any] | None", self._next_request)
 
 
-def gateway_context(fake_feedback: FakeFeedback, owner: str, *scopes: Permission) -> GatewayContext:
+def gateway_context(fake_feedback: FakeFeedback, owner: str, *scopes: KeyScope) -> GatewayContext:
     """The gateway of a caller; the run belongs to ann."""
 
     async def visible_run(run: str) -> str:
@@ -89,14 +89,14 @@ async def test_answer_is_reported_with_the_request_that_follows_it(next_request:
 @pytest.mark.parametrize(
     ("owner", "scopes", "words"),
     [
-        ("bob", (Permission.ANSWER,), "run of another owner"),
-        ("bob", (*Permission,), "run of another owner"),
-        ("ann", (Permission.RUN, Permission.ANSWER), "lacks the scope 'operate'"),
+        ("bob", (KeyScope.ANSWER,), "run of another owner"),
+        ("bob", (*KeyScope,), "run of another owner"),
+        ("ann", (KeyScope.RUN, KeyScope.ANSWER), "lacks the scope 'operate'"),
     ],
 )
 @pytest.mark.parametrize("request_name", [None, "hint"])
 async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
-    owner: str, scopes: tuple[Permission, ...], words: str, request_name: str | None
+    owner: str, scopes: tuple[KeyScope, ...], words: str, request_name: str | None
 ) -> None:
     fake_feedback = FakeFeedback(GUIDANCE)
     body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
@@ -111,7 +111,7 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:
         await deliver_answers(
-            gateway_context(fake_feedback, "ann", Permission.RUN, Permission.ANSWER), [given], by="ann"
+            gateway_context(fake_feedback, "ann", KeyScope.RUN, KeyScope.ANSWER), [given], by="ann"
         )
     assert (error.value.status, error.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])
 

@@ -13,7 +13,7 @@ import pytest
 from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.interfaces.http import json_route
 from dagwright.interfaces.http.api_keys import KeyFile
-from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.json_route import MAX_FIELDS, values_of
 from dagwright.interfaces.http.key_limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, KeyLimits
 from tests.unit.interfaces.http.conftest import Apart, error_of
@@ -108,17 +108,17 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
 @pytest.mark.parametrize(
     ("path", "scopes"),
     [
-        (CHAT, {Permission.RUN, Permission.ANSWER}),
-        (RESPONSES, {Permission.RUN, Permission.ANSWER}),
-        ("/v1/runs", {Permission.RUN}),
-        ("/v1/runs/run-1/feedback", {Permission.ANSWER}),
-        ("/v1/runs/run-1/nodes/sum/result", {Permission.OPERATE}),
+        (CHAT, {KeyScope.RUN, KeyScope.ANSWER}),
+        (RESPONSES, {KeyScope.RUN, KeyScope.ANSWER}),
+        ("/v1/runs", {KeyScope.RUN}),
+        ("/v1/runs/run-1/feedback", {KeyScope.ANSWER}),
+        ("/v1/runs/run-1/nodes/sum/result", {KeyScope.OPERATE}),
     ],
 )
 async def test_scope_is_checked_first(
-    offline_gateway: Apart, strict_http: httpx.AsyncClient, path: str, scopes: set[Permission]
+    offline_gateway: Apart, strict_http: httpx.AsyncClient, path: str, scopes: set[KeyScope]
 ) -> None:
-    _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(Permission) - scopes)
+    _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(KeyScope) - scopes)
     refused = await strict_http.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
     assert error_of(refused) == (403, "insufficient_scope")
 

@@ -19,8 +19,8 @@ from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import (
     ANYONE,
     Caller,
-    Permission,
-    new_session_name,
+    KeyScope,
+    validated_session_name,
     public_session_id,
     stored_session_name,
 )
@@ -35,8 +35,8 @@ from tests.unit.interfaces.http.conftest import Apart, error_of
 
 def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    key, text = KeyFile(path).add("ann", [Permission.ANSWER, Permission.RUN])
-    assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({Permission.RUN, Permission.ANSWER}), key.id)
+    key, text = KeyFile(path).add("ann", [KeyScope.ANSWER, KeyScope.RUN])
+    assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({KeyScope.RUN, KeyScope.ANSWER}), key.id)
     assert text.startswith(f"dw-{key.id}-")
     secret = text.removeprefix(f"dw-{key.id}-")
     assert secret not in path.read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_keys_are_required_once_one_exists_and_changes_apply_at_once(tmp_path: P
     path = tmp_path / "keys.json"
     keys, writing = KeyFile(path), KeyFile(path)
     assert not keys.are_required()
-    key, text = writing.add("ann", list(Permission))
+    key, text = writing.add("ann", list(KeyScope))
     assert keys.caller_of(text) is not None
     assert keys.are_required()
     writing.remove(key.id)
@@ -104,7 +104,7 @@ def test_ambiguous_owner_and_unknown_key_are_rejected(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     for owner in ("", "a:b", "a b", "-a", "x" * 65, "ännchen"):
         with pytest.raises(KeyRefused, match="invalid owner"):
-            keys.add(owner, list(Permission))
+            keys.add(owner, list(KeyScope))
     with pytest.raises(KeyRefused, match="there is no key 'x'"):
         keys.remove("x")
 
@@ -124,8 +124,8 @@ def test_owners_may_use_equal_session_names() -> None:
 @pytest.mark.parametrize("name", ["a/b", ".", "..", " ..\n"])
 def test_session_that_no_url_could_name_does_not_start(caller: Caller, name: str) -> None:
     with pytest.raises(SessionNameInvalid, match="cannot be part of a URL of the API"):
-        new_session_name(caller, name)
-    assert new_session_name(caller, "...") == stored_session_name(caller, "...")
+        validated_session_name(caller, name)
+    assert validated_session_name(caller, "...") == stored_session_name(caller, "...")
 
 
 PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
@@ -164,11 +164,11 @@ async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: in
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         known = replace(context, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
         assert known.visible_server.ui_url == url
-        for scope in Permission:
+        for scope in KeyScope:
             key, _ = context.keys.add("ann", [scope])
             shown = replace(known, caller=key.caller).visible_server.ui_url
             # The UI of the local server is off once keys exist.
-            assert shown == (url if scope is Permission.OPERATE and pid is None else None)
+            assert shown == (url if scope is KeyScope.OPERATE and pid is None else None)
 
 
 Asked = tuple[httpx.AsyncClient, Server, str]
@@ -181,7 +181,7 @@ async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
         of_test = replace(context, runs=cast("Any", server), steering=cast("Any", server), usage=usage)
-        key, text = context.keys.add(ALL_OWNERS, list(Permission))
+        key, text = context.keys.add(ALL_OWNERS, list(KeyScope))
         transport, bearer = httpx.ASGITransport(create_app(of_test)), {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=bearer) as http:
             yield http, server, key.id
@@ -212,7 +212,7 @@ async def test_key_of_one_owner_has_no_access_to_limits_across_runs(
     offline_gateway: Apart, method: str, path: str, body: Any
 ) -> None:
     http, client, context = offline_gateway
-    _, key = KeyFile(context.settings.api_keys).add("ann", [*Permission])
+    _, key = KeyFile(context.settings.api_keys).add("ann", [*KeyScope])
     refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
     assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
     assert "all owners" in refused.json()["error"]["message"]
