@@ -10,8 +10,8 @@ from dagwright.interfaces.cli.keys_command import LOOK
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import key_limits
 from dagwright.interfaces.http.json_route import MAX_FIELDS
-from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, OTHER_BODIES, BodyLimit
-from dagwright.interfaces.http.plan_checks import MAX_WAITING
+from dagwright.interfaces.http.key_limits import DEFAULT_BODY_LIMIT, INVALID_KEYS_PER_MINUTE, BodyLimit
+from dagwright.interfaces.http.plan_checks import MAX_WAITING_REQUESTS
 from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
 from dagwright.settings import Settings
 from scripts.reference.http_api import openapi_document
@@ -37,10 +37,10 @@ def key_limits_table() -> str:
     rows = [
         (sentence(descriptions[each]), f"{getattr(_DEFAULTS, each):,}", code(_variable(each))) for each in _SETTINGS
     ]
-    invalid_keys = constants(f"{_HTTP}/key_limits.py")["INVALID_KEYS_A_MINUTE"]
-    waiting_requests = constants(f"{_HTTP}/plan_checks.py")["MAX_WAITING"]
-    rows += [(sentence(invalid_keys), f"{INVALID_KEYS_A_MINUTE}", "")]
-    rows += [(sentence(waiting_requests), f"{MAX_WAITING}", "")]
+    invalid_keys = constants(f"{_HTTP}/key_limits.py")["INVALID_KEYS_PER_MINUTE"]
+    waiting_requests = constants(f"{_HTTP}/plan_checks.py")["MAX_WAITING_REQUESTS"]
+    rows += [(sentence(invalid_keys), f"{INVALID_KEYS_PER_MINUTE}", "")]
+    rows += [(sentence(waiting_requests), f"{MAX_WAITING_REQUESTS}", "")]
     return table(("Limit", "Value", "Setting"), rows)
 
 
@@ -49,9 +49,9 @@ def body_limits_table() -> str:
     paths: dict[BodyLimit, list[str]] = {}
     for path, limit in _operations():
         paths.setdefault(limit, []).append(code(path))
-    del paths[OTHER_BODIES]
+    del paths[DEFAULT_BODY_LIMIT]
     rows = [(", ".join(listed), *_size(limit)) for limit, listed in paths.items()]
-    return table(("Request", "Bytes", "JSON values"), [*rows, ("all others", *_size(OTHER_BODIES))])
+    return table(("Request", "Bytes", "JSON values"), [*rows, ("all others", *_size(DEFAULT_BODY_LIMIT))])
 
 
 def field_limits_table() -> str:

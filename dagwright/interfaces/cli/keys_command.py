@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.interfaces.http.api_keys import KeyFile, KeyRejected, KeysUnreadable
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
@@ -104,7 +104,7 @@ def _scopes(names: Sequence[str]) -> list[KeyScope]:
 def _key_errors_as_refusals() -> Iterator[None]:
     try:
         yield
-    except KeyRefused as error:
+    except KeyRejected as error:
         raise CommandRefused(str(error)) from None
     except KeysUnreadable as error:
         raise CommandRefused(str(error), status=Refusal.UNREADABLE) from None

@@ -10,7 +10,7 @@ from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
 from dagwright.interfaces.cli.server_commands import ServeRequest
-from dagwright.interfaces.http.allowed_hosts import ALL, listed
+from dagwright.interfaces.http.allowed_hosts import ALL, comma_separated
 from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.console import ROOT as CONSOLE
@@ -70,7 +70,7 @@ def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) ->
     Raises:
         CommandRefused: all origins are allowed, and there are no keys.
     """
-    if needs_keys and ALL in listed(settings.api_origins) and not keys.are_required():
+    if needs_keys and ALL in comma_separated(settings.api_origins) and not keys.are_required():
         raise CommandRefused(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"

@@ -1,7 +1,6 @@
 """Authentication, rate limits and body size limits for all endpoints.
 
-A plain ASGI middleware: a body is refused while it is received, and a stream counts against the limit until it has
-ended.
+A plain ASGI middleware, because it rejects bodies while they are received, and counts streams until they have ended.
 """
 
 import asyncio
@@ -21,12 +20,12 @@ from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, draining, limit_exceeded
-from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
+from dagwright.interfaces.http.key_limits import INVALID_KEYS_PER_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
 
-_OPEN = (LIVEZ, READYZ, "/openapi.json", SWAGGER, REDOC, "/", CONSOLE)
-_OPEN_FILES = (f"{CONSOLE}/", f"{SWAGGER}/")
-"""Paths that need no key: the pages contain no data of runs."""
+_PUBLIC_PATHS = (LIVEZ, READYZ, "/openapi.json", SWAGGER, REDOC, "/", CONSOLE)
+_PUBLIC_FOLDERS = (f"{CONSOLE}/", f"{SWAGGER}/")
+"""Paths that need no key: they return no data of runs."""
 _BEARER = "bearer "
 
 
@@ -36,8 +35,8 @@ class AccessMiddleware:
     Args:
         keys: keys of the API; if no key is required, all requests are accepted.
         usage: usage of each key at this gateway.
-        stopping: set when the gateway drains: from then on it refuses requests.
-        hosts: hosts and origins that browsers may send if no key is required.
+        stopping: set when the gateway drains: from then on it rejects requests.
+        hosts: hosts and origins that browsers may send. Checked only if no key is required.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class AccessMiddleware:
             return
         try:
             caller = self._caller(scope)
-            if self._stopping.is_set() and not _is_open(scope["path"]):
+            if self._stopping.is_set() and not _is_public(scope["path"]):
                 raise draining()
             self._reject_too_many(caller)
             max_bytes = self._usage.limits.body_limit(scope["method"], scope["path"]).max_bytes
@@ -77,9 +76,10 @@ class AccessMiddleware:
         """Return the caller.
 
         Raises:
-            ApiError: the key is missing or unknown; or, without keys, the page of another origin sends the request.
+            ApiError: the key is missing or unknown; or no key is required, and a page of another origin sends the
+                request.
         """
-        if _is_open(scope["path"]) or scope["method"] == "OPTIONS":
+        if _is_public(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE
         headers = Headers(scope=scope)
         authorization = headers.get("authorization") or ""
@@ -106,32 +106,32 @@ class AccessMiddleware:
         """
         address = (scope.get("client") or ("",))[0]
         if (wait_s := self._usage.invalid_keys.count(address)) > 0:
-            message = f"too many requests with an invalid key from this address: {INVALID_KEYS_A_MINUTE} a minute"
+            message = f"too many requests with an invalid key from this address: {INVALID_KEYS_PER_MINUTE} a minute"
             raise limit_exceeded(message, retry_after_s=wait_s)
 
     def _reject_foreign_origin(self, headers: Headers) -> None:
-        if (refused := self._hosts.refusal(headers)) is not None:
-            code, message = refused
+        if (rejection := self._hosts.rejection(headers)) is not None:
+            code, message = rejection
             raise ApiError(code, message)
 
     def _reject_too_many(self, caller: Caller) -> None:
-        if caller.key is not None and (wait_s := self._usage.take_request(caller.key)) > 0:
-            message = f"a key may make {self._usage.limits.requests_a_minute:,} requests a minute"
+        if caller.key is not None and (wait_s := self._usage.count_request(caller.key)) > 0:
+            message = f"a key may make {self._usage.limits.requests_per_minute:,} requests a minute"
             raise limit_exceeded(message, retry_after_s=wait_s)
 
 
 def _reject_too_large(scope: AsgiScope, max_bytes: int) -> None:
-    declared = Headers(scope=scope).get("content-length") or "0"
-    if declared.isdecimal() and int(declared) > max_bytes:
+    declared_size = Headers(scope=scope).get("content-length") or "0"
+    if declared_size.isdecimal() and int(declared_size) > max_bytes:
         raise ApiError(ErrorCode.REQUEST_TOO_LARGE, _too_large(max_bytes))
 
 
-def _is_open(path: str) -> bool:
-    return path in _OPEN or path.startswith(_OPEN_FILES)
+def _is_public(path: str) -> bool:
+    return path in _PUBLIC_PATHS or path.startswith(_PUBLIC_FOLDERS)
 
 
 def _with_size_limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Any]]:
-    """Return a `receive` that refuses a body over the limit: not every request declares its size."""
+    """Return a `receive` that rejects a body over the limit: not every request declares its size."""
     size = 0
 
     async def receive_limited() -> Message:

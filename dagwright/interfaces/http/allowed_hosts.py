@@ -1,7 +1,7 @@
 """Protection of a gateway without keys against pages of other sites.
 
-A page of another site can make a browser on this machine send requests to the gateway. With DNS rebinding the browser
-even lets it read the responses: then `Host` is the name of that site. Otherwise `Origin` is that site.
+A page of another site can make a browser on this machine send requests to the gateway: then `Origin` is that site. With
+DNS rebinding, the page can even read the responses: then `Host` is the host name of that site.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 
 ALL = "*"
 """Any host or origin."""
-_OF_THIS_MACHINE = "localhost"
+_LOCALHOST = "localhost"
 
 
 class AllowedHosts:
@@ -25,21 +25,23 @@ class AllowedHosts:
     Args:
         names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
         origins: origins of other pages that may call it, such as `https://a.example.com`.
-        own: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
+        listening_host: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
     """
 
-    def __init__(self, names: Iterable[str] = (), origins: Iterable[str] = (), *, own: str = _OF_THIS_MACHINE) -> None:
-        self._own = {_OF_THIS_MACHINE, own.lower()}
+    def __init__(
+        self, names: Iterable[str] = (), origins: Iterable[str] = (), *, listening_host: str = _LOCALHOST
+    ) -> None:
+        self._own_names = {_LOCALHOST, listening_host.lower()}
         self._names = {name.lower() for name in names}
         self._origins = {origin.lower() for origin in origins}
 
-    def refusal(self, headers: Headers) -> tuple[ErrorCode, str] | None:
-        """Return the code and message for a request to refuse; `None` to accept it.
+    def rejection(self, headers: Headers) -> tuple[ErrorCode, str] | None:
+        """Return the code and message of a request to reject; `None` to accept the request.
 
-        Other clients than browsers can send any header: they are not refused.
+        This protects browsers only: other clients can send any header.
         """
         host, origin = headers.get("host", "").lower(), headers.get("origin")
-        if host and not self._is_own(_name_of(f"//{host}")):
+        if host and not self._is_own_host(_name_of(f"//{host}")):
             message = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
             return ErrorCode.FOREIGN_HOST, message
         if origin is not None and not self._may_call(origin.lower(), host):
@@ -47,8 +49,8 @@ class AllowedHosts:
             return ErrorCode.FOREIGN_ORIGIN, message
         return None
 
-    def _is_own(self, name: str) -> bool:
-        return name in self._own or _is_number(name) or name in self._names or ALL in self._names
+    def _is_own_host(self, name: str) -> bool:
+        return name in self._own_names or _is_ip_address(name) or name in self._names or ALL in self._names
 
     def _may_call(self, origin: str, host: str) -> bool:
         if origin in self._origins or ALL in self._origins:
@@ -69,7 +71,7 @@ def _name_of(address: str) -> str:
         return ""
 
 
-def _is_number(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     try:
         ip_address(name)
     except ValueError:

@@ -1,6 +1,7 @@
 """OpenAPI models of answers in OpenAI's form.
 
-Responses are not validated against them: answers of a model are returned unchanged and may have more fields.
+Responses are not validated against these models: answers of the model service are returned unchanged and may have more
+fields.
 """
 
 from typing import Literal
@@ -62,9 +63,9 @@ class ChatCompletion(OpenModel):
 
 
 class ResponseObject(OpenModel):
-    """A response. With `stream`, its parts are sent as events."""
+    """A response. With `stream`, it is sent as events."""
 
-    id: str = Field(description="ID of the response. Responses of runs can be fetched by it.")
+    id: str = Field(description="ID of the response, with which a response of a run can be fetched.")
     object: Literal["response"]
     created_at: int
     status: str = Field(description="`in_progress`, `completed`, `failed` or `cancelled`.")

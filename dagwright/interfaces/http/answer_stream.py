@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dagwright.client.run_follower import RequestKey, RunMoment, interleave, request_key
 from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart, node_of_call
-from dagwright.interfaces.http.error_codes import RUN_FAILED
+from dagwright.interfaces.http.error_codes import RUN_FAILED_STATUS
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.progress_events import Event, ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
@@ -27,12 +27,12 @@ NEXT_TURN = "\n\n"
 """Separates the text of an agent's turns."""
 
 
-class SentAnswer:
+class ReceivedAnswer:
     """The part of an answer that a client has received.
 
     Args:
-        mark: position in the answer at the end of the previous connection.
-        total: characters received by then.
+        mark: position of the client in the answer when it connected.
+        total: characters that it had received by then.
     """
 
     def __init__(self, mark: TextMark = NO_TEXT, *, total: int = 0) -> None:
@@ -40,8 +40,9 @@ class SentAnswer:
         self.total = total
         """Characters received."""
         self._node = mark.node
-        self._earlier = mark
-        """Position of the previous connection, until the client receives more text."""
+        """Node that wrote the last text."""
+        self._resumed_at = mark
+        """Position when the client connected; `NO_TEXT` once it has received more text."""
 
     async def check_abandoned(self, context: "GatewayContext", run: str) -> None:
         """Check whether the text that the client received before this connection is still part of the answer.
@@ -49,14 +50,14 @@ class SentAnswer:
         Raises:
             RPCError: the server does not respond.
         """
-        if await context.runs.token_streams.was_superseded(run, self._earlier):
-            # The text after it does not start another turn then.
-            self._node, self._earlier = "", NO_TEXT
+        if await context.runs.token_streams.was_superseded(run, self._resumed_at):
+            # The next text then restarts the answer, and is not the text of the next turn.
+            self._node, self._resumed_at = "", NO_TEXT
 
     def text_for(self, piece: TextPart) -> str:
-        """Return the text to send for a piece, with a separator if it does not continue the text before it."""
-        previous, self._node, self._earlier = self._node, piece.node, NO_TEXT
-        # Text before an agent's tool calls is a turn of its own, not an abandoned answer.
+        """Return the text to send for a piece, with a separator if the piece does not continue the previous text."""
+        previous, self._node, self._resumed_at = self._node, piece.node, NO_TEXT
+        # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
         is_next_turn = is_turn(previous.rpartition("/")[2]) and node_of_call(previous) != node_of_call(piece.node)
         separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.restarts else ""
         self.total += len(separator) + len(piece.text)
@@ -73,12 +74,13 @@ class SentAnswer:
 
 
 class AnswerStream:
-    """One answer stream. Every event is produced by one of its methods; afterwards `cursor` is the ID of the event.
+    """One answer stream. Its methods produce the events; after each event, `cursor` is the ID of the event.
 
     Args:
         cursor: cursor of the client; `None` for a new stream.
         progress: content in addition to the answer.
-        is_buffered: whether the answer is sent in one piece at the end, since only a complete answer can be validated.
+        is_buffered: whether the answer is sent as a whole, for answers with a schema: only a whole answer can be
+            validated.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class AnswerStream:
         self.cursor = cursor if cursor is not None else StreamCursor(kind, run)
         self._has_progress = progress is not StreamProgress.CONTENT
         self._is_buffered = is_buffered
-        self._answer = SentAnswer(self.cursor.mark, total=self.cursor.total)
+        self._answer = ReceivedAnswer(self.cursor.mark, total=self.cursor.total)
         self._progress = ProgressEvents(run, progress, checksums=self.cursor.run_checksums)
         self._last: RunMoment | None = None
 
@@ -101,7 +103,7 @@ class AnswerStream:
         """Yield the opening events that the client has not received.
 
         Args:
-            events: the opening events from the first one on.
+            events: all opening events so far.
         """
         for event in events[self.cursor.opening :]:
             self.cursor = replace(self.cursor, opening=self.cursor.opening + 1)
@@ -115,14 +117,14 @@ class AnswerStream:
         if after is not None and self._has_progress:
             self._progress.started |= await context.runs.reader(run).started_at_cursor(after.cursor)
         await self._answer.check_abandoned(context, run)
-        items_of_run: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
+        items: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing or self._is_buffered):
-            items_of_run = interleave(items_of_run, context.runs.token_streams.parts(run, self._answer.text))
-        async with aclosing(items_of_run) as items:
+            items = interleave(items, context.runs.token_streams.parts(run, self._answer.text))
+        async with aclosing(items):
             async for item in items:
                 yield item
-        # The text may have been abandoned while no client received its replacement.
+        # The text may have been abandoned although this client received no replacement for it.
         await self._answer.check_abandoned(context, run)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
@@ -136,7 +138,8 @@ class AnswerStream:
         """Return the progress events of the run status after the answer, which are sent in one event; may be empty.
 
         Args:
-            error: the error that replaces the answer. After a temporary error there are none: the client will resume.
+            error: the error that replaces the answer. After an error of the stream there are no events: the client
+                resumes.
         """
         if self._last is None or (error is not None and not _is_final(error)):
             return []
@@ -147,7 +150,7 @@ class AnswerStream:
     def text_of(self, piece: TextPart) -> str:
         """Return the text to send for a piece of the answer."""
         text = self._answer.text_for(piece)
-        self._move_in_text()
+        self._move_cursor()
         return text
 
     def remaining_text(self, outcome: RunOutcome) -> str:
@@ -157,7 +160,7 @@ class AnswerStream:
             self.cursor = replace(self.cursor, outcome_checksum=check)
             return ""
         text = self._answer.remaining(outcome)
-        self._move_in_text()
+        self._move_cursor()
         # The text of questions is not part of the answer, so `mark` does not cover it.
         self.cursor = replace(self.cursor, closing=1 if outcome.requests else 0, outcome_checksum=check)
         return text
@@ -168,19 +171,20 @@ class AnswerStream:
         Args:
             events: all events after the text.
         """
+        # Number 1 is the text of questions.
         for number, event in enumerate(events, start=2):
             if number > self.cursor.closing:
                 self.cursor = replace(self.cursor, closing=number)
                 yield event
 
     def error_events(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
-        """Yield the events of an error. They are closing events only if the run has no answer.
+        """Yield the events of an error; they count as closing events if the run has no answer.
 
-        After any other error the client resumes from its cursor, so they do not count as received.
+        After any other error, the client resumes from its cursor, so the events do not change the cursor.
         """
         return self.closing_events(events) if _is_final(error) else iter(events)
 
-    def _move_in_text(self) -> None:
+    def _move_cursor(self) -> None:
         self.cursor = replace(self.cursor, total=self._answer.total, mark=self._answer.text.mark)
 
 
@@ -192,15 +196,15 @@ async def unless_finished(context: "GatewayContext", events: Events, *, cursor: 
     """
     if cursor is None or not cursor.closing or not (await context.runs.reader(cursor.run).read()).is_closed:
         return events
-    texts = [event async for event in events]
-    return _each_of(texts) if texts else None
+    remaining_events = [event async for event in events]
+    return _iterate(remaining_events) if remaining_events else None
 
 
-async def _each_of(texts: Sequence[str]) -> Events:
-    for text in texts:
-        yield text
+async def _iterate(events: Sequence[str]) -> Events:
+    for event in events:
+        yield event
 
 
 def _is_final(error: ApiError) -> bool:
     """Return whether an error means that the run has no answer, rather than that the stream failed."""
-    return error.status == RUN_FAILED
+    return error.status == RUN_FAILED_STATUS

@@ -4,7 +4,7 @@ A key is `dw-ID-SECRET`. The file has the SHA-256 of the secret: 32 random bytes
 not needed. The file is written to a temporary name and renamed, so readers see the old or the new content.
 
 KeysUnreadable      the key file is invalid or cannot be read
-KeyRefused          a key cannot be added or removed
+KeyRejected         a key cannot be added or removed
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from dagwright.store.private_files import FOLDER_MODE
 PREFIX = "dw"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNMATCHABLE_HASH = "0" * 64
-"""Compared with the hash of a secret if the key ID is unknown; no secret has this hash."""
+"""Replaces the stored hash if the key ID is unknown; no secret has this hash."""
 _SECRET_BYTES = 32
 _ID_BYTES = 6
 
@@ -39,7 +39,7 @@ class KeysUnreadable(Exception):
     """The key file cannot be read; the message has the reason."""
 
 
-class KeyRefused(Exception):
+class KeyRejected(Exception):
     """A key cannot be added or removed; the message has the reason."""
 
 
@@ -50,10 +50,10 @@ class Key:
     Args:
         id: the part of the key that may be shown.
         owner: owner of its runs; `*` sees the runs of all owners.
-        scopes: permissions in addition to reading.
+        scopes: what its callers may do besides reading.
         sha256: hash of its secret, hexadecimal.
         created_at: RFC 3339 time.
-        weight: share of the slots that its runs have relative to those of other owners.
+        weight: weight of the owner's runs when worker slots are shared between owners.
     """
 
     id: str
@@ -65,7 +65,7 @@ class Key:
 
     @property
     def caller(self) -> Caller:
-        """Return the caller with this key."""
+        """The caller with this key."""
         return Caller(None if self.owner == ALL_OWNERS else self.owner, frozenset(self.scopes), self.id, self.weight)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,8 +76,8 @@ class Key:
 class KeyFile:
     """The keys in a file, which may change at any time.
 
-    Without a file, no key is required. Once a file has existed, keys are required: removing the last key, or the file
-    while a gateway runs, rejects all requests.
+    Without a file, no key is required. Once this object has seen a file, keys are required: if the file or its last key
+    is removed, all requests are rejected.
 
     Args:
         path: path of the file.
@@ -85,14 +85,15 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: Mapping[str, Key] = {}
-        self._seen: tuple[int, int, int] | None = None
-        self._was_there = False
+        self._keys: Mapping[str, Key] = {}
+        self._version: tuple[int, int, int] | None = None
+        """Version of the file that was read last."""
+        self._has_existed = False
 
     def are_required(self) -> bool:
         """Return whether callers need a key; raises as `keys`."""
         self.keys()
-        return self._was_there
+        return self._has_existed
 
     def keys(self) -> Mapping[str, Key]:
         """Return all keys by ID. The file is read again only if it has changed.
@@ -103,15 +104,15 @@ class KeyFile:
         try:
             status = self._path.stat()
         except FileNotFoundError:
-            self._known, self._seen = {}, None
-            return self._known
+            self._keys, self._version = {}, None
+            return self._keys
         except OSError as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error.strerror}") from None
-        self._was_there = True
+        self._has_existed = True
         version = (status.st_mtime_ns, status.st_ino, status.st_size)
-        if version != self._seen:
-            self._known, self._seen = self._read(), version
-        return self._known
+        if version != self._version:
+            self._keys, self._version = self._read(), version
+        return self._keys
 
     def caller_of(self, text: str) -> Caller | None:
         """Return the caller with a key; `None` if the key is unknown.
@@ -123,43 +124,43 @@ class KeyFile:
         id, _, secret = rest.partition("-")
         key = self.keys().get(id)
         # Compare also for an unknown ID, so that timing does not reveal valid IDs.
-        is_right = hmac.compare_digest(_hash(secret), _UNMATCHABLE_HASH if key is None else key.sha256)
-        return key.caller if key is not None and is_right and prefix == PREFIX else None
+        is_match = hmac.compare_digest(_hash(secret), _UNMATCHABLE_HASH if key is None else key.sha256)
+        return key.caller if key is not None and is_match and prefix == PREFIX else None
 
     def add(self, owner: str, scopes: Iterable[KeyScope], *, weight: float | None = None) -> tuple[Key, str]:
-        """Add a key; return it with its text, which cannot be shown again.
+        """Add a key; return it and its text, which is not stored.
 
         Raises:
-            KeyRefused: the owner name or the weight is invalid.
+            KeyRejected: the owner name or the weight is invalid.
             KeysUnreadable: the file is invalid, or cannot be written.
         """
         if owner != ALL_OWNERS and not is_owner_name(owner):
             message = "use 1 to 64 letters, digits, _, ., @ and -; or * for a key that sees the runs of all owners"
-            raise KeyRefused(f"invalid owner {owner!r:.80}: {message}")
+            raise KeyRejected(f"invalid owner {owner!r:.80}: {message}")
         try:
             fairness = fairness_of(owner, weight)
         except FairnessInvalid as error:
-            raise KeyRefused(str(error)) from None
+            raise KeyRejected(str(error)) from None
         # The ID has no hyphen, since hyphens separate the parts of a key.
         id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        chosen = [scope for scope in KeyScope if scope in set(scopes)]
-        key = Key(id, owner, chosen, _hash(secret), created_at, 1.0 if fairness is None else fairness.weight)
+        ordered_scopes = [scope for scope in KeyScope if scope in set(scopes)]
+        key = Key(id, owner, ordered_scopes, _hash(secret), created_at, 1.0 if fairness is None else fairness.weight)
         with self._locked():
             self._write({**self.keys(), id: key})
         return key, f"{PREFIX}-{id}-{secret}"
 
     def remove(self, id: str) -> Key:
-        """Remove a key and return it; gateways refuse it from the next request on.
+        """Remove a key and return it; gateways reject it from the next request on.
 
         Raises:
-            KeyRefused: there is no key with that ID.
+            KeyRejected: there is no key with that ID.
             KeysUnreadable: the file is invalid, or cannot be written.
         """
         with self._locked():
             remaining = dict(self.keys())
             if (key := remaining.pop(id, None)) is None:
-                raise KeyRefused(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
+                raise KeyRejected(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
             self._write(remaining)
         return key
 
@@ -189,8 +190,8 @@ class KeyFile:
         content = json.dumps({"keys": [asdict(key) for key in keys.values()]}, indent=1)
         try:
             # `mkstemp` creates files that only their owner may read.
-            number, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}-")
-            with os.fdopen(number, "w", encoding="utf-8") as file:
+            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}-")
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(content)
             Path(name).replace(self._path)
         except OSError as error:

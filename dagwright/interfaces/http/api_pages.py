@@ -14,11 +14,11 @@ from starlette.responses import FileResponse, Response
 
 SWAGGER, REDOC = "/docs", "/redoc"
 """Paths of the pages."""
-_SCRIPT, _STYLE, _REDOC_SCRIPT, _ICON = _FILES = tuple(
+_SWAGGER_SCRIPT, _SWAGGER_STYLE, _REDOC_SCRIPT, _ICON = _FILES = tuple(
     f"{SWAGGER}/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js", "favicon.png")
 )
 _HEADERS: Mapping[str, str] = {
-    # FastAPI writes an inline script into each page. ReDoc refers to a logo of another host, which is not loaded.
+    # Inline scripts are allowed, since FastAPI writes one into each page. ReDoc's logo, on another host, is blocked.
     "Content-Security-Policy": (
         "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data:; worker-src blob:; base-uri 'none'; frame-ancestors 'none'"
@@ -36,8 +36,8 @@ def add_api_pages(app: FastAPI) -> None:
             get_swagger_ui_html(
                 openapi_url=document,
                 title=title,
-                swagger_js_url=_SCRIPT,
-                swagger_css_url=_STYLE,
+                swagger_js_url=_SWAGGER_SCRIPT,
+                swagger_css_url=_SWAGGER_STYLE,
                 swagger_favicon_url=_ICON,
             )
         )
@@ -62,7 +62,7 @@ def add_api_pages(app: FastAPI) -> None:
 
 def _add_file(app: FastAPI, path: str) -> None:
     async def file() -> Response:
-        # Found at each request, so that a missing package affects these pages only.
+        # The package is located at each request: if it is missing, only these pages fail.
         package = distribution("fastapi-offline")
         return FileResponse(str(package.locate_file(f"fastapi_offline/static/{PurePosixPath(path).name}")))
 

@@ -34,13 +34,13 @@ from dagwright.interfaces.http.headers import COMMON_HEADERS, REQUEST_ID_HEADER,
 from dagwright.interfaces.http.health import add_health
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 
-_ABOUT = (
-    "OpenAI's API in front of durable runs. A model is a model of the service, or `plan/NAME`, `agent/NAME` or "
+_DESCRIPTION = (
+    "OpenAI's API for durable runs. A model ID is that of a model of the service, or `plan/NAME`, `agent/NAME` or "
     "`profile/NAME`. docs/guides/openai-api.md describes the extensions to OpenAI's API."
 )
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that only this machine can reach: there Swagger UI and ReDoc are on."""
-_ROUTED = (
+_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+"""A gateway on one of these hosts serves Swagger UI and ReDoc: only this machine can reach it."""
+_ROUTE_MODULES = (
     model_routes,
     completions,
     responses,
@@ -51,9 +51,9 @@ _ROUTED = (
     limits_routes,
     call_limit_routes,
 )
-_DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key from `dagwright keys add`."))
+_KEY_DOCS = Depends(HTTPBearer(auto_error=False, description="A key from `dagwright keys add`."))
 """For the OpenAPI document only: `AccessMiddleware` checks keys."""
-_EXPOSED = (
+_EXPOSED_HEADERS = (
     "X-Run-Id",
     "X-Session-Id",
     "X-Routing-Mode",
@@ -79,7 +79,7 @@ class _App(FastAPI):
             allow_origins=self.origins,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
-            expose_headers=_EXPOSED,
+            expose_headers=_EXPOSED_HEADERS,
         )
         return RequestIdMiddleware(inner_app)
 
@@ -89,8 +89,8 @@ class _App(FastAPI):
             document["components"]["schemas"].setdefault(name, schema)
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                for answer in operation["responses"].values():
-                    answer.setdefault("headers", {}).update(COMMON_HEADERS)
+                for response in operation["responses"].values():
+                    response.setdefault("headers", {}).update(COMMON_HEADERS)
                 for status in excluded_statuses(path, method.upper()):
                     operation["responses"].pop(str(status), None)
         return document
@@ -102,10 +102,10 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
     Args:
         host: the host that the server listens on.
     """
-    names, origins = comma_separated(context.settings.api_hosts), comma_separated(context.settings.api_origins)
+    hosts, origins = comma_separated(context.settings.api_hosts), comma_separated(context.settings.api_origins)
     app = _App(
         title="Dagwright",
-        description=_ABOUT,
+        description=_DESCRIPTION,
         version="0.1.0",
         docs_url=None,
         redoc_url=None,
@@ -123,24 +123,24 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
         AccessMiddleware,
         keys=context.keys,
         usage=context.usage,
-        hosts=AllowedHosts(names, origins, own=host),
+        hosts=AllowedHosts(hosts, origins, listening_host=host),
         stopping=context.stopping,
     )
     app.origins = origins
 
     add_health(app, context)
     add_console(app)
-    if host in _LOCAL:
+    if host in _LOOPBACK_HOSTS:
         add_api_pages(app)
     return app
 
 
 @functools.cache
 def _routes() -> Sequence[BaseRoute]:
-    """Return the routes that all applications of a process share: FastAPI analyzes each signature."""
+    """Return the routes of every application. Cached, because FastAPI's analysis of each signature is slow."""
     shared = APIRouter(generate_unique_id_function=_operation_id)
-    include = functools.partial(shared.include_router, responses=ERROR_RESPONSES, dependencies=[_DOCUMENTED_KEY])
-    for module in _ROUTED:
+    include = functools.partial(shared.include_router, responses=ERROR_RESPONSES, dependencies=[_KEY_DOCS])
+    for module in _ROUTE_MODULES:
         include(module.router)
     include(session_routes.router, prefix="/v1/sessions")
     include(session_routes.orchestration_router, prefix="/v1/orchestration")
@@ -195,10 +195,10 @@ _OPERATION_IDS: Mapping[str, str] = {
     "GET /livez": "getLiveness",
     "GET /readyz": "getReadiness",
 }
-"""Operation -> its ID, which generated clients use as method name."""
+"""Method and path -> operation ID, which generated clients use as method name."""
 
 
 def _operation_id(route: APIRoute) -> str:
-    """Return the ID of an operation; the name of its function if it has none here."""
+    """Return the operation ID of a route: that in `_OPERATION_IDS`, else the name of its function."""
     names = [_OPERATION_IDS.get(f"{method} {route.path}") for method in sorted(route.methods or ())]
     return next(filter(None, names), route.name)

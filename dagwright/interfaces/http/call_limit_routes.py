@@ -45,14 +45,14 @@ class CallLimitDocument(BaseModel):
     """A limit of calls across all runs."""
 
     subject: str = Field(description="`tool:NAME`, `model:NAME`, `owner:NAME` or `template:NAME`.")
-    limit: str | None = Field(default=None, description="Null if the calls are only held.")
+    limit: str | None = Field(default=None, description="Null if there is no limit, but `held` delays the calls.")
     is_declared: bool = Field(description="Whether workers declare it; otherwise it was set at run time.")
-    by: str | None = Field(default=None, description="Person who set it, if given.")
+    by: str | None = Field(default=None, description="User name of the person who set it, if known.")
     running: int | None = Field(
         default=None, description="Calls that run under a concurrency limit; null if the limit does not respond."
     )
     waiting: int | None = Field(default=None, description="Estimated number of calls that wait.")
-    held: str | None = Field(default=None, description="Why no call may start now, if a service asked to wait.")
+    held: str | None = Field(default=None, description="Why no call may start now, if a service requested a pause.")
     today: str | None = Field(default=None, description="Usage of the daily budget.")
 
 
@@ -68,7 +68,7 @@ class RemovedCallLimit(BaseModel):
 
     subject: str
     limit: str
-    declared: str | None = Field(default=None, description="The limit that workers declare, which applies now.")
+    declared: str | None = Field(default=None, description="The limit that workers declare, which applies instead.")
 
 
 @router.get("/v1/call-limits", summary="List call limits", responses=response_docs(CallLimitList, examples.CALL_LIMITS))
@@ -80,7 +80,7 @@ async def list_limits(context: ContextDep) -> Response:
 
 @router.put(_PATH, summary="Set a call limit", responses=response_docs(CallLimitDocument, examples.CALL_LIMIT))
 async def put_limit(subject: str, body: CallLimitBody, context: ContextDep) -> Response:
-    """Limit calls across all runs, instead of the limit that workers declare. Workers learn of it within 2 s."""
+    """Limit calls across all runs, instead of the limit that workers declare. Workers apply it within 2 s."""
     tools = KnownTools(context.toolset.declarations(), context.toolset.store, context.settings.task_queue)
     by = context.caller.actor_name or body.by
     return json_response(asdict(await set_limit(context.runs.client, subject, body.limit, tools, by=by)))
@@ -90,7 +90,10 @@ async def put_limit(subject: str, body: CallLimitBody, context: ContextDep) -> R
     _PATH, summary="Remove a call limit", responses=response_docs(RemovedCallLimit, examples.REMOVED_CALL_LIMIT)
 )
 async def delete_limit(subject: str, context: ContextDep) -> Response:
-    """Remove a limit that was set at run time, or else a declared one, which returns while a worker declares it."""
+    """Remove the limit that was set at run time, or else the declared limit.
+
+    A declared limit returns as long as a worker declares it.
+    """
     try:
         removed: dict[str, Any] = asdict(await remove_limit(context.runs.client, subject))
     except NoSuchLimit as error:

@@ -19,7 +19,7 @@ _DOT_SEGMENTS = (".", "..")
 
 
 class KeyScope(StrEnum):
-    """Permissions of a key in addition to reading; the reference is generated from them."""
+    """Scopes of a key. Any key may read. The reference is generated from this class."""
 
     RUN = "run"
     """Start runs and call models."""
@@ -35,9 +35,9 @@ class Caller:
     """The sender of a request.
 
     Args:
-        owner: owner of the runs that it sees and starts; `None` sees all runs, and its runs have no owner.
+        owner: owner of the runs that the caller sees and starts; `None` for a caller that sees all runs.
         key: ID of its key; `None` if no key is required.
-        weight: share of the slots that its runs have relative to those of other owners.
+        weight: weight of the owner's runs when worker slots are shared between owners.
     """
 
     owner: str | None = None
@@ -47,7 +47,7 @@ class Caller:
 
     @property
     def run_owner(self) -> str | None:
-        """Owner of the runs that it starts, whose number is limited; `None` if no key is required."""
+        """Owner whose limit of open runs applies to the runs that it starts; `None` if no key is required."""
         return ALL_OWNERS if self.owner is None and self.key is not None else self.owner
 
     @property
@@ -80,7 +80,7 @@ def stored_session_name(caller: Caller, name: str) -> str:
 
 
 def validated_session_name(caller: Caller, name: str) -> str:
-    """Return the name under which a session of the caller is stored, for a request that may start the session.
+    """Like `stored_session_name`, but reject names that cannot be used for a new session.
 
     Raises:
         SessionNameInvalid: the name is invalid, or cannot be part of a URL.

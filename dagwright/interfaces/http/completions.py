@@ -55,8 +55,8 @@ from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_i
 from dagwright.interfaces.http.targets import Target, target_of
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
-RUN = "run"
-"""The `model` in the answer of a run that is requested by its ID: the model ID it was started with is not stored."""
+UNKNOWN_MODEL = "run"
+"""The `model` of an answer that is requested by run ID: the model ID that the run was started with is not stored."""
 
 
 @router.post(
@@ -81,16 +81,16 @@ async def complete(
     fields = body.model_dump(exclude_unset=True)
     options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.CHAT)
     if body.stream:
-        # Before a run is started.
+        # Rejects the request before a run is started.
         context.reserve_stream()
     target = target_of(context, body.model)
     reject_rounds(target, options)
-    if cursor is None and _is_direct(options, target, body):
+    if cursor is None and _is_passed_on(options, target, body):
         return await _direct(context, {**service_body(fields), "model": target.id})
     try:
         conversation = conversation_of(body.messages)
     except ApiError as error:
-        # For content such as images there is nothing to decide: no run accepts it.
+        # With content such as images, `auto` means the model: no run accepts such content.
         if (
             cursor
             or target.needs_run
@@ -105,11 +105,11 @@ async def complete(
         and await route_request(context, body, target, conversation, options=options) is RoutingMode.DIRECT
     ):
         return await _direct(context, {**service_body(fields), "model": target.id})
-    call = await run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
+    run_request = await run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
     if not body.stream:
-        return await _respond_at_end(context, call, request)
+        return await _respond_at_end(context, run_request, request)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
-    return await _streamed(context, call, with_usage=with_usage)
+    return await _streamed(context, run_request, with_usage=with_usage)
 
 
 @router.get(
@@ -119,13 +119,13 @@ async def complete(
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "The chunks of a chat completion that the run answers.",
+            "description": "Chunks of a chat completion with the answer of the run.",
             "content": stream_docs(examples.CHUNKS, data=CompletionChunk),
         },
         204: {"description": "The client has received the whole stream."},
     },
 )
-async def answer(
+async def stream_answer(
     run_id: str,
     request: Request,
     context: ContextDep,
@@ -137,14 +137,14 @@ async def answer(
     context.reserve_stream()
     cursor = cursor_in(request.headers, StreamKind.CHAT)
     reject_cursor_of_other(cursor, run_id)
-    call = await follow_request(
-        context, run_id, RUN, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
+    run_request = await follow_request(
+        context, run_id, UNKNOWN_MODEL, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
     )
-    return await _streamed(context, call, with_usage=True)
+    return await _streamed(context, run_request, with_usage=True)
 
 
-def _is_direct(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
-    """Return whether a request is passed on unread: it may have content that no run accepts, such as images."""
+def _is_passed_on(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
+    """Return whether the messages of a request need not be read, because the model answers it in any case."""
     if target.needs_run or options.routing_mode not in (None, RoutingMode.DIRECT):
         return False
     return options.routing_mode is RoutingMode.DIRECT or body.messages[-1].role != "tool"
@@ -164,76 +164,76 @@ async def _direct(context: GatewayContext, body: Mapping[str, Any]) -> Response:
 # Answers of a run.
 
 
-async def _respond_at_end(context: GatewayContext, call: RunBackedRequest, request: Request) -> Response:
+async def _respond_at_end(context: GatewayContext, run_request: RunBackedRequest, request: Request) -> Response:
     """Respond when the run has ended or asks for feedback."""
-    outcome = await wait_for_outcome(context, call, request)
+    outcome = await wait_for_outcome(context, run_request, request)
     if outcome is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return JSONResponse(_completion(call, outcome), headers=call.headers)
+    return JSONResponse(_completion(run_request, outcome), headers=run_request.headers)
 
 
-def _completion(call: RunBackedRequest, outcome: RunOutcome) -> dict[str, Any]:
-    calls = _calls_of(call, outcome)
+def _completion(run_request: RunBackedRequest, outcome: RunOutcome) -> dict[str, Any]:
+    calls = _calls_of(run_request, outcome)
     message = {
         "role": "assistant",
         "content": None if outcome.is_call else outcome.text,
         "refusal": None,
         **({"tool_calls": calls} if calls else {}),
     }
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(outcome)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(outcome)}
     return {
-        "id": f"chatcmpl-{call.run}",
+        "id": f"chatcmpl-{run_request.run}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": call.model,
+        "model": run_request.model,
         "choices": [choice],
         "usage": outcome.usage,
         "dagwright": outcome.run_fields,
     }
 
 
-def _calls_of(call: RunBackedRequest, outcome: RunOutcome) -> list[dict[str, Any]]:
+def _calls_of(run_request: RunBackedRequest, outcome: RunOutcome) -> list[dict[str, Any]]:
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output is not None and outcome.output.function is not None:
-        return [outcome.output.call(outcome.text, run=call.run)]
-    return [question_call(request, run=call.run) for request in outcome.calls]
+        return [outcome.output.call(outcome.text, run=run_request.run)]
+    return [question_call(request, run=run_request.run) for request in outcome.calls]
 
 
-def _reason(outcome: RunOutcome) -> str:
-    is_required = outcome.output is not None and outcome.is_call and not outcome.output.is_named
-    return "tool_calls" if outcome.calls or is_required else "stop"
+def _finish_reason(outcome: RunOutcome) -> str:
+    has_unnamed_call = outcome.output is not None and outcome.is_call and not outcome.output.is_named
+    return "tool_calls" if outcome.calls or has_unnamed_call else "stop"
 
 
 # Streamed answers of a run.
 
 
-async def _streamed(context: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
-    start_task = await start_for_stream(context, call)
+async def _streamed(context: GatewayContext, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
+    start_task = await start_for_stream(context, run_request)
     events = await unless_finished(
-        context, _events(context, call, start_task, with_usage=with_usage), cursor=call.cursor
+        context, _events(context, run_request, start_task, with_usage=with_usage), cursor=run_request.cursor
     )
     if events is None:
-        return Response(status_code=NO_MORE_EVENTS, headers=call.headers)
+        return Response(status_code=NO_MORE_EVENTS, headers=run_request.headers)
     return stream_response(
         events,
         context=context,
-        headers=call.headers,
-        on_disconnect=lambda: handle_disconnect(context, call, start_task),
+        headers=run_request.headers,
+        on_disconnect=lambda: handle_disconnect(context, run_request, start_task),
     )
 
 
 async def _events(
-    context: GatewayContext, call: RunBackedRequest, start_task: StartTask, *, with_usage: bool
+    context: GatewayContext, run_request: RunBackedRequest, start_task: StartTask, *, with_usage: bool
 ) -> Events:
     """Yield the role, progress, and the answer as it is written, without the events that the client has received."""
     stream = AnswerStream(
         StreamKind.CHAT,
-        call.run,
-        cursor=call.cursor,
-        progress=call.options.stream_progress,
-        is_buffered=call.output is not None,
+        run_request.run,
+        cursor=run_request.cursor,
+        progress=run_request.options.stream_progress,
+        is_buffered=run_request.output is not None,
     )
-    chunks = _Chunks(call, stream, with_usage=with_usage)
+    chunks = _Chunks(run_request, stream, with_usage=with_usage)
     for role in stream.opening_events([{"role": "assistant", "content": ""}]):
         yield chunks.delta(role)
     try:
@@ -248,31 +248,32 @@ async def _events(
                 if events := stream.progress_of(last):
                     yield chunks.delta({}, dagwright={"events": events})
         assert last is not None
-        outcome = await outcome_for_client(context, call, last)
+        outcome = await outcome_for_client(context, run_request, last)
     # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
         failure = api_error(error)
         if failure is None:
             raise
-        if closing := stream.final_progress(failure):
-            yield chunks.delta({}, dagwright={"events": closing})
-        for each in stream.error_events(failure, [failure.body(), None]):
-            yield event(each, id=str(stream.cursor)) if each is not None else f"id: {stream.cursor}\n{DONE}"
+        if events := stream.final_progress(failure):
+            yield chunks.delta({}, dagwright={"events": events})
+        # `None` is serialized as [DONE].
+        for body in stream.error_events(failure, [failure.body(), None]):
+            yield event(body, id=str(stream.cursor)) if body is not None else f"id: {stream.cursor}\n{DONE}"
         return
-    if (rest := stream.remaining_text(outcome)) and not outcome.is_call:
-        yield chunks.delta({"content": rest})
-    if closing := stream.final_progress():
-        yield chunks.delta({}, dagwright={"events": closing})
-    for chunk in stream.closing_events([*_closing_chunks(call, outcome, with_usage=with_usage), None]):
+    if (text := stream.remaining_text(outcome)) and not outcome.is_call:
+        yield chunks.delta({"content": text})
+    if events := stream.final_progress():
+        yield chunks.delta({}, dagwright={"events": events})
+    for chunk in stream.closing_events([*_closing_chunks(run_request, outcome, with_usage=with_usage), None]):
         yield chunks.event(chunk) if chunk is not None else f"id: {stream.cursor}\n{DONE}"
 
 
-def _closing_chunks(call: RunBackedRequest, outcome: RunOutcome, *, with_usage: bool) -> list[dict[str, Any]]:
+def _closing_chunks(run_request: RunBackedRequest, outcome: RunOutcome, *, with_usage: bool) -> list[dict[str, Any]]:
     """Return the chunks after the text: questions, the finish reason, and the usage."""
-    calls = _calls_of(call, outcome)
+    calls = _calls_of(run_request, outcome)
     choices = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
     chunks: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
-    chunks.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.run_fields})
+    chunks.append({"choices": [_choice({}, _finish_reason(outcome))], "dagwright": outcome.run_fields})
     return [*chunks, {"choices": [], "usage": outcome.usage}] if with_usage else chunks
 
 
@@ -286,18 +287,18 @@ class _Chunks:
     Progress is sent in the field `dagwright` with an empty delta, which every client ignores.
     """
 
-    def __init__(self, call: RunBackedRequest, stream: AnswerStream, *, with_usage: bool) -> None:
-        self._call = call
+    def __init__(self, run_request: RunBackedRequest, stream: AnswerStream, *, with_usage: bool) -> None:
+        self._run_request = run_request
         self._stream = stream
         self._with_usage = with_usage
         self._created = int(time.time())
 
-    def delta(self, delta: Mapping[str, Any], **more: Any) -> str:
-        """Return an event with a part of the answer."""
-        return self.event({"choices": [_choice(delta)], **more})
+    def delta(self, delta: Mapping[str, Any], **fields: Any) -> str:
+        """Return an event with a part of the answer and further fields."""
+        return self.event({"choices": [_choice(delta)], **fields})
 
     def event(self, parts: Mapping[str, Any]) -> str:
         """Return an event; its ID is the client's cursor after it."""
-        call, usage = self._call, {"usage": None} if self._with_usage else {}
-        head = {"id": f"chatcmpl-{call.run}", "object": "chat.completion.chunk", "created": self._created}
-        return event({**head, "model": call.model, **usage, **parts}, id=str(self._stream.cursor))
+        run_request, usage = self._run_request, {"usage": None} if self._with_usage else {}
+        head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created}
+        return event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))

@@ -1,6 +1,6 @@
 """The web console: static files of the package, and the graph layout library.
 
-They need no key, since they contain no data of runs; the page asks for a key when the API requires one.
+The files need no key, since they contain no data of runs. The page asks for a key when the API requires one.
 """
 
 from collections.abc import Mapping

@@ -40,7 +40,7 @@ HEARTBEAT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GatewayContext:
-    """The context of endpoints. No state in it has to survive the process.
+    """The context of endpoints. Nothing is lost if its process ends.
 
     Args:
         server: the Temporal server and its UI.
@@ -51,12 +51,12 @@ class GatewayContext:
         heartbeat_s: interval of heartbeats in streams.
         stopping: set when the gateway stops: streams end then, and their clients reconnect to another gateway.
         caller: the caller of the current request.
-        stream: reservation for a stream of the current request; `None` if no key is required.
-        run_quotas: run quotas by owner.
+        stream_reservation: reservation for a stream of the current request; `None` if no key is required.
+        run_quotas: owner -> quota of running plans.
         plan_checks: checks of plans that callers send.
         active_starts: runs that this gateway is starting, including those that wait for their sessions.
-        plan_folder: folder of the templates; `None` without a folder, or if it is not read again.
-        unusable: name of an unusable template -> problems, as in `PublishedTemplates.problems`.
+        plan_folder: folder of the templates; `None` if the templates do not change.
+        plan_problems: name of an unusable template -> problems, as in `PublishedTemplates.problems`.
     """
 
     settings: Settings
@@ -72,11 +72,11 @@ class GatewayContext:
     heartbeat_s: float = HEARTBEAT_S
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     caller: Caller = ANYONE
-    stream: StreamReservation | None = None
+    stream_reservation: StreamReservation | None = None
     run_quotas: dict[str, RunQuota] = field(default_factory=dict)
     active_starts: list[ActiveStart] = field(default_factory=list)
     plan_folder: TemplateFolder | None = None
-    unusable: Mapping[str, list[str]] = field(default_factory=dict)
+    plan_problems: Mapping[str, list[str]] = field(default_factory=dict)
     plan_checks: PlanChecks = field(default_factory=PlanChecks)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
@@ -91,8 +91,8 @@ class GatewayContext:
 
         The UI has full access to all workflows. The UI of a development server is off as soon as keys exist.
         """
-        is_closed = self.server.pid is not None and self.caller.key is not None
-        if is_closed or KeyScope.OPERATE not in self.caller.scopes:
+        is_ui_off = self.server.pid is not None and self.caller.key is not None
+        if is_ui_off or KeyScope.OPERATE not in self.caller.scopes:
             return replace(self.server, ui_url=None)
         return self.server
 
@@ -115,7 +115,7 @@ class GatewayContext:
         Raises:
             ApiError: the caller has too many open streams.
         """
-        if self.stream is not None and not self.stream.reserve():
+        if self.stream_reservation is not None and not self.stream_reservation.reserve():
             message = (
                 f"a key may have {self.usage.limits.streams:,} open streams at a time: close one, or try again later"
             )
@@ -137,10 +137,10 @@ class GatewayContext:
         """
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._remove_task)
         return task
 
-    def _done(self, task: "asyncio.Task[Any]") -> None:
+    def _remove_task(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         # Marks the exception as retrieved. A caller that awaits the task still gets it.
         if not task.cancelled():
@@ -173,7 +173,7 @@ async def open_context(
     """
     runs = open_runs(connection, settings)
     keys = KeyFile(settings.api_keys)
-    # Read once, so that a key file removed later is known to have existed.
+    # Read now, so that keys stay required if the file is removed later.
     keys.are_required()
     async with ModelClients(toolset.models) as models:
         context = GatewayContext(
@@ -209,7 +209,11 @@ def context_of(request: Request) -> GatewayContext:
     """Return the gateway context with the caller of a request."""
     context: GatewayContext = request.app.state.context
     caller = request.scope.get(ASGI_CALLER)
-    return context if caller is None else replace(context, caller=caller, stream=request.scope.get(ASGI_STREAM))
+    return (
+        context
+        if caller is None
+        else replace(context, caller=caller, stream_reservation=request.scope.get(ASGI_STREAM))
+    )
 
 
 ContextDep = Annotated[GatewayContext, Depends(context_of)]
@@ -220,7 +224,7 @@ def context_with_plans(context: ContextDep) -> GatewayContext:
     if context.plan_folder is None:
         return context
     published = context.plan_folder.read()
-    return replace(context, templates=published.templates, unusable=published.problems)
+    return replace(context, templates=published.templates, plan_problems=published.problems)
 
 
 PlansContextDep = Annotated[GatewayContext, Depends(context_with_plans)]
@@ -228,11 +232,7 @@ PlansContextDep = Annotated[GatewayContext, Depends(context_with_plans)]
 
 
 def require_scope(context: GatewayContext, scope: KeyScope) -> None:
-    """Check that the caller has a scope.
-
-    Raises:
-        ApiError: it does not.
-    """
+    """Raise `ApiError` if the caller lacks a scope."""
     if scope not in context.caller.scopes:
         message = f"this key lacks the scope {scope.value!r}; create one that has it with `dagwright keys add`"
         raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message)
@@ -240,11 +240,11 @@ def require_scope(context: GatewayContext, scope: KeyScope) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequiredScopes:
-    """Dependency of a route that requires a scope; `JsonRoute` checks it before it reads the body.
+    """Dependency of a route that requires a scope; `JsonRoute` calls it before it reads the body.
 
     Args:
-        scopes: the caller must have one of them.
-        unless: a header that makes the request read-only.
+        scopes: the caller must have one of these scopes.
+        unless: a header that makes the request read-only, so that it requires no scope.
     """
 
     scopes: tuple[KeyScope, ...]
@@ -265,7 +265,7 @@ def requires_scope(*scopes: KeyScope, unless: str = "") -> Any:
 class RequiresAllOwners(RequiredScopes):
     """Dependency of a route that changes something for the runs of all owners."""
 
-    def __call__(self, context: ContextDep, request: Request) -> None:  # noqa: ARG002 - the face of a dependency
+    def __call__(self, context: ContextDep, request: Request) -> None:  # noqa: ARG002 - signature of the dependency
         """Raise `ApiError` if the key of the caller belongs to an owner."""
         if context.caller.owner is not None:
             message = "this key belongs to one owner; create one for all owners with `dagwright keys add '*'`"

@@ -1,7 +1,7 @@
 """Interpret a conversation in OpenAI's form for a run: the request, earlier turns, and answers to questions.
 
-Pure. The request of a run is the last user message. Earlier messages are passed to the planner as turns, unless the
-session has turns of its own.
+Pure. The request of a run is the last user message. Earlier messages are passed to the planner as turns, unless the run
+belongs to a session, which has stored turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,14 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation as a run reads it.
+    """A conversation in the form that a run needs.
 
     Args:
-        text: the last user message; empty if the conversation ends with answers.
+        text: the last user message; empty if the conversation ends with function results.
         instructions: text of the system and developer messages.
         earlier_turns: earlier turns, oldest first.
         answers: the messages at the end that answer questions of runs.
-        has_other_results: whether it ends with results of the client's own functions.
+        has_other_results: whether the messages at the end have results of the client's own functions.
     """
 
     text: str
@@ -53,7 +53,7 @@ class Conversation:
 
     @property
     def prompt(self) -> str:
-        """Return the request, preceded by the instructions."""
+        """The request, preceded by the instructions."""
         return f"{self.instructions}\n\n{self.text}" if self.instructions else self.text
 
 
@@ -61,7 +61,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     """Interpret messages.
 
     Args:
-        run: run that asked the questions answered by function results whose calls are not among the messages.
+        run: run whose questions are answered by function results without a call in the messages.
 
     Raises:
         ApiError: no run accepts the messages.
@@ -71,7 +71,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
         end -= 1
     results = messages[end:]
     if results:
-        calls = _calls_before(messages[:end])
+        calls = _last_calls(messages[:end])
         answers = [answer for result in results if (answer := _answer_of(result, calls, run)) is not None]
         return Conversation("", answers=answers, has_other_results=len(answers) < len(results))
     if messages[-1].role != "user":
@@ -101,9 +101,9 @@ def text_of(message: ChatMessage) -> str:
 
 
 def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
-    """Return messages as turns; consecutive messages of one role are joined.
+    """Return messages as turns; consecutive messages of one role are joined, and long messages are cut.
 
-    Long messages are cut to the size that a session stores (docs/guides/openai-api.md).
+    The limits are those of the turns that a session stores (docs/guides/openai-api.md).
     """
     pairs: list[tuple[list[str], list[str]]] = []
     for message in messages:
@@ -127,7 +127,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
     ]
 
 
-def _calls_before(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any]]:
+def _last_calls(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any]]:
     """Return the function calls of the last assistant message: ID -> function."""
     if not messages or messages[-1].role != "assistant":
         return {}

@@ -1,4 +1,4 @@
-"""Answers of the model: requests are passed on to the service, and its answers returned, both unchanged."""
+"""Answers of the model: requests are passed on to the model service, and its answers returned, both unchanged."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -26,7 +26,7 @@ async def completion(context: "GatewayContext", body: Mapping[str, Any]) -> Any:
 
 
 async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Start a call of a model and return its task after at most `START_WAIT_S`, so that a stream can send its headers.
+    """Start a call of a model, and return its task when it ends or after `START_WAIT_S`.
 
     Raises:
         ModelFailure: the call failed by then.
@@ -45,17 +45,17 @@ async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 async def stream_events(context: "GatewayContext", body: Mapping[str, Any]) -> Events:
     """Return the events of a streamed answer; raises as `start_call`."""
     chunks = context.model.forward_stream(body)
-    return _events(await start_call(_first(chunks)), chunks)
+    return _events(await start_call(_first_chunk(chunks)), chunks)
 
 
-async def _first(chunks: AsyncGenerator[Any, None]) -> Any:
+async def _first_chunk(chunks: AsyncGenerator[Any, None]) -> Any:
     return await anext(chunks, None)
 
 
 async def _events(start_task: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
     async with aclosing(chunks):
         try:
-            # A disconnect cancels it.
+            # If the client disconnects, the task is cancelled.
             first = await start_task
             if first is not None:
                 yield event(first, id="0")
@@ -64,7 +64,7 @@ async def _events(start_task: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, N
                 number += 1
                 yield event(chunk, id=str(number))
         except ModelFailure as failure:
-            failed = api_error(failure)
-            assert failed is not None
-            yield event(failed.body())
+            api_failure = api_error(failure)
+            assert api_failure is not None
+            yield event(api_failure.body())
     yield DONE

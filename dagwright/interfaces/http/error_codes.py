@@ -1,7 +1,7 @@
 """The codes of error responses, each with its status, type, meaning and remedy.
 
-The reference is generated from this table. A run that failed and an invalid plan have further codes: those of the run's
-`error` and of the plan's first problem.
+The reference is generated from `ErrorCode`. Responses about failed runs and invalid plans have other codes: the code of
+the run's `error`, or of the plan's first problem.
 """
 
 from typing import Final, Self
@@ -9,25 +9,27 @@ from typing import Final, Self
 from dagwright.core.error_codes import DescribedCode
 
 INVALID_REQUEST_ERROR: Final = "invalid_request_error"
-SERVER: Final = "server_error"
+SERVER_ERROR: Final = "server_error"
 RUN_ERROR: Final = "run_error"
-"""Error type of a run without an answer. Clients retry a `server_error`, and a retry would start another run."""
-RUN_FAILED: Final = 422
+"""Error type of a run without an answer. It is not `server_error`, because clients would retry and start another run.
+"""
+RUN_FAILED_STATUS: Final = 422
 """Status of a run that ended without an answer; clients do not retry it."""
-_OVERLOADED: Final = "rate_limit_error"
-_TYPES: Final = {RUN_FAILED: RUN_ERROR, 429: _OVERLOADED}
-"""Status -> type, where the status alone does not decide."""
-_RETRIED: Final = frozenset({408, 409, 429})
-"""Statuses under 500 that OpenAI's clients retry; they retry every status from 500."""
-_LATER: Final = True
-"""Marks a code as retryable."""
+_RATE_LIMIT_ERROR: Final = "rate_limit_error"
+_STATUS_TYPES: Final = {RUN_FAILED_STATUS: RUN_ERROR, 429: _RATE_LIMIT_ERROR}
+"""Status -> error type. Other statuses have the type `server_error` from 500, else `invalid_request_error`."""
+_RETRIED_STATUSES: Final = frozenset({408, 409, 429})
+"""Statuses below 500 that OpenAI's clients retry. They also retry every status from 500."""
+_IS_RETRYABLE: Final = True
 
 
 class ErrorCode(DescribedCode):
     """Code of an error response.
 
-    Members also have the HTTP `status`, whether the same request may succeed later (`is_retryable`), and the `type` of
-    OpenAI's errors.
+    Args:
+        status: HTTP status.
+        is_retryable: whether the same request may succeed later.
+        type: error type, in OpenAI's terms.
     """
 
     status: int
@@ -39,7 +41,7 @@ class ErrorCode(DescribedCode):
     ) -> Self:
         """Create a member from its row."""
         facts = {"status": status, "is_retryable": is_retryable}
-        error_type = type or _TYPES.get(status) or (SERVER if status >= 500 else INVALID_REQUEST_ERROR)
+        error_type = type or _STATUS_TYPES.get(status) or (SERVER_ERROR if status >= 500 else INVALID_REQUEST_ERROR)
         return cls.create_member(code, meaning=meaning, remedy=remedy, type=error_type, **facts)
 
     ADDRESS_WRONG = (
@@ -51,8 +53,8 @@ class ErrorCode(DescribedCode):
     ANSWER_REFUSED = ("answer_refused", 400, "The answer is invalid.", "Send an answer that matches `answer_schema`.")
     ANSWER_REQUIRED = (
         "answer_required",
-        RUN_FAILED,
-        "The run asks a person before it has the requested output.",
+        RUN_FAILED_STATUS,
+        "The run needs an answer of a person before it has the requested output.",
         "Answer the request, and send the same `Idempotency-Key`.",
     )
     CONTENT_FILTER = ("content_filter", 400, "A content filter blocked the answer of the model.", "Change the request.")
@@ -68,19 +70,30 @@ class ErrorCode(DescribedCode):
         "The request exceeds the context window of the model.",
         "Send less, or choose another model.",
     )
-    DEFECT = ("defect", 500, "A defect of the gateway.", "Report it with the log of the gateway.", _LATER)
-    DRAINING = ("draining", 503, "The gateway stops.", "Send the request again, to another gateway.", _LATER)
+    DEFECT = ("defect", 500, "A defect of the gateway.", "Report it with the log of the gateway.", _IS_RETRYABLE)
+    DRAINING = (
+        "draining",
+        503,
+        "The gateway is stopping.",
+        "Send the request again, to another gateway.",
+        _IS_RETRYABLE,
+    )
     EMPTY_GOAL = ("empty_goal", 400, "The message is empty.", "Describe the task in text.")
     FOREIGN_HOST = ("foreign_host", 403, "The header `Host` names another host.", "Add it to `DAGWRIGHT_API_HOSTS`.")
     FOREIGN_ORIGIN = (
         "foreign_origin",
         403,
-        "A page of another origin sends the request.",
+        "A page of another origin sent the request.",
         "Add the origin to `DAGWRIGHT_API_ORIGINS`.",
     )
     FORK_REFUSED = ("fork_refused", 400, "The fork is not possible.", "See the message.")
     IDEMPOTENCY_KEY_IN_USE = ("idempotency_key_in_use", 409, "The key belongs to another request.", "Use another key.")
-    INPUTS_EXPECTED = ("inputs_expected", 400, "A plan got words instead of its inputs.", "Send the inputs as JSON.")
+    INPUTS_EXPECTED = (
+        "inputs_expected",
+        400,
+        "The message has text instead of the inputs of the plan.",
+        "Send the inputs as JSON.",
+    )
     INSUFFICIENT_QUOTA = (
         "insufficient_quota",
         429,
@@ -95,7 +108,7 @@ class ErrorCode(DescribedCode):
         "The key lacks a scope.",
         "Create a key with `dagwright keys add`.",
     )
-    INVALID = ("invalid", 400, "The session refuses the request.", "See the message.")
+    INVALID = ("invalid", 400, "The session rejects the request.", "See the message.")
     INVALID_API_KEY = ("invalid_api_key", 401, "The key is missing or unknown.", "Send `Authorization: Bearer KEY`.")
     INVALID_FIELD = ("invalid_field", 400, "The request is not a valid text.", "Send text in UTF-8.")
     INVALID_JSON = (
@@ -107,7 +120,7 @@ class ErrorCode(DescribedCode):
     INVALID_REQUEST = (
         "invalid_request",
         400,
-        "The model service refuses the request.",
+        "The model service rejects the request.",
         "See the message, which quotes the service.",
     )
     INVALID_RUN_ID = ("invalid_run_id", 400, "The ID is not valid for a run.", "Choose an ID that the message allows.")
@@ -127,15 +140,15 @@ class ErrorCode(DescribedCode):
     KEY_REFUSED = (
         "key_refused",
         503,
-        "The model service refuses the key of the gateway.",
+        "The model service rejects the key of the gateway.",
         "Correct `OPENAI_API_KEY` of the gateway.",
     )
-    KEYS_UNREADABLE = ("keys_unreadable", 503, "The file of keys cannot be read.", "Repair the file.", _LATER)
+    KEYS_UNREADABLE = ("keys_unreadable", 503, "The file of keys cannot be read.", "Repair the file.", _IS_RETRYABLE)
     MAX_TOKENS = ("max_tokens", 400, "The answer exceeds `max_tokens`.", "Raise `max_tokens`.")
     METHOD_NOT_ALLOWED = (
         "method_not_allowed",
         405,
-        "The path does not have the method.",
+        "The path does not support the method.",
         "Use a method of the header `Allow`.",
     )
     MODEL_ANSWER_BROKEN = (
@@ -143,7 +156,7 @@ class ErrorCode(DescribedCode):
         502,
         "The model service returned an invalid answer.",
         "Retry.",
-        _LATER,
+        _IS_RETRYABLE,
     )
     MODEL_MISSING = ("model_missing", 400, "The request names no model.", "List the models with `GET /v1/models`.")
     MODEL_NOT_FOUND = ("model_not_found", 404, "The model is unknown.", "List the models with `GET /v1/models`.")
@@ -152,14 +165,14 @@ class ErrorCode(DescribedCode):
         502,
         "The answer of the model does not match its schema.",
         "Retry, or choose another model.",
-        _LATER,
+        _IS_RETRYABLE,
     )
     MODEL_UNAVAILABLE = (
         "model_unavailable",
         503,
         "The model service does not respond.",
         "Retry after `Retry-After` seconds.",
-        _LATER,
+        _IS_RETRYABLE,
     )
     NO_KEY = ("no_key", 503, "The gateway has no key for the model service.", "Set `OPENAI_API_KEY` of the gateway.")
     NO_TOOLS = ("no_tools", 400, "There is no tool for the request.", "Name tools or agents that the gateway has.")
@@ -174,9 +187,9 @@ class ErrorCode(DescribedCode):
         503,
         "Temporal or the payload store does not respond to the gateway.",
         "See the log of the gateway.",
-        _LATER,
+        _IS_RETRYABLE,
     )
-    NOT_STARTED = ("not_started", 409, "The run of the turn could not be started.", "Retry.", _LATER)
+    NOT_STARTED = ("not_started", 409, "The run of the turn could not be started.", "Retry.", _IS_RETRYABLE)
     NOTHING_ASKED = (
         "nothing_asked",
         409,
@@ -185,13 +198,13 @@ class ErrorCode(DescribedCode):
     )
     OUTPUT_INVALID = (
         "output_invalid",
-        RUN_FAILED,
+        RUN_FAILED_STATUS,
         "The output of the run does not match the requested format.",
         "Change the plan, or the format.",
     )
     PLAN_UNUSABLE = (
         "plan_unusable",
-        RUN_FAILED,
+        RUN_FAILED_STATUS,
         "A published plan is invalid.",
         "Correct the file of the plan.",
         False,
@@ -202,9 +215,9 @@ class ErrorCode(DescribedCode):
         429,
         "A limit of the key or of the model service is exceeded.",
         "Retry after `Retry-After` seconds.",
-        _LATER,
+        _IS_RETRYABLE,
     )
-    REFUSED = ("refused", 400, "The run or the server refuses the command.", "See the message.")
+    REFUSED = ("refused", 400, "The run or the server rejects the command.", "See the message.")
     REQUEST_TOO_LARGE = ("request_too_large", 413, "The body is too large.", "Send less.")
     ROUTING_MODE_UNFIT = (
         "routing_mode_unfit",
@@ -212,18 +225,41 @@ class ErrorCode(DescribedCode):
         "The request cannot be handled in this routing mode.",
         "Leave `routing_mode` out.",
     )
-    RUN_CANCELLED = ("run_cancelled", RUN_FAILED, "The run was cancelled before it had an answer.", "Start it again.")
+    RUN_CANCELLED = (
+        "run_cancelled",
+        RUN_FAILED_STATUS,
+        "The run was cancelled before it had an answer.",
+        "Start it again.",
+    )
     RUN_ENDED = ("run_ended", 409, "The run has ended, so it accepts no commands.", "Start another run, or fork it.")
     RUN_FAILED = (
         "run_failed",
-        RUN_FAILED,
+        RUN_FAILED_STATUS,
         "The run failed; its error has no code.",
         "See `GET /v1/runs/{run_id}/explain`.",
     )
-    SERVER_BUSY = ("server_busy", 429, "Temporal is overloaded.", "Retry after `Retry-After` seconds.", _LATER)
-    SESSION_BUSY = ("session_busy", 409, "Another turn of the session runs.", "Retry when it has ended.", _LATER)
-    SESSION_CHANGED = ("session_changed", 409, "The session changed while the turn was prepared.", "Retry.", _LATER)
-    SESSION_ENDING = ("session_ending", 409, "The session is being ended.", "Retry, or use another session.", _LATER)
+    SERVER_BUSY = ("server_busy", 429, "Temporal is overloaded.", "Retry after `Retry-After` seconds.", _IS_RETRYABLE)
+    SESSION_BUSY = (
+        "session_busy",
+        409,
+        "Another turn of the session is running.",
+        "Retry when it has ended.",
+        _IS_RETRYABLE,
+    )
+    SESSION_CHANGED = (
+        "session_changed",
+        409,
+        "The session changed while the turn was prepared.",
+        "Retry.",
+        _IS_RETRYABLE,
+    )
+    SESSION_ENDING = (
+        "session_ending",
+        409,
+        "The session is ending.",
+        "Retry, or use another session.",
+        _IS_RETRYABLE,
+    )
     SESSION_WAITS_FOR_ANSWER = (
         "session_waits_for_answer",
         409,
@@ -241,16 +277,16 @@ class ErrorCode(DescribedCode):
         503,
         "Temporal, the payload store or a worker does not respond.",
         "Retry after `Retry-After` seconds.",
-        _LATER,
+        _IS_RETRYABLE,
     )
-    UNKNOWN_ITEM = ("unknown_item", 400, "`input` refers to an unknown item.", "Send the items of the last response.")
+    UNKNOWN_ITEM = ("unknown_item", 400, "`input` references an unknown item.", "Send the items of the last response.")
     UNKNOWN_TOOL_CALL = (
         "unknown_tool_call",
         400,
-        "The conversation answers an unknown call.",
+        "The conversation has the result of an unknown call.",
         "Send the messages of the last response.",
     )
-    UNKNOWN_URL = ("unknown_url", 404, "The gateway does not have the path.", "See `GET /openapi.json`.")
+    UNKNOWN_URL = ("unknown_url", 404, "The path does not exist.", "See `GET /openapi.json`.")
     UNSUPPORTED_CONTENT = (
         "unsupported_content",
         400,
@@ -272,5 +308,5 @@ class ErrorCode(DescribedCode):
 
     @property
     def forbids_retries(self) -> bool:
-        """Whether the response has to say that a retry cannot help, because clients retry its status."""
-        return not self.is_retryable and (self.status in _RETRIED or self.status >= 500)
+        """Whether the response needs `x-should-retry: false`: clients retry its status, but a retry cannot help."""
+        return not self.is_retryable and (self.status in _RETRIED_STATUSES or self.status >= 500)

@@ -1,6 +1,6 @@
 """Errors of the API, all in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`.
 
-`api_error` maps exceptions of the packages below to responses; any other exception is a bug, reported without details.
+`api_error` maps known exceptions to responses; any other exception is a bug, reported without details.
 OpenAI's clients retry 408, 409, 429 and 5xx. If the code of the error is not retryable, the response has
 `x-should-retry: false`, which these clients respect.
 """
@@ -36,7 +36,7 @@ from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.interfaces.http.error_codes import INVALID_REQUEST_ERROR, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions
-from dagwright.interfaces.http.validation_errors import describe
+from dagwright.interfaces.http.validation_errors import describe_errors
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.sessions import SessionNameInvalid
@@ -52,14 +52,14 @@ NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 _MESSAGES = "messages"
 _MESSAGE_PATHS = ("/v1/chat/", "/v1/responses")
 """Paths of requests that have messages."""
-_FEEDBACK = "/feedback"
+_FEEDBACK_SUFFIX = "/feedback"
 _PROBLEMS_IN_MESSAGE = 5
 _PROBLEMS_LISTED = 100
-_BY_COMMAND, _BY_REQUEST = "start it again with `run`", "start it again"
-_UNREADABLE = "There was an error parsing the body"
-"""FastAPI's message for a body that Python's JSON parser gives up on."""
-_TOO_LARGE = "larger than max"
-"""Part of gRPC's message for a message that is too large; its status is the same as that of a busy server."""
+_RESTART_BY_COMMAND, _RESTART_BY_REQUEST = "start it again with `run`", "start it again"
+_PARSING_FAILED = "There was an error parsing the body"
+"""FastAPI's message for a body that Python's JSON parser cannot parse."""
+_MESSAGE_TOO_LARGE = "larger than max"
+"""Part of gRPC's error for a message that is too large; the error has the same status as that of a busy server."""
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
 
 
@@ -68,11 +68,11 @@ class ApiError(Exception):
     """An error response.
 
     Args:
-        code: machine-readable code; a text is the code of a failed run or of a problem of a plan.
+        code: machine-readable code; a plain string is the code of a failed run or of a problem of a plan.
         param: the invalid field of the request.
         run_fields: the run that the error is about, as in the object `dagwright` of an answer.
         errors: problems of an invalid plan, each with its JSON Pointer.
-        status: HTTP status; an `ErrorCode` has its own, as it has its `type`.
+        status: HTTP status. For an `ErrorCode`, `status` and `type` are those of the code.
     """
 
     code: ErrorCode | str | None
@@ -134,7 +134,7 @@ class ErrorBody(BaseModel):
     dagwright: dict[str, Any] | None = Field(default=None, description="The run that the error is about, if any.")
 
 
-_STATUSES: Mapping[int, str] = {
+_STATUS_DESCRIPTIONS: Mapping[int, str] = {
     400: "The request is invalid.",
     401: "The key is missing or unknown.",
     403: "The key lacks a scope; or, without keys, the request comes from a page of another origin.",
@@ -146,7 +146,7 @@ _STATUSES: Mapping[int, str] = {
     502: "The model service returned an invalid answer.",
     503: "The model service or Temporal does not respond.",
 }
-_HEADERS: Mapping[int, Sequence[str]] = {
+_STATUS_HEADERS: Mapping[int, Sequence[str]] = {
     409: ("x-should-retry",),
     422: ("X-Run-Id", "X-Session-Id", "x-should-retry"),
     429: ("Retry-After", "x-should-retry"),
@@ -155,16 +155,16 @@ _HEADERS: Mapping[int, Sequence[str]] = {
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {
         "model": ErrorBody,
-        "description": words,
+        "description": description,
         "content": {"application/json": {"example": dict(ERRORS[status])}},
-        **({"headers": header_descriptions(*_HEADERS[status])} if status in _HEADERS else {}),
+        **({"headers": header_descriptions(*_STATUS_HEADERS[status])} if status in _STATUS_HEADERS else {}),
     }
-    for status, words in _STATUSES.items()
+    for status, description in _STATUS_DESCRIPTIONS.items()
 }
 """Error responses for the OpenAPI document; `excluded_statuses` lists those that an operation cannot return."""
 _ANSWER_PATHS = ("/v1/chat/completions", "/v1/responses")
 """Operations that return the answer of a model or of a run."""
-_NEVER: Mapping[str, Sequence[int]] = {
+_EXCLUDED_STATUSES: Mapping[str, Sequence[int]] = {
     "/v1/plans/check": (404, 409),
     "/v1/responses/{response_id}/cancel": (409,),
     "/v1/call-limits/{subject}": (409,),
@@ -177,12 +177,12 @@ def excluded_statuses(path: str, method: str) -> set[int]:
     Args:
         path: the route, with the names of its parameters.
     """
-    never = {*_NEVER.get(path, ())}
+    excluded = {*_EXCLUDED_STATUSES.get(path, ())}
     if method == "GET":
-        return never | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
+        return excluded | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
     if method == "DELETE":
-        never |= {413}
-    return never if path in _ANSWER_PATHS else never | {422, 502}
+        excluded |= {413}
+    return excluded if path in _ANSWER_PATHS else excluded | {422, 502}
 
 
 _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
@@ -203,7 +203,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.CUT_OFF: ErrorCode.MAX_TOKENS,
     ModelError.REQUEST_INVALID: ErrorCode.INVALID_REQUEST,
 }
-"""Error of a model call -> code. A refused key is the gateway's problem, not the client's."""
+"""Error of a model call -> code. The key of the model service is the gateway's, so its errors are server errors."""
 
 
 _PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
@@ -216,7 +216,7 @@ _PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
     (CommandRejected, ErrorCode.REFUSED, None),
     (FeedbackRejected, ErrorCode.ANSWER_REFUSED, _MESSAGES),
 )
-"""Exceptions whose message is sent as it is -> code and field."""
+"""Exceptions whose messages are sent unchanged, with the code and field of their responses."""
 
 
 def api_error(error: Exception) -> ApiError | None:
@@ -233,8 +233,8 @@ def api_error(error: Exception) -> ApiError | None:
             return ApiError(ErrorCode.IDEMPOTENCY_KEY_IN_USE, message)
         case ForkRejected():
             # Command-line options are request fields here.
-            message = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
-            return ApiError(ErrorCode.FORK_REFUSED, message)
+            message = str(error).replace("--rerun", "rerun").replace("--plan", "plan")
+            return ApiError(ErrorCode.FORK_REFUSED, message.replace(_RESTART_BY_COMMAND, _RESTART_BY_REQUEST))
         case ModelFailure():
             return _model_error(error)
         case GoalRejected():
@@ -252,14 +252,14 @@ def api_error(error: Exception) -> ApiError | None:
 
 def _temporal_error(error: RPCError) -> ApiError | None:
     if error.status in NO_ANSWER:
-        return unavailable("the Temporal server does not answer; nothing was lost, try again")
-    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
+        return unavailable("the Temporal server does not respond; nothing was lost, try again")
+    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _MESSAGE_TOO_LARGE in error.message:
         return ApiError(ErrorCode.REQUEST_TOO_LARGE, "the message to the run exceeds 4 MiB, the limit of Temporal")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
         message, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
         return ApiError(ErrorCode.SERVER_BUSY, message, headers=headers)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
-        return ApiError(ErrorCode.REFUSED, f"the Temporal server refused the request: {error.message}")
+        return ApiError(ErrorCode.REFUSED, f"the Temporal server rejected the request: {error.message}")
     return None
 
 
@@ -272,7 +272,7 @@ def unavailable(message: str) -> ApiError:
 def draining() -> ApiError:
     """Return the error of a gateway that is stopping."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    message = "the gateway is draining: it stops, and runs continue; send the request again, to another gateway"
+    message = "the gateway is stopping; runs continue. Send the request again, to another gateway"
     return ApiError(ErrorCode.DRAINING, message, headers=headers)
 
 
@@ -307,13 +307,13 @@ def plan_error(invalid: PlanInvalid) -> ApiError:
     return ApiError(code, message, param=_MESSAGES, errors=errors)
 
 
-def _turn_error(refused: TurnRejected) -> ApiError:
-    if refused.code == "no_worker":
-        return unavailable(str(refused))
-    return ApiError(_code_of(refused.code, default=ErrorCode.INVALID), str(refused))
+def _turn_error(error: TurnRejected) -> ApiError:
+    if error.code == "no_worker":
+        return unavailable(str(error))
+    return ApiError(_code_of(error.code, default=ErrorCode.INVALID), str(error))
 
 
-_KNOWN: Sequence[type[Exception]] = (
+_KNOWN_ERRORS: Sequence[type[Exception]] = (
     RunIdInUse,
     ForkRejected,
     *(kind for kind, *_ in _PLAIN_ERRORS),
@@ -331,37 +331,38 @@ _KNOWN: Sequence[type[Exception]] = (
 def install_error_handlers(app: FastAPI) -> None:
     """Make the application respond to all errors in OpenAI's format."""
 
-    async def known(request: Request, error: Exception) -> JSONResponse:
-        error_body = api_error(error)
-        if error_body is not None and error_body.param == _MESSAGES and not request.url.path.startswith(_MESSAGE_PATHS):
-            # Other requests have no field `messages`.
-            error_body = replace(error_body, param=None)
-        if (
-            error_body is not None
-            and isinstance(error, FeedbackRejected)
-            and not request.url.path.startswith(_MESSAGE_PATHS)
-        ):
-            is_answer = request.url.path.endswith(_FEEDBACK)
-            error_body = replace(error_body, code=error_body.code if is_answer else ErrorCode.REFUSED)
-        if error_body is None:
-            request_id = request.scope.get(REQUEST_ID)
-            _LOG.error("internal error", path=request.url.path, request_id=request_id, exc_info=error)
-            error_body = ApiError(ErrorCode.DEFECT, "internal error of the gateway; its log has the details")
-        return error_body.response()
+    async def handle_error(request: Request, error: Exception) -> JSONResponse:
+        return _error_of_request(error, request).response()
 
-    async def wrong_body(request: Request, error: Exception) -> JSONResponse:
+    async def handle_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         return _validation_error(error, request).response()
 
-    async def http(request: Request, error: Exception) -> JSONResponse:
+    async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         return _http_error(error, request).response()
 
-    app.add_exception_handler(RequestValidationError, wrong_body)
-    app.add_exception_handler(HTTPException, http)
-    for kind in _KNOWN:
-        app.add_exception_handler(kind, known)
-    app.add_exception_handler(Exception, known)
+    app.add_exception_handler(RequestValidationError, handle_validation_error)
+    app.add_exception_handler(HTTPException, handle_http_error)
+    for error_type in (*_KNOWN_ERRORS, Exception):
+        app.add_exception_handler(error_type, handle_error)
+
+
+def _error_of_request(error: Exception, request: Request) -> ApiError:
+    """Return the response for an exception of a request; an unknown exception is logged."""
+    path = request.url.path
+    api_failure = api_error(error)
+    if api_failure is None:
+        _LOG.error("internal error", path=path, request_id=request.scope.get(REQUEST_ID), exc_info=error)
+        return ApiError(ErrorCode.DEFECT, "internal error of the gateway; its log has the details")
+    if path.startswith(_MESSAGE_PATHS):
+        return api_failure
+    if api_failure.param == _MESSAGES:
+        # Only these paths have the field `messages`.
+        api_failure = replace(api_failure, param=None)
+    if isinstance(error, FeedbackRejected) and not path.endswith(_FEEDBACK_SUFFIX):
+        api_failure = replace(api_failure, code=ErrorCode.REFUSED)
+    return api_failure
 
 
 def _validation_error(error: RequestValidationError, request: Request) -> ApiError:
@@ -371,7 +372,7 @@ def _validation_error(error: RequestValidationError, request: Request) -> ApiErr
     if tuple(problem["loc"]) == ("body",):
         message = "the body must be a JSON object, sent with Content-Type: application/json"
         return ApiError(ErrorCode.INVALID_JSON, message)
-    field_name, message = describe(error.errors(), error.body, _body_fields(request))
+    field_name, message = describe_errors(error.errors(), error.body, _body_fields(request))
     return ApiError(ErrorCode.INVALID_VALUE, message, param=field_name or None)
 
 
@@ -386,18 +387,18 @@ def _body_fields(request: Request) -> Collection[str]:
 
 def _http_error(error: HTTPException, request: Request) -> ApiError:
     location = f"{request.method} {cut_name(request.url.path)}"
-    messages = {
+    message = {
         404: f"there is no {location}; GET /openapi.json lists all paths",
         405: f"{location} is not allowed; the Allow header lists the methods",
     }.get(error.status_code, str(error.detail))
-    if error.status_code == 400 and error.detail == _UNREADABLE:
-        messages = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
-        return ApiError(ErrorCode.INVALID_JSON, messages)
-    code = _HTTP_CODES.get(error.status_code)
-    return ApiError(code, messages, headers=error.headers or {}, status=error.status_code)
+    if error.status_code == 400 and error.detail == _PARSING_FAILED:
+        message = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
+        return ApiError(ErrorCode.INVALID_JSON, message)
+    code = _FRAMEWORK_CODES.get(error.status_code)
+    return ApiError(code, message, headers=error.headers or {}, status=error.status_code)
 
 
-_HTTP_CODES: Mapping[int, ErrorCode] = {
+_FRAMEWORK_CODES: Mapping[int, ErrorCode] = {
     each.status: each for each in (ErrorCode.UNKNOWN_URL, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.REQUEST_TOO_LARGE)
 }
-"""Status of an error of the framework -> code."""
+"""Status of an error that FastAPI or Starlette raises -> code."""

@@ -21,7 +21,7 @@ class OpenModel(BaseModel):
 class RunError(OpenModel):
     """Why a run failed."""
 
-    code: str = Field(description="Such as `node_failed`, `deadline_exceeded` or `max_rounds`.")
+    code: str = Field(description="For example `node_failed`, `deadline_exceeded` or `max_rounds`.")
     message: str
     node_id: str | None = Field(default=None, description="The node that failed, if any.")
 
@@ -54,7 +54,7 @@ class NodeState(OpenModel):
 
 
 class NodeEventDocument(OpenModel):
-    """Event `node.STATE`: a node or item changed its state; `node.started` for `running`."""
+    """Event `node.STATE`: a node or item changed its state. The event of the state `running` is `node.started`."""
 
     run_id: str
     node_id: str
@@ -101,7 +101,7 @@ class ErrorEvent(OpenModel):
 
 
 class ProgressEvent(BaseModel):
-    """An event of a run, in `dagwright.events` of a stream in OpenAI's form."""
+    """An event of a run, in the field `dagwright.events` of a stream in OpenAI's form."""
 
     type: str = Field(description="`node.` or `run.` and a state, or `feedback.requested`.")
     node_id: str | None = None
@@ -151,7 +151,7 @@ ORCHESTRATION_EVENTS: Mapping[str, type[BaseModel]] = {
     "error": ErrorEvent,
 }
 """Event type of `/v1/orchestration` -> model of its data."""
-_IN_STREAMS: Sequence[type[BaseModel]] = (
+_STREAM_MODELS: Sequence[type[BaseModel]] = (
     NodeEventDocument,
     RunEventDocument,
     EndEvent,
@@ -165,7 +165,7 @@ _IN_STREAMS: Sequence[type[BaseModel]] = (
 
 def event_schemas() -> JsonObject:
     """Return the schemas of models that only streams reference: name -> JSON Schema."""
-    _, generated = models_json_schema([(model, "serialization") for model in _IN_STREAMS], ref_template=REF_TEMPLATE)
+    _, generated = models_json_schema([(model, "serialization") for model in _STREAM_MODELS], ref_template=REF_TEMPLATE)
     schemas: JsonObject = generated["$defs"]
     return schemas
 

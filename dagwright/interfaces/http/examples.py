@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Example = Mapping[str, Any]
-_AT = "2026-01-05T09:30:00.000Z"
+_TIME = "2026-01-05T09:30:00.000Z"
 
 RUNS: Example = {
     "object": "list",
@@ -13,8 +13,8 @@ RUNS: Example = {
             "run_id": "run-1",
             "status": "completed",
             "title": "Double a number",
-            "started_at": _AT,
-            "ended_at": _AT,
+            "started_at": _TIME,
+            "ended_at": _TIME,
             "nodes_done": 1,
             "nodes_total": 1,
             "session_id": None,
@@ -33,8 +33,8 @@ _NODE: Example = {
     "attempts": 1,
     "result": 42,
     "error": None,
-    "started_at": _AT,
-    "ended_at": _AT,
+    "started_at": _TIME,
+    "ended_at": _TIME,
 }
 RUN: Example = {
     "run_id": "run-1",
@@ -48,8 +48,8 @@ RUN: Example = {
     "waiting_for": [],
     "usage": {},
     "notes": [],
-    "started_at": _AT,
-    "ended_at": _AT,
+    "started_at": _TIME,
+    "ended_at": _TIME,
     "cursor": "1-11",
     "session_id": None,
     "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows/run-1/3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11/history",
@@ -99,7 +99,7 @@ GRAPH: Example = {
     "notes": [],
 }
 NODE: Example = {"node_id": "double", **_NODE, "arguments": {"expression": "21 * 2"}, "notes": []}
-WHY: Example = {
+EXPLANATION: Example = {
     "run_id": "run-1",
     "execution_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",
     "status": "completed",
@@ -119,7 +119,7 @@ SESSION: Example = {
     "turns": [{"number": 1, "run_id": "run-1", "request": "Double 21.", "status": "completed", "response": "42"}],
     "omitted_turns": 0,
     "policy": None,
-    "started_at": _AT,
+    "started_at": _TIME,
     "run": None,
 }
 SESSIONS: Example = {
@@ -128,7 +128,7 @@ SESSIONS: Example = {
         {
             "session_id": "main",
             "status": "idle",
-            "started_at": _AT,
+            "started_at": _TIME,
             "turns": 1,
             "last_request": "Double 21.",
             "last_run_id": "run-1",
@@ -150,7 +150,7 @@ REQUESTS: Example = {
             "schema": None,
             "options": None,
             "assignee": None,
-            "opened_at": _AT,
+            "opened_at": _TIME,
             "deadline": None,
             "answer_schema": {
                 "type": "object",
@@ -164,9 +164,9 @@ REQUESTS: Example = {
     "next": None,
 }
 INBOX: Example = {**REQUESTS, "omitted": [{"run_id": "run-2", "count": 950}]}
-ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}
-CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is cancelled"}
-LIMITED: Example = {"run_id": "run-1", "ok": True, "message": "the run now has max_parallel 8 and deadline 4h"}
+REQUEST_ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}
+RUN_CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is cancelled"}
+LIMITS_CHANGED: Example = {"run_id": "run-1", "ok": True, "message": "the run now has max_parallel 8 and deadline 4h"}
 LIMITS: Example = {"run_id": "run-1", "max_parallel": 8, "deadline": "2026-01-05T13:30:00.000Z"}
 POLICY_CHANGED: Example = {"run_id": "run-1", "ok": True, "message": "the policy is changed"}
 POLICY: Example = {
@@ -181,8 +181,8 @@ CALL_LIMIT: Example = {
 }
 CALL_LIMITS: Example = {"object": "list", "data": [{**CALL_LIMIT, "running": 5, "waiting": 12}]}
 REMOVED_CALL_LIMIT: Example = {"subject": "tool:http_request", "limit": "20/s concurrency=5"}
-PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused"}
-CHECKED: Example = {
+RUN_PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused"}
+PLAN_CHECK: Example = {
     "status": "valid",
     "dialect": "plan",
     "title": None,
@@ -190,7 +190,7 @@ CHECKED: Example = {
     "node_count": 1,
     "errors": [],
 }
-PUBLISHED: Example = {
+PUBLISHED_PLAN: Example = {
     "name": "double",
     "title": "Double a number",
     "description": None,
@@ -209,7 +209,7 @@ PUBLISHED: Example = {
         "output": "{{double.result}}",
     },
 }
-STARTED: Example = {"run_id": "run-1", "status": "running", "created": True}
+STARTED_RUN: Example = {"run_id": "run-1", "status": "running", "created": True}
 FORK: Example = {
     "run_id": "run-1",
     "fork_run_id": "run-1-fork-1f0a2b3c",
@@ -359,6 +359,8 @@ ERRORS: Mapping[int, Example] = {
     ),
     429: _error("a key may make 600 requests a minute", "rate_limit_exceeded", type="rate_limit_error"),
     502: _error("the model 'gpt-4o-mini' returned an invalid answer", "model_answer_broken", type="server_error"),
-    503: _error("the Temporal server does not answer; nothing was lost, try again", "unavailable", type="server_error"),
+    503: _error(
+        "the Temporal server does not respond; nothing was lost, try again", "unavailable", type="server_error"
+    ),
 }
 """Status -> example of the error body."""

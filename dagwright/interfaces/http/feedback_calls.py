@@ -1,7 +1,8 @@
-"""Questions of runs to people in OpenAI's form: function calls, whose results are the answers.
+"""Questions of runs to people as function calls in OpenAI's form; the results of the calls are the answers.
 
-Pure. A completion that ends with questions has their text as its content, for clients that show only text, and one
-call of `answer_feedback` per question, whose arguments are the question and the JSON Schema of its answer.
+Pure. A completion with questions has one call of `answer_feedback` per question. The arguments of a call are the
+question and the JSON Schema of its answer. The content of the completion is the text of the questions, for clients that
+show only text.
 """
 
 import hashlib
@@ -17,10 +18,10 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
-Request = Mapping[str, Any]
-"""What `dagwright.core.model.requests.Request.to_json` returns."""
+RequestDocument = Mapping[str, Any]
+"""The result of `dagwright.core.model.requests.Request.to_json`."""
 
-_CALL = "call_"
+_CALL_PREFIX = "call_"
 _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
 _NO = frozenset({"n", "no", "false", "reject", "rejected"})
 _SHOWN_FIELDS = (
@@ -35,17 +36,18 @@ _SHOWN_FIELDS = (
     "tool",
     "arguments",
 )
-"""Fields of a request that are sent to the client."""
+"""Fields of a request in the arguments of its call."""
 
 
 def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
-    """Return whether a request allows calls of `answer_feedback`.
+    """Return whether the client of a request accepts calls of `answer_feedback`.
 
-    A client without tools does not execute tools by itself. A client with other tools is usually a framework that
-    answers unknown calls with an error text, which would be taken for the answer.
+    A request without tools allows them: its client does not execute tools. If a request has only other tools, its
+    client is usually a framework. Frameworks answer unknown calls with an error text, which would be taken for the
+    answer of a person.
 
     Args:
-        is_structured: whether the answer has a schema: then the request must declare the function.
+        is_structured: whether the answer has a schema: then the request must declare `answer_feedback`.
     """
     choice = body.tool_choice
     if "none" in (choice, body.function_call):
@@ -59,10 +61,9 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
 
 
 def reject_undeclared(body: ChatBody) -> None:
-    """Refuse results of `answer_feedback` from a framework that does not declare it: its result is an error text.
+    """Raise `ApiError` if a request declares functions, but not `answer_feedback`.
 
-    Raises:
-        ApiError: the request declares functions, but not `answer_feedback`.
+    Its results of `answer_feedback` are error texts of a framework then, not answers of a person.
     """
     if (declared := _declared(body)) and ANSWER_FUNCTION not in declared:
         message = (
@@ -81,13 +82,13 @@ def _function_names(tools: Any) -> list[str]:
     return [str(function.get("name")) for function in functions if isinstance(function, Mapping)]
 
 
-def callable_requests(requests: Sequence[Request], *, allows_calls: bool) -> list[Request]:
+def callable_requests(requests: Sequence[RequestDocument], *, allows_calls: bool) -> list[RequestDocument]:
     """Return the requests that a client may answer with a call result."""
     return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
 
 
-def questions_with_hint(requests: Sequence[Request], *, run: str, allows_calls: bool) -> str:
-    """Return the questions as text, with the place to answer those that are not calls."""
+def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows_calls: bool) -> str:
+    """Return the questions as text, with a hint how to answer questions that are not sent as calls."""
     message = questions_text(requests)
     inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
     if not inbox_only:
@@ -97,7 +98,7 @@ def questions_with_hint(requests: Sequence[Request], *, run: str, allows_calls: 
     return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {places}.)"
 
 
-def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]]:
+def waiting_for(requests: Sequence[RequestDocument], *, run: str) -> list[dict[str, Any]]:
     """Return the open requests as listed in `dagwright.waiting_for`."""
     return [
         {
@@ -109,7 +110,7 @@ def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]
     ]
 
 
-def question_call(request: Request, *, run: str) -> dict[str, Any]:
+def question_call(request: RequestDocument, *, run: str) -> dict[str, Any]:
     """Return the function call for a question.
 
     Args:
@@ -125,22 +126,22 @@ def question_call(request: Request, *, run: str) -> dict[str, Any]:
     }
 
 
-def call_id(request: Request, *, run: str) -> str:
-    """Return the ID of the call: the same from every gateway, and a new one if the same question is asked again.
+def call_id(request: RequestDocument, *, run: str) -> str:
+    """Return the ID of the call for a question; it ends with a checksum, which `is_call_id_of` verifies.
 
-    It ends with a checksum, which `is_call_id_of` verifies.
+    All gateways return the same ID. If the same question is asked again, the ID is another one.
     """
     digest = _digest([run, request["request_id"], request["opened_at"]])[:16]
-    return f"{_CALL}{digest}{_check(digest, run)}"
+    return f"{_CALL_PREFIX}{digest}{_checksum(digest, run)}"
 
 
 def is_call_id_of(call: str, *, run: str) -> bool:
     """Return whether an ID belongs to a call of a question that the run asked at any time."""
-    digest = call.removeprefix(_CALL)[:16]
-    return call == f"{_CALL}{digest}{_check(digest, run)}"
+    digest = call.removeprefix(_CALL_PREFIX)[:16]
+    return call == f"{_CALL_PREFIX}{digest}{_checksum(digest, run)}"
 
 
-def _check(digest: str, run: str) -> str:
+def _checksum(digest: str, run: str) -> str:
     return _digest([run, digest])[:8]
 
 
@@ -148,12 +149,12 @@ def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def questions_text(requests: Sequence[Request]) -> str:
+def questions_text(requests: Sequence[RequestDocument]) -> str:
     """Return the questions as text."""
     return "\n".join(str(request.get("prompt") or request["type"].capitalize()) for request in requests)
 
 
-def answer_schema(request: Request) -> dict[str, Any]:
+def answer_schema(request: RequestDocument) -> dict[str, Any]:
     """Return the JSON Schema of the answer to a request."""
     text = {"type": "string"}
     match request["type"]:
@@ -192,13 +193,14 @@ def _option_id(option: Any) -> Any:
     return option["id"] if is_labelled(option) else option
 
 
-def parse_answer(request: Request, text: str) -> dict[str, Any]:
+def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
     """Parse the result of a call into an answer; the run validates it.
 
-    Besides an object of `answer_schema`, it accepts what people type: `yes`, an option, a text, or the data.
+    Besides an object that matches `answer_schema`, the result may be what people type: `yes`, an option, a text, or the
+    data.
 
     Raises:
-        ApiError: it is not an answer.
+        ApiError: the result is not an answer.
     """
     value = _json_or_text(text)
     kind = request["type"]
@@ -212,7 +214,7 @@ def parse_answer(request: Request, text: str) -> dict[str, Any]:
             raise _not_an_answer(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
             return {
-                "selected": [option if isinstance(option, str) else json.dumps(option) for option in _listed(value)]
+                "selected": [option if isinstance(option, str) else json.dumps(option) for option in _as_list(value)]
             }
         case "INFORMATION":
             if isinstance(value, dict):
@@ -222,8 +224,8 @@ def parse_answer(request: Request, text: str) -> dict[str, Any]:
             return {"text": text}
 
 
-def _is_answer(value: Mapping[str, Any], request: Request) -> bool:
-    """Return whether a value is an object of `answer_schema`, valid or not, rather than the content of one field."""
+def _is_answer(value: Mapping[str, Any], request: RequestDocument) -> bool:
+    """Return whether a value, valid or not, is meant as the object of `answer_schema` and not as one of its fields."""
     match request["type"]:
         case "INFORMATION":
             return _is_wrapped(value, request)
@@ -234,18 +236,18 @@ def _is_answer(value: Mapping[str, Any], request: Request) -> bool:
             return {*value} == {"text"}
 
 
-def _is_wrapped(value: Mapping[str, Any], request: Request) -> bool:
-    """Return whether data are wrapped in the field `data`."""
+def _is_wrapped(value: Mapping[str, Any], request: RequestDocument) -> bool:
+    """Return whether the data of an answer are wrapped in the field `data`."""
     if {*value} != {"data"} or not isinstance(value["data"], Mapping):
         return False
     schema = request.get("schema") or {}
     fields = schema.get("properties")
-    has_own = isinstance(fields, Mapping) and "data" in fields
-    # With a field `data` of its own, both readings are possible: prefer the one that fits as `answer_schema` has it.
-    return not has_own or _fits(value["data"], schema) or not _fits(value, schema)
+    has_data_field = isinstance(fields, Mapping) and "data" in fields
+    # If the schema has a field `data` itself, the value is ambiguous: it is unwrapped if only that makes it valid.
+    return not has_data_field or _is_valid(value["data"], schema) or not _is_valid(value, schema)
 
 
-def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+def _is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
     try:
         return validator_of(schema).is_valid(value)
     except ValueError:
@@ -259,11 +261,11 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
 
 
-def _not_an_answer(request: Request, message: str) -> ApiError:
+def _not_an_answer(request: RequestDocument, message: str) -> ApiError:
     return ApiError(
         ErrorCode.ANSWER_REFUSED, f"that is not an answer to {request['request_id']!r}: {message}", param="messages"
     )

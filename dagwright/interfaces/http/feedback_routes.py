@@ -40,9 +40,9 @@ async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     responses=response_docs(InboxList, examples.INBOX),
 )
 async def read_inbox(context: ContextDep, page: PageDep) -> Response:
-    """List the open requests of the caller's runs and requests assigned to the caller.
+    """List the open requests of the caller's runs, and requests assigned to the caller.
 
-    The runs that started last come first; the requests of a page are sorted by age, the oldest first.
+    The first page has the requests of the runs that started last. Within a page, the oldest request comes first.
     """
     return json_response(await inbox(context, page))
 
@@ -61,7 +61,7 @@ async def requests(run_id: str, context: ContextDep) -> Response:
     "/v1/runs/{run_id}/feedback",
     summary="Answer a request of a run",
     dependencies=[requires_scope(KeyScope.ANSWER)],
-    responses=response_docs(CommandResponse, examples.ANSWERED),
+    responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
 async def answer(run_id: str, body: AnswerBody, context: ContextDep) -> Response:
     """Validate an answer, deliver it, and return the result."""

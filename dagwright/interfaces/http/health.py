@@ -14,13 +14,13 @@ from dagwright.process.health import LIVEZ, READYZ, RETRY_AFTER_S, Readiness
 def add_health(app: FastAPI, context: GatewayContext) -> None:
     """Add both endpoints to the application."""
 
-    async def temporal() -> None:
+    async def check_temporal() -> None:
         await context.runs.check_connection()
 
-    async def store() -> None:
+    async def check_store() -> None:
         await context.toolset.store.check()
 
-    readiness = Readiness({"temporal": temporal, "store": store}, stopped=context.stopping)
+    readiness = Readiness({"temporal": check_temporal, "store": check_store}, stopped=context.stopping)
 
     @app.get(
         LIVEZ,
@@ -42,7 +42,7 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
         if readiness.is_draining:
             raise draining()
         if problems := await readiness.problems():
-            # The reason is in the log alone: the caller needs no key.
+            # Only the log has the reasons, because callers need no key.
             message = f"not ready: no answer from {' and '.join(problems)}"
             raise ApiError(ErrorCode.NOT_READY, message, headers=headers)
         return Ready(status="ok", checks={"temporal": "ok", "store": "ok"})

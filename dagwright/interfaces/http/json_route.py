@@ -1,7 +1,7 @@
 """Parse the JSON body of a request once, within its limits, after the caller's scopes are checked.
 
-Bodies with too many values are refused before they are parsed: 30 MB of empty lists take gigabytes as objects, and
-pydantic reports an error for each of them.
+Bodies with too many values are rejected before they are parsed: 30 MB of empty lists take gigabytes as Python objects,
+and pydantic reports an error for each list.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ MAX_FIELDS = 200
 """Maximum number of fields: pydantic reports an error for each unknown field."""
 _LARGE_BYTES = 4 * 1024 * 1024
 _MANY_VALUES = 20_000
-"""Bodies with more bytes or values are parsed one at a time per key, since parsing blocks everything else.
+"""Bodies with more bytes or values are parsed one at a time per key, since parsing blocks all other requests.
 
 Parsing 480,000 empty lists takes 0.6 s.
 """
-_PAUSE = 3.0
-"""The key's next large body waits this many times the duration of parsing."""
+_PAUSE_FACTOR = 3.0
+"""After parsing a large body, the key's next one waits this many times as long as the parsing took."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -39,11 +39,11 @@ class JsonRequest(Request):
 
     _value: Any = None
 
-    async def read_json(self, *, max_values: int, turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Read and validate the body.
+    async def read_json(self, *, max_values: int, hold_lock: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Read and parse the body.
 
         Args:
-            turn: context manager that waits until no other large body of the caller is being parsed.
+            hold_lock: returns a context manager within which no other large body of the caller is parsed.
 
         Raises:
             ApiError: the body is not valid JSON, has more than `max_values` values or too many fields, or too many
@@ -53,7 +53,7 @@ class JsonRequest(Request):
         if not body or "json" not in self.headers.get("content-type", "").lower():
             # FastAPI reports the missing or wrong content type.
             return
-        count = values_of(body, max_values=max_values)
+        count = value_count_bound(body, max_values=max_values)
         if count > max_values:
             # `count` is an upper bound: an empty list counts twice.
             message = f"the body may have at most {max_values:,} JSON values"
@@ -61,10 +61,10 @@ class JsonRequest(Request):
         if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
             self._value = _parsed(body)
             return
-        async with turn():
+        async with hold_lock():
             started = time.monotonic()
             self._value = await asyncio.to_thread(_parsed, body)
-            await asyncio.sleep(_PAUSE * (time.monotonic() - started))
+            await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - started))
 
     async def json(self) -> Any:
         """Return the parsed body."""
@@ -90,32 +90,32 @@ class JsonRoute(APIRoute):
             context = context_of(request)
             for scope in required_scopes:
                 scope(context, request)
-            read = JsonRequest(request.scope, request.receive)
+            json_request = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
-            turn = partial(context.plan_checks.turn, context.caller.key, is_large=True)
-            await read.read_json(max_values=limit.max_values, turn=turn)
-            return await handler(read)
+            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key, is_large=True)
+            await json_request.read_json(max_values=limit.max_values, hold_lock=hold_lock)
+            return await handler(json_request)
 
         return handle
 
 
-def values_of(body: bytes, *, max_values: int) -> int:
+def value_count_bound(body: bytes, *, max_values: int) -> int:
     """Return an upper bound for the number of values in a JSON text, without parsing it.
 
-    Each value but the root follows a comma or is the first one of a list or an object. Strings may contain these
-    characters, so they are excluded if the bound would exceed `max_values` otherwise.
+    Each value but the root follows a comma, or is the first one of a list or an object. Strings may contain the same
+    characters; they are removed if the bound would otherwise exceed `max_values`.
     """
-    marks = _marks(body)
-    if marks <= max_values:
-        return marks
+    bound = _separator_bound(body)
+    if bound <= max_values:
+        return bound
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # At most a key and a string per value, each with two quotation marks.
-    if (texts := plain.count(b'"') // 4) > max_values:
-        return texts
-    return _marks(b"".join(plain.split(b'"')[::2]))
+    # Each value has at most four quotation marks: those of its key, and its own if it is a string.
+    if (min_values := plain.count(b'"') // 4) > max_values:
+        return min_values
+    return _separator_bound(b"".join(plain.split(b'"')[::2]))
 
 
-def _marks(text: bytes) -> int:
+def _separator_bound(text: bytes) -> int:
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -123,7 +123,7 @@ def _parsed(body: bytes) -> Any:
     """Parse a JSON text.
 
     Raises:
-        ApiError: the text is not JSON, holds a lone surrogate or a number that is not finite, is deeply nested, or has
+        ApiError: the text is not JSON, has a lone surrogate or a number that is not finite, is nested too deep, or has
             too many fields.
     """
     try:

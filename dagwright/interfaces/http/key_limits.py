@@ -1,6 +1,6 @@
 """Limits of a key: requests per minute, open streams, running plans, and body sizes.
 
-Each gateway counts requests and streams by itself, as well as requests with invalid keys, by address. Pure except for
+Each gateway counts separately: requests and streams by key, and requests with invalid keys by address. Pure except for
 the clock that is passed in.
 """
 
@@ -16,7 +16,7 @@ _MIB = 1024 * _KIB
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """Maximum size of a body and number of its JSON values: parsed values take up to 60 times their bytes."""
+    """Maximum size of a body, and maximum number of its JSON values: a parsed value takes up to 60 times its bytes."""
 
     max_bytes: int
     max_values: int
@@ -29,21 +29,21 @@ _PLAN_LIMIT = BodyLimit(8 * _MIB, 1_000_000)
 BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
     (r"/v1/(chat/completions|responses)", _COMPLETION_LIMIT),
     (r"/v1/(plans/check|runs|runs/[^/]+/fork)", _PLAN_LIMIT),
-    # Messages to runs are limited to 256 KiB; JSON in ASCII has up to six bytes for each of them.
+    # Messages to runs are limited to 256 KiB; ASCII JSON has up to six bytes for each byte of a message.
     (r"/v1/runs/[^/]+/(nodes|nodes/.+/(result|retry)|policy)", BodyLimit(_MIB, 200_000)),
     (r"/v1/(runs|sessions|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
 )
-"""Path pattern -> body limit; the first match applies. Settings change the first two."""
-OTHER_BODIES = BodyLimit(64 * _KIB, 10_000)
+"""Path pattern and body limit; the first match applies. Settings change the sizes of the first two."""
+DEFAULT_BODY_LIMIT = BodyLimit(64 * _KIB, 10_000)
 """Limit for all other requests, such as a cancellation with a reason."""
 _PATTERNS = [(re.compile(f"{path}/?", re.DOTALL), limit) for path, limit in BODY_LIMITS]
 _MINUTE_S = 60.0
-INVALID_KEYS_A_MINUTE = 20
+INVALID_KEYS_PER_MINUTE = 20
 """Requests per minute with an invalid key from one address, or one /64 network of IPv6, at each gateway."""
 _MAX_ADDRESSES = 10_000
 """Number of addresses that are tracked, about 2 MB; the least recently seen address is dropped first."""
 _IPV6_NETWORK_BITS = 64
-"""An IPv6 client usually has this whole network."""
+"""A client usually has a whole IPv6 network with a prefix of this length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class KeyLimits:
     """The limits of a key.
 
     Args:
-        requests_a_minute: average rate, and maximum burst.
-        streams: open streams.
-        runs: running plans, over all gateways.
-        body_bytes: size of a request body, with or without a key.
-        plan_bytes: size of a request body with a plan.
+        requests_per_minute: average rate, and maximum burst.
+        streams: maximum number of open streams.
+        runs: maximum number of running plans over all gateways.
+        body_bytes: maximum size of any request body, with or without a key.
+        plan_bytes: maximum size of a request body with a plan.
     """
 
-    requests_a_minute: int
+    requests_per_minute: int
     streams: int
     runs: int
     body_bytes: int
@@ -66,55 +66,55 @@ class KeyLimits:
 
     def body_limit(self, method: str, path: str) -> BodyLimit:
         """Return the limit for the body of a request."""
-        limit_of_path = next(
-            (limit for pattern, limit in _PATTERNS if method == "POST" and pattern.fullmatch(path)), None
+        limit = next(
+            (limit for pattern, limit in _PATTERNS if method == "POST" and pattern.fullmatch(path)), DEFAULT_BODY_LIMIT
         )
-        if limit_of_path is None:
-            limit_of_path = OTHER_BODIES
-        elif limit_of_path is _COMPLETION_LIMIT:
-            limit_of_path = replace(limit_of_path, max_bytes=self.body_bytes)
-        elif limit_of_path is _PLAN_LIMIT:
-            limit_of_path = replace(limit_of_path, max_bytes=self.plan_bytes)
-        return replace(limit_of_path, max_bytes=min(self.body_bytes, limit_of_path.max_bytes))
+        max_bytes = limit.max_bytes
+        if limit is _COMPLETION_LIMIT:
+            max_bytes = self.body_bytes
+        elif limit is _PLAN_LIMIT:
+            max_bytes = self.plan_bytes
+        return replace(limit, max_bytes=min(self.body_bytes, max_bytes))
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """A token bucket: `left` tokens at time `at`."""
+    """A token bucket: its tokens at the time of the last update."""
 
-    left: float
-    at: float
+    tokens: float
+    updated_at: float
 
-    def take(self, *, a_minute: int, now: float) -> float:
+    def take_token(self, *, per_minute: int, now: float) -> float:
         """Take a token; return the seconds until one is available, 0 if one was taken."""
-        self.left = min(float(a_minute), self.left + (now - self.at) * a_minute / _MINUTE_S)
-        self.at = now
-        if self.left < 1:
-            return (1 - self.left) * _MINUTE_S / a_minute
-        self.left -= 1
+        new_tokens = (now - self.updated_at) * per_minute / _MINUTE_S
+        self.tokens = min(float(per_minute), self.tokens + new_tokens)
+        self.updated_at = now
+        if self.tokens < 1:
+            return (1 - self.tokens) * _MINUTE_S / per_minute
+        self.tokens -= 1
         return 0.0
 
 
 @dataclass(slots=True)
 class InvalidKeys:
-    """Requests with invalid keys, counted by address. Requests with a valid key are never counted or refused.
+    """Counts requests with invalid keys by address. Requests with a valid key are neither counted nor rejected.
 
     Args:
         clock: monotonic seconds.
     """
 
     clock: Callable[[], float]
-    a_minute: int = INVALID_KEYS_A_MINUTE
+    per_minute: int = INVALID_KEYS_PER_MINUTE
     _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
 
     def count(self, address: str) -> float:
         """Count a request; return the seconds until the address may send another one, 0 if it was within the limit."""
         now, network = self.clock(), _network_of(address)
-        bucket = self._buckets.setdefault(network, _Bucket(float(self.a_minute), now))
+        bucket = self._buckets.setdefault(network, _Bucket(float(self.per_minute), now))
         self._buckets.move_to_end(network)
         if len(self._buckets) > _MAX_ADDRESSES:
             self._buckets.popitem(last=False)
-        return bucket.take(a_minute=self.a_minute, now=now)
+        return bucket.take_token(per_minute=self.per_minute, now=now)
 
 
 def _network_of(address: str) -> str:
@@ -146,13 +146,15 @@ class KeyUsage:
         """Use the same clock for invalid keys."""
         self.invalid_keys = InvalidKeys(self.clock)
 
-    def take_request(self, key: str) -> float:
+    def count_request(self, key: str) -> float:
         """Count a request; return the seconds until it is allowed, 0 if it is allowed now."""
-        now, max_requests = self.clock(), self.limits.requests_a_minute
-        return self._buckets.setdefault(key, _Bucket(float(max_requests), now)).take(a_minute=max_requests, now=now)
+        now, max_requests = self.clock(), self.limits.requests_per_minute
+        return self._buckets.setdefault(key, _Bucket(float(max_requests), now)).take_token(
+            per_minute=max_requests, now=now
+        )
 
     def open_stream(self, key: str) -> bool:
-        """Count an open stream; return whether the limit allows it. A refused stream is not counted."""
+        """Count an open stream if the limit allows it; return whether it does."""
         if self._streams.get(key, 0) >= self.limits.streams:
             return False
         self._streams[key] = self._streams.get(key, 0) + 1
@@ -165,14 +167,14 @@ class KeyUsage:
 
 @dataclass(slots=True)
 class StreamReservation:
-    """The stream that a request may become; it counts from before a run is started until the request ends."""
+    """Reservation for the stream that a request may open, from before it starts a run until it ends."""
 
     usage: KeyUsage
     key: str
     _is_open: bool = False
 
     def reserve(self) -> bool:
-        """Count the stream, once; return whether the limit allows it."""
+        """Count the stream, at most once; return whether the limit allows it."""
         self._is_open = self._is_open or self.usage.open_stream(self.key)
         return self._is_open
 

@@ -21,7 +21,7 @@ router = APIRouter(tags=["steering"], route_class=JsonRoute)
 
 
 class LimitsBody(CommandBody):
-    """A request to change limits of a run; null removes a limit."""
+    """A request to change limits of a run; null removes a limit, an omitted field changes nothing."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -78,7 +78,7 @@ async def read_limits(run_id: str, context: ContextDep) -> Response:
     "/v1/runs/{run_id}/limits",
     summary="Change the limits of a run",
     dependencies=[requires_scope(KeyScope.OPERATE)],
-    responses=response_docs(CommandResponse, examples.LIMITED),
+    responses=response_docs(CommandResponse, examples.LIMITS_CHANGED),
 )
 async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Response:
     """Change the parallelism, deadline or budget of a run."""

@@ -1,4 +1,4 @@
-"""Pages of lists: the query parameters of a page, and the fields that lead to the next one."""
+"""Pages of lists: the query parameters of a page, and the fields that refer to the next page."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ PageDep = Annotated[Page, Depends(_page)]
 
 
 def next_page(next_cursor: ListCursor | None) -> dict[str, Any]:
-    """Return the fields of a list that lead to its next page."""
+    """Return the fields of a list that refer to its next page."""
     return {"has_more": next_cursor is not None, "next": None if next_cursor is None else str(next_cursor)}
 
 

@@ -19,10 +19,13 @@ from dagwright.interfaces.http.targets import PROFILE_DESCRIPTIONS, Target, agen
 from dagwright.planning.model_calls.model_failure import ModelFailure
 
 router = APIRouter(tags=["models"], route_class=JsonRoute)
-SERVICE_S = 5.0
-"""Timeout for the model list of the service; after it, only our own models are listed."""
+MODEL_LIST_TIMEOUT_S = 5.0
+"""Timeout for the model list of the service; after it, only the gateway's models and `DAGWRIGHT_MODEL` are listed."""
 CREATED = 1_767_225_600
-"""2026-01-01: `created` of all models. OpenAI's schema requires a time, and neither services nor templates have one."""
+"""2026-01-01: `created` of all models. OpenAI's schema requires a time, which models and templates do not have.
+
+It is a constant, because all gateways must return the same list.
+"""
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
 
 
@@ -35,14 +38,14 @@ async def list_models(context: PlansContextDep) -> Response:
 
 @router.get("/v1/models/{model:path}", summary="Get a model", responses=response_docs(ModelObject, examples.MODEL))
 async def retrieve_model(model: str, context: PlansContextDep) -> Response:
-    """Return a model; a plan has the JSON Schema of its inputs."""
+    """Return a model. The model of a plan has the JSON Schema of its inputs."""
     target = target_of(context, model)
     if target.needs_run:
         return json_response(
             next(model_object for model_object in _gateway_models(context) if model_object["id"] == target.id)
         )
     if target.name not in await _service_models(context):
-        message = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
+        message = f"the model {model!r:.120} does not exist; GET /v1/models lists all models"
         raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     return json_response(_model_object(target))
 
@@ -52,27 +55,24 @@ def _gateway_models(context: GatewayContext) -> list[dict[str, Any]]:
         _model_object(Target("plan", name), title=plan.title, description=plan.description, inputs=plan.input_schema)
         for name, plan in context.templates.items()
     ]
-    models += [
-        _model_object(Target("agent", name), description=message) for name, message in agents_of(context).items()
-    ]
+    models += [_model_object(Target("agent", name), description=text) for name, text in agents_of(context).items()]
     return models + [
         _model_object(Target("profile", name), description=PROFILE_DESCRIPTIONS[name]) for name in profiles_of(context)
     ]
 
 
-def _model_object(target: Target, **more: Any) -> dict[str, Any]:
+def _model_object(target: Target, **fields: Any) -> dict[str, Any]:
     owner = "dagwright" if target.needs_run else "service"
-    about = {"kind": target.kind, **{name: value for name, value in more.items() if value is not None}}
-    # All gateways must return the same list, so the time is not their start time.
-    return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": about}
+    own_fields = {"kind": target.kind, **{name: value for name, value in fields.items() if value is not None}}
+    return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": own_fields}
 
 
 async def _service_models(context: GatewayContext) -> list[str]:
-    own = [context.settings.model] if context.settings.model is not None else []
+    default_model = [context.settings.model] if context.settings.model is not None else []
     try:
-        async with asyncio.timeout(SERVICE_S):
-            listed = await context.model.model_ids()
+        async with asyncio.timeout(MODEL_LIST_TIMEOUT_S):
+            model_ids = await context.model.model_ids()
     except (ModelFailure, TimeoutError) as error:
         _LOG.warning("model list of the service unavailable", error=str(error) or "timeout")
-        return own
-    return list(dict.fromkeys([*own, *listed]))
+        return default_model
+    return list(dict.fromkeys([*default_model, *model_ids]))

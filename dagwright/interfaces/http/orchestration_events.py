@@ -1,10 +1,11 @@
 """Events of a session's turn in the format of `/v1/orchestration`: five types, each with `type`, `node_id` and `data`.
 
-`node_started`, `node_completed` and `node_failed` for changes of nodes, `human_feedback_requested` for each new
-request, and `cancelled`. The stream ends with the run. `/v1/sessions/{session_id}/events` covers all states.
+The types are `node_started`, `node_completed` and `node_failed` for changes of nodes, `human_feedback_requested` for
+each new request, and `cancelled`. The stream ends with the run. `/v1/sessions/{session_id}/events` has events for all
+states.
 
-A run may end at a moment without such an event, for example at its deadline. Then no event has the ID of the end, and
-`has_received_all` finds out whether a client that reconnects has received everything.
+A run may end without such an event, for example at its deadline. Then no event has the ID of a last event, so
+`has_received_all` checks whether a client that reconnects has received all events.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -20,7 +21,7 @@ from dagwright.interfaces.http.sse import Events, simultaneous_events, with_erro
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
 
-_NODE_TYPES = {
+_NODE_EVENT_TYPES = {
     NodeStatus.RUNNING: "node_started",
     NodeStatus.COMPLETED: "node_completed",
     NodeStatus.FAILED: "node_failed",
@@ -30,10 +31,10 @@ _REQUEST_FIELDS = ("request_id", "type", "prompt")
 
 
 def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
-    """Return the events of a run; those of one moment together, the last one with the cursor.
+    """Yield the events of a run. The events of one update are sent together, and only the last one has an ID.
 
     Args:
-        session_run: the run ID if the cursors must contain it.
+        session_run: the run ID if event IDs must contain it.
     """
     return with_error_event(_orchestration_events(updates, session_run))
 
@@ -42,14 +43,14 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
     requested: set[str] = set()
     async with aclosing(updates):
         async for update in updates:
-            changes = [(change["type"], change) for change in _changes(update, requested)]
+            events = [(document["type"], document) for document in _event_documents(update, requested)]
             id = str(EventId(update.position, update.view.is_closed, session_run))
-            if message := simultaneous_events(changes, id=id):
-                yield message
+            if text := simultaneous_events(events, id=id):
+                yield text
 
 
 async def has_received_all(context: "GatewayContext", run: str, cursor: EventId | None) -> bool:
-    """Return whether a run has ended and no event in this format follows the cursor.
+    """Return whether a run has ended, and no event in this format follows the cursor.
 
     Raises:
         RunNotFound: there is no such run.
@@ -57,15 +58,15 @@ async def has_received_all(context: "GatewayContext", run: str, cursor: EventId 
     updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
     async with aclosing(updates):
         first = await anext(updates)
-    return first.view.is_closed and next(_changes(first, set()), None) is None
+    return first.view.is_closed and next(_event_documents(first, set()), None) is None
 
 
-def _changes(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, Any]]:
+def _event_documents(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, Any]]:
     for task in update.changed:
-        content = node_document(update, task)
-        if (kind := _NODE_TYPES.get(update.states[task].status)) is not None:
-            data = {name: value for name, value in content.items() if name not in ("run_id", "node_id")}
-            yield {"type": kind, "node_id": task, "data": data}
+        node_fields = node_document(update, task)
+        if (event_type := _NODE_EVENT_TYPES.get(update.states[task].status)) is not None:
+            data = {name: value for name, value in node_fields.items() if name not in ("run_id", "node_id")}
+            yield {"type": event_type, "node_id": task, "data": data}
     for request in requests_in(update.view):
         if request["request_id"] not in requested:
             requested.add(request["request_id"])

@@ -22,15 +22,15 @@ T = TypeVar("T")
 IN_PROCESS_BYTES = 16 * 1024
 """Maximum size of a body whose plan is checked in this process."""
 CHECK_TIMEOUT_S = 60.0
-"""A plan of 8 MiB takes up to 30 s on a busy machine."""
-MAX_WAITING = 4
-"""Requests of one key that may wait, since its large bodies and plans are processed one at a time."""
+"""Twice the time that a plan of 8 MiB takes on a busy machine."""
+MAX_WAITING_REQUESTS = 4
+"""Maximum number of large bodies and plans of one key that wait, since they are processed one at a time."""
 
 
 @dataclass(slots=True)
-class _Turn:
+class _KeyLock:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
+    waiting_count: int = 0
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class PlanChecks:
     """
 
     pool: ProcessPool = field(default_factory=lambda: ProcessPool(timeout_s=CHECK_TIMEOUT_S))
-    _turns: dict[str | None, _Turn] = field(default_factory=dict)
+    _locks: dict[str | None, _KeyLock] = field(default_factory=dict)
 
     async def run(
         self, key: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
@@ -55,11 +55,11 @@ class PlanChecks:
             function: function of a module; its arguments and result must be picklable.
 
         Raises:
-            PlanInvalid: as the function; or the check takes too much time or memory.
+            PlanInvalid: the function raised it, or took too much time or memory.
             ApiError: too many large plans of this key wait for their check.
         """
         is_large = size_bytes > IN_PROCESS_BYTES
-        async with self.turn(key, is_large=is_large):
+        async with self.hold_lock(key, is_large=is_large):
             if not is_large:
                 return await asyncio.to_thread(function, *args, **named)
             try:
@@ -70,28 +70,31 @@ class PlanChecks:
                 raise _too_large("checking the plan takes too much memory") from None
 
     @asynccontextmanager
-    async def turn(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
-        """Wait for the turn of a key, and hold it while a plan is checked or a large body is parsed.
+    async def hold_lock(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
+        """Hold the lock of a key, while a plan is checked or a large body is parsed.
+
+        Args:
+            is_large: whether to limit the number of requests of the key that wait.
 
         Raises:
-            ApiError: it is large, and too many requests of the key wait.
+            ApiError: too many requests of the key wait.
         """
-        turn = self._turns.setdefault(key, _Turn())
-        if is_large and turn.lock.locked() and turn.waiting >= MAX_WAITING:
+        key_lock = self._locks.setdefault(key, _KeyLock())
+        if is_large and key_lock.lock.locked() and key_lock.waiting_count >= MAX_WAITING_REQUESTS:
             raise limit_exceeded(
                 "a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S
             )
-        turn.waiting += 1
+        key_lock.waiting_count += 1
         try:
-            await turn.lock.acquire()
+            await key_lock.lock.acquire()
         finally:
-            turn.waiting -= 1
+            key_lock.waiting_count -= 1
         try:
             yield
         finally:
-            turn.lock.release()
-            if not (turn.waiting or turn.lock.locked()):
-                self._turns.pop(key, None)
+            key_lock.lock.release()
+            if not (key_lock.waiting_count or key_lock.lock.locked()):
+                self._locks.pop(key, None)
 
     async def close(self) -> None:
         """Stop the processes."""

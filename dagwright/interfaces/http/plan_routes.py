@@ -42,7 +42,7 @@ router = APIRouter(tags=["plans"], route_class=JsonRoute)
 Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Requests with the same key start one run.")]
 
 
-@router.post("/v1/plans/check", summary="Check a plan", responses=response_docs(PlanCheck, examples.CHECKED))
+@router.post("/v1/plans/check", summary="Check a plan", responses=response_docs(PlanCheck, examples.PLAN_CHECK))
 async def check(body: PlanBody, context: PlansContextDep, request: Request) -> Response:
     """Check a plan and list its problems, each with its JSON Pointer. No run is started."""
     posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
@@ -53,7 +53,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
     "/v1/runs",
     summary="Start a run of a plan",
     dependencies=[requires_scope(KeyScope.RUN)],
-    responses=created_docs(StartedRun, examples.STARTED),
+    responses=created_docs(StartedRun, examples.STARTED_RUN),
 )
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
@@ -67,9 +67,15 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
         tags=run_metadata(body.metadata),
         fairness=context.caller.fairness,
     )
-    tools, title_of_run = context.toolset.references, body.title or title
     start_request = StartRequest(
-        prepared.compiled, prepared.source, body.inputs, options, run, title_of_run, template=body.template, tools=tools
+        prepared.compiled,
+        prepared.source,
+        body.inputs,
+        options,
+        run,
+        body.title or title,
+        template=body.template,
+        tools=context.toolset.references,
     )
     async with context.reserve_run(run):
         started = await context.runs.start(start_request)
@@ -79,7 +85,7 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
 
 
 @router.get(
-    "/v1/plans/{name}", summary="Get a published plan", responses=response_docs(PublishedPlan, examples.PUBLISHED)
+    "/v1/plans/{name}", summary="Get a published plan", responses=response_docs(PublishedPlan, examples.PUBLISHED_PLAN)
 )
 async def read_plan(name: str, context: PlansContextDep) -> Response:
     """Return a plan as it was written, with the files of its sub-plans inlined."""
@@ -113,7 +119,7 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
     """Return the plan of a request, ready to run, and its title in lists.
 
     Raises:
-        ApiError: the request has no plan, or two, or its plan is invalid.
+        ApiError: the request has not exactly one plan, or its plan is invalid.
         PlanInvalid: its inputs are invalid.
     """
     if (body.template is None) == (body.plan is None):
@@ -127,8 +133,8 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
             raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)
         return prepared, None
     template = _published(context, body.template, param="template")
-    if policy is not None and (refused := policy_problems(template.checked, policy)):
-        raise PlanInvalid(refused)
+    if policy is not None and (problems := policy_problems(template.checked, policy)):
+        raise PlanInvalid(problems)
     compiled = await asyncio.to_thread(compile_for_requests, template.checked, body.inputs)
     return PreparedPlan(compiled, template.source), template.file
 

@@ -26,7 +26,7 @@ def posted_plan_of(context: "GatewayContext", plan: Any, dialect: str | None = N
 
 
 def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
-    """Return new nodes for a run with the published plans that their sub-plans name.
+    """Return new nodes for a run, with the published plans that their sub-plans name.
 
     Raises:
         PlanInvalid: a sub-plan is not published.
@@ -39,32 +39,28 @@ def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
 async def check_in_pool(
     context: "GatewayContext", request: Request, function: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> T:
-    """Check the plan of a request and return the result; cancelled if the client disconnects.
+    """Call a function that checks the plan of a request, and return its result. A disconnect cancels the check.
 
     Raises:
         PlanInvalid: as the function, or the plan takes too long to check.
-        ApiError: the caller checks too many plans, or has disconnected.
+        ApiError: too many plans of the caller wait for their check, or the client has disconnected.
     """
     size_bytes = len(await request.body())
-    result = await unless_disconnected(_checked_in_pool(context, size_bytes, function, *args, **named), request)
+
+    async def check() -> tuple[T]:
+        # A tuple, since the function may return `None`, which means a disconnect below.
+        return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
+
+    result = await unless_disconnected(check(), request)
     if result is None:
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     return result[0]
 
 
-async def _checked_in_pool(
-    context: "GatewayContext", size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
-) -> tuple[T]:
-    return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
-
-
 def reject_nodes(context: "GatewayContext", content: Mapping[str, Any], may_answer: MayAnswer) -> None:
-    """Refuse an answer with nodes that the caller may not add to the run.
+    """Raise `ApiError` if an answer has nodes that the caller may not add to the run.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
-
-    Raises:
-        ApiError: the answer has nodes, and the caller may not operate the run.
     """
     if not content.get("nodes"):
         return
@@ -91,5 +87,5 @@ async def nodes_with_tools(
     if not isinstance(nodes, list) or not nodes:
         return {}
     completed = with_sub_plans(context, nodes)
-    async with context.plan_checks.turn(context.caller.key):
+    async with context.plan_checks.hold_lock(context.caller.key):
         return await context.steering.nodes_of_answer(request_ref, completed, tools=context.toolset.declarations())

@@ -2,10 +2,9 @@
 
     {"type": "node.completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
-Types are those of `dagwright.events`: `node.` and the new state of a node, `run.` and the state of the run, and
-`feedback.requested`.
-A node that starts and ends between two moments gets both events; other intermediate states are omitted. The events of
-one moment are sent together, so that a dropped connection cannot split them.
+Types are those of `dagwright.events`: `node.STATE`, `run.STATE` and `feedback.requested`. For a node that starts and
+ends between two moments, both events are sent; other intermediate states are omitted. The events of one moment are sent
+together, so that a dropped connection cannot split them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,13 @@ from dagwright.client.run_follower import RequestKey, RunMoment, request_key
 from dagwright.core.model.states import NodeStatus, Record, RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.moment_facts import TaskState, has_started
-from dagwright.interfaces.http.feedback_calls import Request
+from dagwright.interfaces.http.feedback_calls import RequestDocument
 from dagwright.interfaces.http.request_fields import StreamProgress
 from dagwright.interfaces.http.stream_cursor import CHECKSUM_DIGITS, checksum
 from dagwright.protocol.compact_documents import compact_value
 
 Event = Mapping[str, Any]
-_RESULTS = (NodeStatus.COMPLETED, NodeStatus.FAILED)
+_STATUSES_WITH_RESULT = (NodeStatus.COMPLETED, NodeStatus.FAILED)
 
 
 class ProgressEvents:
@@ -48,10 +47,9 @@ class ProgressEvents:
         return "".join(self._checksums)
 
     def events(self, moment: RunMoment) -> Iterator[Event]:
-        """Yield the events of a moment: the run continues, changes of nodes, or the run waits.
+        """Yield the events of a moment: a running run, then changes of nodes, then a waiting run.
 
-        Nodes are in the order of their last change, or in the order of the plan if they changed between two moments.
-        The status of the last moment is left to `status_events`, since the answer comes before it.
+        The status of the last moment is omitted: the answer is sent before it, so the caller uses `status_events`.
         """
         if self._detail is StreamProgress.CONTENT:
             return
@@ -68,12 +66,12 @@ class ProgressEvents:
         if self._detail is StreamProgress.CONTENT:
             return
         status, open_requests = str(moment.view.status), {request_key(request) for request in moment.requests}
-        before, self._checksums = self._checksums, (checksum([status]), checksum([sorted(open_requests)]))
-        if self._checksums[1] != before[1]:
+        previous, self._checksums = self._checksums, (checksum([status]), checksum([sorted(open_requests)]))
+        if self._checksums[1] != previous[1]:
             for request in moment.requests:
                 if request_key(request) not in self._sent_requests:
                     yield self._request_event(request)
-        if self._checksums[0] != before[0]:
+        if self._checksums[0] != previous[0]:
             data = {"status": status, "title": moment.view.title}
             yield self._event(run_event_type(status), None, data)
         self._sent_requests |= open_requests
@@ -98,18 +96,18 @@ class ProgressEvents:
         details: dict[str, Any] = {"attempts": state.attempts, "at": None}
         if state.reason:
             details["reason"] = state.reason
-        # The scheduler may be ahead of this moment; the other fields then belong to a later one.
+        # The scheduler may be newer than this moment: then the fields of its record belong to a later moment.
         if record.status is not state.status:
             return details
         details["at"] = format_time(record.ended_at)
         if record.error is not None:
             details["error"] = {"code": record.error.code, "message": record.error.message}
-        if self._detail is StreamProgress.FULL and record.status in _RESULTS:
+        if self._detail is StreamProgress.FULL and record.status in _STATUSES_WITH_RESULT:
             details["result"] = compact_value(record.result, ref=f"node:{task_id}")
         return details
 
-    def _request_event(self, request: Request) -> Event:
+    def _request_event(self, request: RequestDocument) -> Event:
         return self._event("feedback.requested", request.get("node_id"), {"request": dict(request)})
 
-    def _event(self, kind: str, node: str | None, data: Mapping[str, Any]) -> Event:
-        return {"type": kind, "node_id": node, "run_id": self._run, "data": dict(data)}
+    def _event(self, event_type: str, node: str | None, data: Mapping[str, Any]) -> Event:
+        return {"type": event_type, "node_id": node, "run_id": self._run, "data": dict(data)}

@@ -1,7 +1,7 @@
 """Request bodies: the fields of OpenAI's API that the gateway reads, and the gateway's own fields.
 
 Unknown fields are passed on to the model service; a run ignores them. Clients send the gateway's own fields in the
-body, in `extra_body`, in `metadata` (some clients send nothing else) or in a header. A header takes precedence.
+body, in `extra_body`, in `metadata` (some clients cannot add other fields) or in a header. A header takes precedence.
 """
 
 import json
@@ -49,20 +49,20 @@ class StreamProgress(StrEnum):
     """The same, with the results of nodes."""
 
 
-_HEADERS: Mapping[str, str] = {
+_FIELD_HEADERS: Mapping[str, str] = {
     "routing_mode": "x-routing-mode",
     "session_id": "x-session-id",
     "stream_progress": "x-stream-progress",
     "cancel_on_disconnect": "x-cancel-on-disconnect",
 }
-GATEWAY_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
-"""Body fields that no model service knows."""
+GATEWAY_FIELDS = (*_FIELD_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
+"""The gateway's own fields, which are not sent to the model service."""
 _MAX_DIGITS = 10
-"""Maximum number of digits of a number sent as a string: Python refuses to parse numbers of thousands of digits."""
+"""Maximum number of digits of a number sent as a string: Python cannot parse numbers with thousands of digits."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
-"""`max_rounds` as sent: `gateway_options` refuses values that are not integers, such as true and 2.0."""
+"""Any JSON value: `gateway_options` rejects values that are not integers, such as true and 2.0."""
 
 SynthesisField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*SYNTHESES]}, {"type": "null"}]})
@@ -73,7 +73,7 @@ RoutingModeField = Annotated[
 StreamProgressField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*StreamProgress]}, {"type": "null"}]})
 ]
-"""Any string: `gateway_options` refuses unknown values and lists the allowed ones."""
+"""Any string, as in the two fields before: `gateway_options` rejects unknown values and lists the allowed ones."""
 
 
 class ChatMessage(BaseModel):
@@ -201,7 +201,7 @@ def _stream_progress(
 
 
 StreamProgressDep = Annotated[StreamProgress, Depends(_stream_progress)]
-"""The detail of a stream requested without a body. Raises `ApiError` for an unknown value."""
+"""Dependency of GET routes: the detail of a stream. Raises `ApiError` for an unknown value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class GatewayOptions:
         session: name of the session; `None` for a run outside sessions.
         inputs: inputs of a plan; `None` if the message has them.
         run_model: model used by the run; `None` for the model of the settings.
-        deadline_s: maximum seconds of the run. `None` is the default, here and in the next three fields.
+        deadline_s: maximum seconds of the run; `None` for the default, as for the next three fields.
         max_rounds, worker_timeout_s, synthesis: options of a run in rounds.
         idempotency_key: the `Idempotency-Key`.
         metadata: metadata of the run, not validated.
@@ -246,28 +246,28 @@ def gateway_options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Gate
     sources = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
     options: dict[str, Any] = {}
     for name in GATEWAY_FIELDS:
-        header = header_text(headers.get(_HEADERS.get(name, ""), ""))
+        header = header_text(headers.get(_FIELD_HEADERS.get(name, ""), ""))
         values = [header, *(source.get(name) for source in sources)]
         options[name] = next((value for value in values if value is not None and value != ""), None)
     return GatewayOptions(
-        routing_mode=_choice(RoutingMode, "routing_mode", options["routing_mode"]),
-        session=_text("session_id", options["session_id"]),
-        stream_progress=_choice(StreamProgress, "stream_progress", options["stream_progress"])
+        routing_mode=_parse_choice(RoutingMode, "routing_mode", options["routing_mode"]),
+        session=_checked_text("session_id", options["session_id"]),
+        stream_progress=_parse_choice(StreamProgress, "stream_progress", options["stream_progress"])
         or StreamProgress.CONTENT,
-        cancel_on_disconnect=_flag("cancel_on_disconnect", options["cancel_on_disconnect"]),
-        inputs=_object("inputs", options["inputs"]),
-        run_model=_text("run_model", options["run_model"]),
+        cancel_on_disconnect=_parse_flag("cancel_on_disconnect", options["cancel_on_disconnect"]),
+        inputs=_parse_object("inputs", options["inputs"]),
+        run_model=_checked_text("run_model", options["run_model"]),
         deadline_s=duration_seconds("deadline", options["deadline"]),
-        max_rounds=_rounds(options["max_rounds"]),
+        max_rounds=_parse_max_rounds(options["max_rounds"]),
         worker_timeout_s=duration_seconds("worker_timeout", options["worker_timeout"]),
-        synthesis=_synthesis(options["synthesis"]),
+        synthesis=_parse_synthesis(options["synthesis"]),
         idempotency_key=headers.get("idempotency-key") or None,
         metadata=_without_gateway_fields(body.get("metadata")),
     )
 
 
 def _without_gateway_fields(metadata: Any) -> dict[str, Any]:
-    """Return the metadata of a request without the gateway's own fields, which some clients send there."""
+    """Return the metadata of a request without the gateway's own fields, which some clients send in `metadata`."""
     return (
         {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}
         if isinstance(metadata, dict)
@@ -276,7 +276,7 @@ def _without_gateway_fields(metadata: Any) -> dict[str, Any]:
 
 
 def service_body(body: Mapping[str, Any]) -> JsonObject:
-    """Return a body without the fields that no model service knows."""
+    """Return a body for the model service, without the gateway's own fields."""
     fields = {name: value for name, value in body.items() if name not in (*GATEWAY_FIELDS, "extra_body")}
     if isinstance(metadata := fields.get("metadata"), Mapping):
         fields["metadata"] = {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}
@@ -286,10 +286,10 @@ def service_body(body: Mapping[str, Any]) -> JsonObject:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON text in a body.
+    """Parse JSON text in a field of a body.
 
     Raises:
-        ValueError: the text is not JSON, or nested deeper than a body may be.
+        ValueError: the text is not JSON, or is nested deeper than a body may be.
     """
     try:
         value = json.loads(text)
@@ -312,7 +312,7 @@ def run_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
         raise _invalid("metadata", str(error)) from None
 
 
-def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
+def _parse_choice(kind: type[StrEnum], name: str, value: Any) -> Any:
     if value is None:
         return None
     try:
@@ -321,13 +321,13 @@ def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
         raise _invalid(name, f"must be {', '.join(kind)}, not {value!r:.60}") from None
 
 
-def _text(name: str, value: Any) -> str | None:
+def _checked_text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _invalid(name, f"must be a string, not {value!r:.60}")
     return value
 
 
-def _flag(name: str, value: Any) -> bool:
+def _parse_flag(name: str, value: Any) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
     if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
@@ -335,8 +335,8 @@ def _flag(name: str, value: Any) -> bool:
     raise _invalid(name, f"must be true or false, not {value!r:.60}")
 
 
-def _object(name: str, value: Any) -> Mapping[str, Any] | None:
-    # `metadata` may hold strings only.
+def _parse_object(name: str, value: Any) -> Mapping[str, Any] | None:
+    # `metadata` has strings only.
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -353,15 +353,15 @@ def duration_seconds(name: str, value: Any) -> float | None:
     Raises:
         ApiError: it is not a duration.
     """
-    text = _text(name, value)
+    text = _checked_text(name, value)
     try:
         return None if text is None else parse_duration(text).total_seconds()
     except ValueError as error:
         raise _invalid(name, str(error)) from None
 
 
-def _rounds(value: Any) -> int | None:
-    # `metadata` may hold strings only.
+def _parse_max_rounds(value: Any) -> int | None:
+    # `metadata` has strings only.
     is_number = isinstance(value, str) and value.isdecimal() and len(value) <= _MAX_DIGITS
     number = int(value) if is_number else value
     try:
@@ -370,7 +370,7 @@ def _rounds(value: Any) -> int | None:
         raise _invalid("max_rounds", str(error)) from None
 
 
-def _synthesis(value: Any) -> Synthesis | None:
+def _parse_synthesis(value: Any) -> Synthesis | None:
     try:
         return None if value is None else checked_synthesis(value)
     except ValueError as error:

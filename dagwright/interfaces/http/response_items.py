@@ -32,17 +32,17 @@ from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 _PREFIX = "resp_"
 _NO_CALLS_SUFFIX = "~"
 """Suffix of the ID of a response whose request allows no calls of `answer_feedback`; not a base64 character."""
-_SAME_NAME = (
+_COMMON_FIELDS = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
     *GATEWAY_FIELDS,
 )
 """Fields with the same name in both APIs."""
-_MESSAGE, _CALL = "msg_", "fc_"
-"""Prefixes of item IDs; the first is followed by the ID of the run that answered."""
+_MESSAGE_PREFIX, _CALL_PREFIX = "msg_", "fc_"
+"""Prefixes of item IDs. The rest of a message ID is the ID of the run that answered."""
 _REFERENCE = "item_reference"
-_IGNORED_ITEMS = ("reasoning", _REFERENCE)
-"""Items that a run ignores; a reference to a message is replaced by the answer of its run."""
-_IGNORED_REFERENCES = (_CALL, "rs_")
+_IGNORED_ITEM_TYPES = ("reasoning", _REFERENCE)
+"""Item types that a run ignores. A reference is ignored only if no answer of a run replaces it."""
+_IGNORED_REFERENCE_PREFIXES = (_CALL_PREFIX, "rs_")
 """Prefixes of references to function calls and reasoning."""
 
 
@@ -50,7 +50,7 @@ NO_REFERENCES: Mapping[str, str | None] = {}
 
 
 class ResponseBody(BaseModel):
-    """The body of a response."""
+    """The request body of a response."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -105,16 +105,20 @@ def referenced_runs(body: ResponseBody) -> dict[str, int]:
     runs: dict[str, int] = {}
     for index, item in enumerate(body.input if isinstance(body.input, list) else ()):
         id = item.get("id")
-        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_IGNORED_REFERENCES)):
+        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_IGNORED_REFERENCE_PREFIXES)):
             continue
-        if not isinstance(id, str) or not id.removeprefix(_MESSAGE).isprintable() or not id.startswith(_MESSAGE):
+        if (
+            not isinstance(id, str)
+            or not id.removeprefix(_MESSAGE_PREFIX).isprintable()
+            or not id.startswith(_MESSAGE_PREFIX)
+        ):
             raise unknown_reference(index)
-        runs[id.removeprefix(_MESSAGE)] = index
+        runs[id.removeprefix(_MESSAGE_PREFIX)] = index
     return runs
 
 
 def unknown_reference(index: int) -> ApiError:
-    """Return the error for a reference to an item that is not stored here.
+    """Return the error for a reference to an item that is not stored.
 
     Args:
         index: index of the reference in the input.
@@ -127,15 +131,17 @@ def unknown_reference(index: int) -> ApiError:
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
-    """Return the run whose question is answered, if the input references the question by item IDs only."""
+    """Return the run that asked, if the input has function results and refers to their calls by item IDs only."""
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
     ids = [str(item.get("id")) if item.get("type") == _REFERENCE else "" for item in items]
-    while ids and ids[-1].startswith(_CALL):
+    while ids and ids[-1].startswith(_CALL_PREFIX):
         ids.pop()
-    is_of_calls = len(ids) < len(items) < len(body.input)
-    return ids[-1].removeprefix(_MESSAGE) if is_of_calls and ids and ids[-1].startswith(_MESSAGE) else None
+    has_results_and_calls = len(ids) < len(items) < len(body.input)
+    if has_results_and_calls and ids and ids[-1].startswith(_MESSAGE_PREFIX):
+        return ids[-1].removeprefix(_MESSAGE_PREFIX)
+    return None
 
 
 def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_REFERENCES) -> ChatBody:
@@ -154,11 +160,11 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
     if not messages:
         raise ApiError(ErrorCode.INVALID_VALUE, "input is empty", param="input")
     set_fields = body.model_dump(exclude_unset=True)
-    fields = {name: set_fields[name] for name in (*_SAME_NAME, "extra_body") if set_fields.get(name) is not None}
+    fields = {name: set_fields[name] for name in (*_COMMON_FIELDS, "extra_body") if set_fields.get(name) is not None}
     if body.max_output_tokens is not None:
         fields["max_completion_tokens"] = body.max_output_tokens
     if body.tools:
-        fields["tools"] = [_tool(tool) for tool in body.tools]
+        fields["tools"] = [_chat_tool(tool) for tool in body.tools]
     if body.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(body.tool_choice)
     if (requested_format := _response_format(body.text)) is not None:
@@ -175,11 +181,10 @@ def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[
         if kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
-            before = messages[-1] if messages and messages[-1].role == "assistant" else None
-            if before is None:
-                messages.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
+            if messages and messages[-1].role == "assistant":
+                messages[-1].tool_calls = [*(messages[-1].tool_calls or ()), call]
             else:
-                before.tool_calls = [*(before.tool_calls or ()), call]
+                messages.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
         elif kind == "function_call_output":
             messages.append(
                 ChatMessage(
@@ -188,9 +193,9 @@ def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[
             )
         elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
             messages.append(ChatMessage(role=item["role"], content=_text(item.get("content"), index)))
-        elif kind == _REFERENCE and (message := references.get(str(item.get("id")).removeprefix(_MESSAGE))):
-            messages.append(ChatMessage(role="assistant", content=message))
-        elif kind not in _IGNORED_ITEMS:
+        elif kind == _REFERENCE and (answer := references.get(str(item.get("id")).removeprefix(_MESSAGE_PREFIX))):
+            messages.append(ChatMessage(role="assistant", content=answer))
+        elif kind not in _IGNORED_ITEM_TYPES:
             text = f"input.{index}: items of type {kind!r:.40} are not supported; send messages and function results"
             raise ApiError(ErrorCode.UNSUPPORTED_CONTENT, text, param="input")
     return messages
@@ -211,7 +216,7 @@ def _text(content: Any, index: int) -> str:
     return "\n".join(texts)
 
 
-def _tool(tool: Mapping[str, Any]) -> JsonObject:
+def _chat_tool(tool: Mapping[str, Any]) -> JsonObject:
     if tool.get("type") != "function":
         message = f"tools of type {tool.get('type')!r:.40} are not supported: a run uses the tools of the gateway"
         raise ApiError(ErrorCode.UNSUPPORTED_TOOL, message, param="tools")
@@ -219,24 +224,24 @@ def _tool(tool: Mapping[str, Any]) -> JsonObject:
 
 
 def _response_format(text: JsonObject | None) -> JsonObject | None:
-    """Return `text.format` of a response in the form of chat completions."""
+    """Convert `text.format` of a response to the `response_format` of chat completions."""
     requested_format = None if text is None else text.get("format")
     if not isinstance(requested_format, Mapping) or requested_format.get("type") in (None, "text"):
         return None
     if requested_format.get("type") != "json_schema":
         return dict(requested_format)
-    described = {name: value for name, value in requested_format.items() if name != "type"}
-    return {"type": "json_schema", "json_schema": described}
+    schema_fields = {name: value for name, value in requested_format.items() if name != "type"}
+    return {"type": "json_schema", "json_schema": schema_fields}
 
 
 def _tool_choice(choice: str | JsonObject) -> str | JsonObject:
-    """Return the `tool_choice` of a response in the form of chat completions."""
+    """Convert the `tool_choice` of a response to that of chat completions."""
     if isinstance(choice, str):
         return choice
     if choice.get("type") == "allowed_tools":
-        tools = [_tool(tool) for tool in choice.get("tools") or () if isinstance(tool, Mapping)]
+        tools = [_chat_tool(tool) for tool in choice.get("tools") or () if isinstance(tool, Mapping)]
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": tools}}
-    return _tool(choice)
+    return _chat_tool(choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,14 +285,14 @@ def parse_response_id(response: str) -> ResponseRef:
     return ResponseRef(run, model, allows_calls)
 
 
-def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) -> dict[str, Any]:
+def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -> dict[str, Any]:
     """Return a response without its answer.
 
     Args:
-        body: body of the request, as far as it is known.
+        body: known fields of the request body.
         status: `in_progress`, `completed`, `failed` or `cancelled`.
     """
-    id, previous = of.id, body.get("previous_response_id")
+    id, previous = ref.id, body.get("previous_response_id")
     return {
         "id": id,
         "object": "response",
@@ -298,10 +303,10 @@ def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) ->
         "incomplete_details": None,
         "instructions": body.get("instructions"),
         "max_output_tokens": body.get("max_output_tokens"),
-        "model": of.model,
+        "model": ref.model,
         "output": [],
         "parallel_tool_calls": True,
-        # An answer to the response's own question has the same ID: a link to itself would be a cycle.
+        # A response that answers a question of its run has the ID of the response with the question.
         "previous_response_id": None if previous == id else previous,
         "reasoning": {"effort": None, "summary": None},
         "store": True,
@@ -327,7 +332,7 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run:
         items.append(
             {
                 "type": "function_call",
-                "id": call["id"].replace("call_", _CALL),
+                "id": call["id"].replace("call_", _CALL_PREFIX),
                 "call_id": call["id"],
                 "name": call["function"]["name"],
                 "arguments": call["function"]["arguments"],
@@ -346,7 +351,13 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run:
 def message_item(text: str, *, run: str) -> dict[str, Any]:
     """Return the message item of an answer."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"type": "message", "id": f"{_MESSAGE}{run}", "status": "completed", "role": "assistant", "content": [part]}
+    return {
+        "type": "message",
+        "id": f"{_MESSAGE_PREFIX}{run}",
+        "status": "completed",
+        "role": "assistant",
+        "content": [part],
+    }
 
 
 def failed_response(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
@@ -356,18 +367,14 @@ def failed_response(response: Mapping[str, Any], error: ApiError) -> dict[str, A
 
 
 def response_of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
-    """Convert a chat completion of a model to a response, which is not stored.
-
-    Args:
-        completion: the answer of the service.
-    """
+    """Convert a chat completion of the model service to a response, which is not stored."""
     message: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
     name = str(completion.get("id") or "direct")
     items = [message_item(message["content"], run=name)] if message.get("content") else []
     items += [
         {
             "type": "function_call",
-            "id": f"{_CALL}{call['id']}",
+            "id": f"{_CALL_PREFIX}{call['id']}",
             "call_id": call["id"],
             "name": call["function"]["name"],
             "arguments": call["function"]["arguments"],
@@ -387,29 +394,28 @@ def response_of_completion(body: Mapping[str, Any], completion: Mapping[str, Any
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    read, wrote = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    input_details = usage.get("prompt_tokens_details") or {}
+    output_details = usage.get("completion_tokens_details") or {}
     return {
         "input_tokens": usage.get("prompt_tokens", 0),
-        "input_tokens_details": {"cached_tokens": read.get("cached_tokens") or 0},
+        "input_tokens_details": {"cached_tokens": input_details.get("cached_tokens") or 0},
         "output_tokens": usage.get("completion_tokens", 0),
-        "output_tokens_details": {"reasoning_tokens": wrote.get("reasoning_tokens") or 0},
+        "output_tokens_details": {"reasoning_tokens": output_details.get("reasoning_tokens") or 0},
         "total_tokens": usage.get("total_tokens", 0),
     }
 
 
 def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the events of complete items."""
-    return [
-        event for item in items if item["type"] == "message" for event in _complete_message(item)
-    ] + item_end_events(items)
-
-
-def _complete_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [*message_start_events(item), text_delta(item, item["content"][0]["text"])]
+    """Return all events of complete items."""
+    events: list[dict[str, Any]] = []
+    for item in items:
+        if item["type"] == "message":
+            events += [*message_start_events(item), text_delta(item, item["content"][0]["text"])]
+    return events + item_end_events(items)
 
 
 def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the events that end the items: for the streamed message its end, for calls all their events."""
+    """Return the last events of the message, whose start and text were sent before, and all events of calls."""
     events: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         position = {"output_index": index, "item_id": item["id"]}
@@ -438,7 +444,7 @@ def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the events that add the message item, the first one of the response, before its text."""
+    """Return the events before the text of a message, which is the first item of its response."""
     (part,) = item["content"]
     content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
     started = {**item, "status": "in_progress", "content": []}
@@ -448,7 +454,7 @@ def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def text_delta(item: Mapping[str, Any], message: str) -> dict[str, Any]:
-    """Return the event for a piece of the answer."""
+def text_delta(item: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return the event for a piece of the text of a message item."""
     content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
-    return {"type": "response.output_text.delta", **content_position, "delta": message, "logprobs": []}
+    return {"type": "response.output_text.delta", **content_position, "delta": text, "logprobs": []}

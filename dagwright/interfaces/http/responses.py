@@ -1,4 +1,4 @@
-"""`/v1/responses`: the same answers in the form of OpenAI's Responses API, also in the background."""
+"""`/v1/responses`: OpenAI's Responses API, with background responses."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,12 +78,12 @@ from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
 from dagwright.planning.model_calls.model_failure import ModelFailure
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
-CANCEL_S = 5.0
-"""How long a cancellation waits for the run to stop before it responds."""
+CANCEL_TIMEOUT_S = 5.0
+"""Maximum time that a cancellation waits for the end of the run before it responds."""
 _CREATED, _IN_PROGRESS, _ERROR = "response.created", "response.in_progress", "error"
-"""Event types. Progress is sent with the second type and, once the message item has started, with an empty delta,
-because some clients raise an error for unknown event types."""
-_RESPONSE = response_docs(ResponseObject, examples.RESPONSE)
+"""Event types. Progress has no type of its own, because some clients raise an error for unknown types: it is part of
+`response.in_progress` or, once the message item has started, of an empty text delta."""
+_RESPONSE_DOCS = response_docs(ResponseObject, examples.RESPONSE)
 
 
 @router.post(
@@ -94,51 +94,62 @@ _RESPONSE = response_docs(ResponseObject, examples.RESPONSE)
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),
 )
-async def respond(
+async def create_response(
     body: ResponseBody,
     request: Request,
     context: PlansContextDep,
     _: LastEventId = None,
 ) -> Response:
-    """Answer as chat completions do. With `background`, respond at once; the response can be fetched by its ID."""
+    """Answer with the model or a run, as chat completions do.
+
+    With `background`, the response is returned at once, and can be fetched by its ID.
+    """
     fields = body.model_dump(exclude_unset=True)
     options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.RESPONSE)
     if body.stream:
-        # Before a run is started.
+        # Rejects the request before a run is started.
         context.reserve_stream()
-    # A session has its own turns.
-    referred = await _answers_referred_to(context, body) if options.session is None else NO_REFERENCES
-    chat = to_chat_body(body, referred)
+    # The turns of a session replace referenced messages.
+    answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
+    chat = to_chat_body(body, answers)
     target = target_of(context, body.model)
     reject_rounds(target, options)
-    before = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
-    conversation = conversation_of(chat.messages, run=before or run_of_referenced_question(body))
+    previous_run = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
+    conversation = conversation_of(chat.messages, run=previous_run or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
     if (
         cursor is None
         and await route_request(context, chat, target, conversation, options=options) is RoutingMode.DIRECT
     ):
         return await _direct(context, body, {**service_body(chat.model_dump(exclude_unset=True)), "model": target.id})
-    if before is not None and not conversation.answers:
-        options, conversation = await _after(context, before, options, conversation)
+    if previous_run is not None and not conversation.answers:
+        options, conversation = await _with_previous_run(context, previous_run, options, conversation)
     if body.background and output_form_of(chat) is not None:
         message = (
             "background: an answer with a schema is only returned by the request that asks for it; omit background"
         )
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param="background")
-    call = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
-    response = response_object(fields, _ref(call), status="in_progress")
+    run_request = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
+    response = response_object(fields, _ref(run_request), status="in_progress")
     if body.stream:
-        start_task = await start_for_stream(context, call)
+        start_task = await start_for_stream(context, run_request)
         # A background run continues if the client disconnects.
-        on_disconnect = (lambda: None) if body.background else (lambda: handle_disconnect(context, call, start_task))
+        on_disconnect = (
+            (lambda: None) if body.background else (lambda: handle_disconnect(context, run_request, start_task))
+        )
         return await _streamed(
-            context, call, _events(context, call, response, start_task), cursor=cursor, on_disconnect=on_disconnect
+            context,
+            run_request,
+            _events(context, run_request, response, start_task),
+            cursor=cursor,
+            on_disconnect=on_disconnect,
         )
     if body.background:
-        await start_in_background(context, call)
-        return JSONResponse(_in_progress(response, call.run, call.session_id), headers=call.headers)
-    return await _respond_at_end(context, call, response, request)
+        await start_in_background(context, run_request)
+        return JSONResponse(
+            _in_progress(response, run_request.run, run_request.session_id), headers=run_request.headers
+        )
+    return await _respond_at_end(context, run_request, response, request)
 
 
 @router.get(
@@ -146,81 +157,79 @@ async def respond(
     summary="Get a response of a run",
     responses=response_docs(ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent)),
 )
-async def fetch(
+async def get_response(
     response_id: str,
     request: Request,
     context: ContextDep,
     _: LastEventId = None,
     *,
     stream_progress: StreamProgressDep,
-    stream: Annotated[bool, Query(description="Stream its events from the first one to its end.")] = False,
+    stream: Annotated[bool, Query(description="Stream the events of the response.")] = False,
     starting_after: Annotated[
         int | None,
         Query(ge=0, lt=2**53, description="With `stream`: the sequence_number of the last received event."),
     ] = None,
 ) -> Response:
-    """Return the current state of a response, with its answer if there is one; or stream it, also after its end."""
-    of = parse_response_id(response_id)
-    run = of.run
+    """Return the current state of a response, or stream its events, also after its end."""
+    ref = parse_response_id(response_id)
+    run = ref.run
     if not stream:
-        return JSONResponse(await _current_response(context, of))
+        return JSONResponse(await _current_response(context, ref))
     context.reserve_stream()
-    named = cursor_in(request.headers, StreamKind.RESPONSE)
-    reject_cursor_of_other(named, run)
-    cursor = StreamCursor.numbered(starting_after, run) if named is None and starting_after is not None else named
-    call = replace(
-        await follow_request(
-            context, run, of.model, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
-        ),
-        allows_calls=of.allows_calls,
-    )
-    response = response_object({"background": True}, of, status="in_progress")
-    # A client that sends a number does not reconnect by itself, and some clients cannot read a response without a body.
-    return await _streamed(
-        context, call, _events(context, call, response, await start_for_stream(context, call)), cursor=named
-    )
+    header_cursor = cursor_in(request.headers, StreamKind.RESPONSE)
+    reject_cursor_of_other(header_cursor, run)
+    cursor = header_cursor
+    if cursor is None and starting_after is not None:
+        cursor = StreamCursor.from_sequence_number(starting_after, run)
+    options = GatewayOptions(stream_progress=stream_progress)
+    followed = await follow_request(context, run, ref.model, options=options, cursor=cursor)
+    run_request = replace(followed, allows_calls=ref.allows_calls)
+    response = response_object({"background": True}, ref, status="in_progress")
+    events = _events(context, run_request, response, await start_for_stream(context, run_request))
+    # Status 204 only for clients that send the header: some of the others cannot read a response without a body.
+    return await _streamed(context, run_request, events, cursor=header_cursor)
 
 
 @router.post(
     "/v1/responses/{response_id}/cancel",
     summary="Cancel the run of a response",
-    responses=_RESPONSE,
+    responses=_RESPONSE_DOCS,
     dependencies=[requires_scope(KeyScope.OPERATE)],
 )
-async def cancel(response_id: str, context: ContextDep) -> Response:
+async def cancel_response(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
-    of = parse_response_id(response_id)
-    run = of.run
+    ref = parse_response_id(response_id)
+    run = ref.run
     if active := active_starts_of(context, run):
         for start in active:
             start.start.abandoned.set()
-        await asyncio.wait(tasks := [start.task for start in active], timeout=CANCEL_S)
-        # For any other result it is unknown whether the run was started.
+        await asyncio.wait(tasks := [start.task for start in active], timeout=CANCEL_TIMEOUT_S)
+        # With any other result, the run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             message = f"the turn {run!r} was cancelled while it waited for its session"
-            response = response_object({"background": True}, of, status="cancelled")
+            response = response_object({"background": True}, ref, status="cancelled")
             return JSONResponse(failed_response(response, ApiError(ErrorCode.RUN_CANCELLED, message)))
     await context.visible_run(run)
     try:
         await context.steering.cancel(run, CommandAuthor(context.caller.actor_name, "cancelled through the API"))
-        await asyncio.wait_for(wait_for_end(context.runs, run), CANCEL_S)
+        await asyncio.wait_for(wait_for_end(context.runs, run), CANCEL_TIMEOUT_S)
     except (RunClosed, CommandRejected, TimeoutError):
         pass
-    return JSONResponse(await _current_response(context, of))
+    return JSONResponse(await _current_response(context, ref))
 
 
-def _ref(call: RunBackedRequest) -> ResponseRef:
-    return ResponseRef(call.run, call.model, call.allows_calls)
+def _ref(run_request: RunBackedRequest) -> ResponseRef:
+    return ResponseRef(run_request.run, run_request.model, run_request.allows_calls)
 
 
 def _in_progress(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
     return {**response, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
 
 
-async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[str, Any]:
+async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[str, Any]:
     """Return the current state of a response; raises as `GatewayContext.visible_run`."""
-    run = of.run
-    response = response_object({"background": True}, of, status="in_progress")
+    run = ref.run
+    response = response_object({"background": True}, ref, status="in_progress")
     if active := active_starts_of(context, run):
         return _in_progress(response, run, public_session_id(context.caller, active[0].start.session))
     await context.visible_run(run)
@@ -232,7 +241,7 @@ async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[st
         return {**response, "dagwright": run_fields_of(view, session=public_session_id(context.caller, session))}
     moment = RunMoment(view, (), requests)
     try:
-        outcome = await outcome_of(context, moment, session=session, form=AnswerForm(of.allows_calls))
+        outcome = await outcome_of(context, moment, session=session, form=AnswerForm(ref.allows_calls))
     except ApiError as error:
         return {
             **failed_response(response, error),
@@ -241,37 +250,39 @@ async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[st
     return completed_response(response, outcome, run=run)
 
 
-async def _after(
-    context: GatewayContext, before: str, options: GatewayOptions, conversation: Conversation
+async def _with_previous_run(
+    context: GatewayContext, run: str, options: GatewayOptions, conversation: Conversation
 ) -> tuple[GatewayOptions, Conversation]:
-    """Return a request that follows a response: a turn of the same session, or one with the earlier messages."""
-    session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(before)))
+    """Return the options and conversation of a request that continues a run.
+
+    The request becomes a turn of the run's session. If the run has no session, it becomes an earlier turn.
+    """
+    session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(run)))
     if session is not None:
         return (options if options.session is not None else replace(options, session=session)), conversation
-    view = await context.runs.reader(before).read()
+    view = await context.runs.reader(run).read()
     answer = await _answer_in(context, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
     return options, replace(conversation, earlier_turns=[turn, *conversation.earlier_turns])
 
 
-async def _answers_referred_to(context: GatewayContext, body: ResponseBody) -> dict[str, str | None]:
-    """Return the answers that a request references by the IDs of their messages: run -> answer, `None` if it has none
-    yet.
+async def _referenced_answers(context: GatewayContext, body: ResponseBody) -> dict[str, str | None]:
+    """Return the answers that a request references by message IDs: run -> answer; `None` for a run without an answer.
 
     Raises:
-        ApiError: there is no such answer.
+        ApiError: there is no such run.
     """
 
-    async def answer(run: str, index: int) -> str | None:
+    async def answer_of(run: str, index: int) -> str | None:
         try:
             return await _answer_in(context, await context.runs.reader(await context.visible_run(run)).read())
         except (RunNotFound, RunIdInvalid):
             raise unknown_reference(index) from None
 
-    # The planner ignores earlier turns.
-    last = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
-    answers = await asyncio.gather(*(answer(run, index) for run, index in last))
-    return {run: conversation for (run, _), conversation in zip(last, answers, strict=True)}
+    # The planner ignores earlier answers.
+    last_runs = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
+    answers = await asyncio.gather(*(answer_of(run, index) for run, index in last_runs))
+    return {run: answer for (run, _), answer in zip(last_runs, answers, strict=True)}
 
 
 async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
@@ -292,26 +303,26 @@ async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str
         message = "answers without a run are not stored: send the earlier messages in input, or use a run"
         raise ApiError(ErrorCode.ROUTING_MODE_UNFIT, message, param="previous_response_id")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
-    asking = _answered(context, body, chat)
+    model_call = _model_response(context, body, chat)
     if not body.stream:
-        return JSONResponse(await asking, headers=headers)
-    return stream_response(_response_events(await direct.start_call(asking)), context=context, headers=headers)
+        return JSONResponse(await model_call, headers=headers)
+    return stream_response(_response_events(await direct.start_call(model_call)), context=context, headers=headers)
 
 
-async def _answered(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
+async def _model_response(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
     completion = await direct.completion(context, chat)
     return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
 
 
-async def _response_events(answering: "asyncio.Task[dict[str, Any]]") -> Events:
+async def _response_events(model_task: "asyncio.Task[dict[str, Any]]") -> Events:
     try:
-        # A disconnect cancels it.
-        response = await answering
+        # If the client disconnects, the task is cancelled.
+        response = await model_task
     except ModelFailure as failure:
         api_failure = api_error(failure)
         assert api_failure is not None
-        run_fields = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
-        yield event({"type": _ERROR, **run_fields, "sequence_number": 0}, id="0", name=_ERROR)
+        error_fields = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
+        yield event({"type": _ERROR, **error_fields, "sequence_number": 0}, id="0", name=_ERROR)
         return
     created = {**response, "status": "in_progress", "output": [], "usage": None}
     last = {"type": "response.completed", "response": response}
@@ -320,99 +331,100 @@ async def _response_events(answering: "asyncio.Task[dict[str, Any]]") -> Events:
 
 
 async def _respond_at_end(
-    context: GatewayContext, call: RunBackedRequest, response: Mapping[str, Any], request: Request
+    context: GatewayContext, run_request: RunBackedRequest, response: Mapping[str, Any], request: Request
 ) -> Response:
     # A run without an answer is an HTTP error here: clients read a failed response with status 200 as an empty answer.
-    outcome = await wait_for_outcome(context, call, request)
+    outcome = await wait_for_outcome(context, run_request, request)
     if outcome is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return JSONResponse(completed_response(response, outcome, run=call.run), headers=call.headers)
+    return JSONResponse(completed_response(response, outcome, run=run_request.run), headers=run_request.headers)
 
 
 async def _streamed(
     context: GatewayContext,
-    call: RunBackedRequest,
+    run_request: RunBackedRequest,
     events: Events,
     *,
     cursor: StreamCursor | None,
     on_disconnect: Callable[[], object] = lambda: None,
 ) -> Response:
-    """Respond with events, or with a status if the client has received all of them."""
+    """Respond with events, or with status 204 if the client has received all of them."""
     remaining_events = await unless_finished(context, events, cursor=cursor)
     if remaining_events is None:
-        return Response(status_code=NO_MORE_EVENTS, headers=call.headers)
-    return stream_response(remaining_events, context=context, headers=call.headers, on_disconnect=on_disconnect)
+        return Response(status_code=NO_MORE_EVENTS, headers=run_request.headers)
+    return stream_response(remaining_events, context=context, headers=run_request.headers, on_disconnect=on_disconnect)
 
 
 async def _events(
-    context: GatewayContext, call: RunBackedRequest, response: Mapping[str, Any], start_task: StartTask
+    context: GatewayContext, run_request: RunBackedRequest, response: Mapping[str, Any], start_task: StartTask
 ) -> Events:
     """Yield progress and the answer as it is written, without the events that the client has received."""
     stream = AnswerStream(
         StreamKind.RESPONSE,
-        call.run,
-        cursor=call.cursor,
-        progress=call.options.stream_progress,
-        is_buffered=call.output is not None,
+        run_request.run,
+        cursor=run_request.cursor,
+        progress=run_request.options.stream_progress,
+        is_buffered=run_request.output is not None,
     )
     first_events = [{"type": kind, "response": response} for kind in (_CREATED, _IN_PROGRESS)]
-    message = [*first_events, *message_start_events(item := message_item("", run=call.run))]
+    item = message_item("", run=run_request.run)
+    opening_with_message = [*first_events, *message_start_events(item)]
 
-    def send(parts: Mapping[str, Any]) -> str:
+    def serialized(content: Mapping[str, Any]) -> str:
         cursor = stream.cursor
-        return event({**parts, "sequence_number": cursor.number}, id=str(cursor), name=str(parts["type"]))
+        return event({**content, "sequence_number": cursor.sequence_number}, id=str(cursor), name=str(content["type"]))
 
-    def progress(events: Sequence[Event]) -> Mapping[str, Any]:
-        extra = {"dagwright": {"events": events}}
+    def progress_event(events: Sequence[Event]) -> Mapping[str, Any]:
+        progress_field = {"dagwright": {"events": events}}
         if stream.cursor.opening > len(first_events):
-            # For a response without output, client libraries would drop the item that has started.
-            return {**text_delta(item, ""), **extra}
-        # The instructions may be long, and the first event had them.
-        return {"type": _IN_PROGRESS, "response": {**response, "instructions": None}, **extra}
+            # Client libraries would drop the message item after another event with a response that has no output.
+            return {**text_delta(item, ""), **progress_field}
+        # Instructions may be long, and the first event has them.
+        return {"type": _IN_PROGRESS, "response": {**response, "instructions": None}, **progress_field}
 
-    def rest_of(text: str, api_failure: ApiError | None = None) -> Iterator[str]:
+    def text_and_final_progress(text: str, api_failure: ApiError | None = None) -> Iterator[str]:
         if text:
-            yield send(text_delta(item, text))
-        if closing := stream.final_progress(api_failure):
-            yield send(progress(closing))
+            yield serialized(text_delta(item, text))
+        if events := stream.final_progress(api_failure):
+            yield serialized(progress_event(events))
 
     for opening_event in stream.opening_events(first_events):
-        yield send(opening_event)
+        yield serialized(opening_event)
     try:
         answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
             async for next_item in items:
                 if isinstance(next_item, TextPart):
-                    for opening_event in stream.opening_events(message):
-                        yield send(opening_event)
-                    yield send(text_delta(item, stream.text_of(next_item)))
+                    for opening_event in stream.opening_events(opening_with_message):
+                        yield serialized(opening_event)
+                    yield serialized(text_delta(item, stream.text_of(next_item)))
                     continue
                 last = next_item
                 if events := stream.progress_of(last):
-                    yield send(progress(events))
+                    yield serialized(progress_event(events))
         assert last is not None
-        outcome = await outcome_for_client(context, call, last)
+        outcome = await outcome_for_client(context, run_request, last)
     # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
         api_failure = api_error(error)
         if api_failure is None:
             raise
-        for closing in rest_of("", api_failure):
-            yield closing
+        for text_event in text_and_final_progress("", api_failure):
+            yield text_event
         for error_event in stream.error_events(
             api_failure, [{"type": "response.failed", "response": failed_response(response, api_failure)}]
         ):
-            yield send(error_event)
+            yield serialized(error_event)
         return
     # An answer that is a function call has no message.
-    for opening_event in stream.opening_events([] if outcome.is_call else message):
-        yield send(opening_event)
+    for opening_event in stream.opening_events([] if outcome.is_call else opening_with_message):
+        yield serialized(opening_event)
     text = stream.remaining_text(outcome)
-    for rest in rest_of("" if outcome.is_call else text):
-        yield rest
-    done = completed_response(response, outcome, run=call.run)
+    for text_event in text_and_final_progress("" if outcome.is_call else text):
+        yield text_event
+    completed = completed_response(response, outcome, run=run_request.run)
     for closing_event in stream.closing_events(
-        [*item_end_events(done["output"]), {"type": "response.completed", "response": done}]
+        [*item_end_events(completed["output"]), {"type": "response.completed", "response": completed}]
     ):
-        yield send(closing_event)
+        yield serialized(closing_event)

@@ -39,14 +39,14 @@ several tasks that depend on each other. The steps can use these tools:
 def fixed_route(
     mode: RoutingMode | None, target: Target, conversation: Conversation, *, has_functions: bool
 ) -> RoutingMode:
-    """Return what answers; `auto` if the model has to choose.
+    """Return the route of a request; `auto` if a model has to choose between the two.
 
     Args:
         mode: the requested mode; `None` for the default of the target.
         has_functions: whether the request has functions of its own.
 
     Raises:
-        ApiError: the mode does not fit the target, or no run asked the question that is answered.
+        ApiError: the mode does not fit the target, or the request answers a question that no run asked.
     """
     if conversation.has_other_results and (
         conversation.answers or target.needs_run or mode is RoutingMode.ORCHESTRATION
@@ -77,7 +77,7 @@ def unknown_call() -> ApiError:
 async def route_by_model(
     client: ModelClient, config: ModelConfig, conversation: Conversation, *, tools: Sequence[ToolDeclaration]
 ) -> RoutingMode:
-    """Let the model choose what answers a request; the model itself if it does not choose.
+    """Let the model choose the route of a request; `direct` if it returns no valid choice.
 
     Raises:
         ModelFailure: the call failed, so the model could not answer either.

@@ -42,14 +42,19 @@ async def document_of(context: GatewayContext, view: RunView) -> dict[str, Any]:
     """Return the document of a run with the fields that only the API has."""
     document = await context.runs.document(view)
     session = public_session_id(context.caller, await context.runs.session_of(view.workflow_id))
-    extra: dict[str, Any] = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
-    page = context.visible_server.run_url(view.workflow_id, run_id=view.run_id)
-    extra["metadata"] = await context.runs.tags_of(view.workflow_id)
-    return {**document, **extra, "cursor": str(view.cursor), "session_id": session, "ui_url": page}
+    return {
+        **document,
+        "started_at": format_time(view.started_at),
+        "ended_at": format_time(view.ended_at),
+        "metadata": await context.runs.tags_of(view.workflow_id),
+        "cursor": str(view.cursor),
+        "session_id": session,
+        "ui_url": context.visible_server.run_url(view.workflow_id, run_id=view.run_id),
+    }
 
 
 async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
-    """Return the nodes and edges of a run, with those inside large regions; raises as `run_document`."""
+    """Return all nodes and edges of a run, also in large regions; raises as `run_document`."""
     view = await context.runs.reader(run).read()
     listing = context.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
@@ -67,10 +72,10 @@ async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:
 
 
 def event_cursor(header: str | None, after: str | None) -> EventId | None:
-    """Return a client's cursor: a reconnecting browser's header is newer than the query parameter.
+    """Return a client's cursor. The header has precedence: a browser that reconnects sends the parameter unchanged.
 
     Raises:
-        ApiError: it is not an event ID.
+        ApiError: the cursor is not an event ID.
     """
     text = header_text(header or "").strip() or (after or "").strip()
     return EventId.parse(text) if text else None
@@ -104,7 +109,7 @@ async def event_stream(
         return Response(status_code=NO_MORE_EVENTS)
     context.reserve_stream()
     updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
-    # Headers are ASCII; each event has the run ID unchanged.
+    # Headers are ASCII. If the run ID is not, clients find it in each event.
     headers = {"X-Run-Id": run} if run.isascii() else {}
     return stream_response(encode(updates, session_run=session_run), context=context, headers=headers)
 
@@ -115,39 +120,39 @@ async def session_view(context: GatewayContext, name: str) -> SessionView:
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
     """
-    stored = session_name(stored_session_name(context.caller, name))
+    stored_name = session_name(stored_session_name(context.caller, name))
     try:
-        return await context.sessions.find(stored)
+        return await context.sessions.find(stored_name)
     except SessionNotFound as error:
         # Report the name that the caller knows.
-        raise SessionNotFound(str(error).replace(repr(stored), repr(name))) from None
+        raise SessionNotFound(str(error).replace(repr(stored_name), repr(name))) from None
 
 
 async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId | None = None) -> str:
-    """Return the run of the current turn of a session, or of its last turn.
+    """Return the run of the current turn of a session, or of its last turn if none is running.
 
     Args:
-        cursor: cursor of the client. The run is that of the cursor or, if the client has received its end, the next
-            one, if the session has them.
+        cursor: cursor of the client. If the session has the run of the cursor, return this run or, if the client has
+            received its last event, the next run.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
         ApiError: the session has no turns.
     """
     session = (await session_view(context, name)).session
-    if session.running is not None and not await _is_of(context, session.running.run, session.name):
-        # The turn has the ID of an unrelated run; the session is about to reject it.
+    if session.running is not None and not await _is_turn_of(context, session.running.run, session.name):
+        # The turn has the ID of an unrelated run; the session will reject it.
         session.drop_turn(session.running.run)
     runs = [turn.run for turn in session.turns]
     if cursor is not None and cursor.run in runs:
-        at = runs.index(cursor.run)
-        return runs[min(at + cursor.is_end, len(runs) - 1)]
+        index = runs.index(cursor.run) + (1 if cursor.is_end else 0)
+        return runs[min(index, len(runs) - 1)]
     if not runs:
         raise ApiError(ErrorCode.NOT_FOUND, f"the session {name!r:.80} has no turns")
     return session.running.run if session.running is not None else runs[-1]
 
 
-async def _is_of(context: GatewayContext, run: str, session: str) -> bool:
+async def _is_turn_of(context: GatewayContext, run: str, session: str) -> bool:
     """Return whether a run is a turn of a session, or has not started yet."""
     try:
         return await context.runs.session_of(run) == session
@@ -156,7 +161,7 @@ async def _is_of(context: GatewayContext, run: str, session: str) -> bool:
 
 
 def json_response(document: Any, *, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    """Return a JSON response; in ASCII, since results may contain lone surrogates."""
+    """Return a JSON response, in ASCII: UTF-8 cannot encode the lone surrogates that results may contain."""
     text = json.dumps(document, separators=(",", ":"))
     return Response(text, status, headers, media_type="application/json")
 

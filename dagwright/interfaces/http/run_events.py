@@ -36,12 +36,12 @@ _SEPARATOR = "/"
 
 @dataclass(frozen=True, slots=True)
 class EventId:
-    """The `id` of an event: `1-145`, or in a session with the run before it: `run-1/1-145`.
+    """The `id` of an event: `1-145`, or with a run ID: `run-1/1-145`.
 
     Args:
         position: position in the history.
-        is_end: whether the client has received the end.
-        run: the run of the turn; `None` if the URL has the run ID.
+        is_end: whether it is the ID of the last event of the run.
+        run: the run of the turn, for events of a session; `None` if the URL has the run ID.
     """
 
     position: SubscriptionCursor
@@ -70,7 +70,7 @@ class EventId:
 
 
 def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
-    """Return the events of a run, those of one update together, until it ends.
+    """Yield the events of a run until it ends; the events of one update are sent together.
 
     Args:
         updates: updates of the run, from `RunSubscriptions.subscribe`.
@@ -80,29 +80,29 @@ def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | N
 
 
 async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
-    before: Mapping[str, Any] = {}
+    previous_state: Mapping[str, Any] = {}
     async with aclosing(updates):
         async for update in updates:
-            now = current_state(update)
-            is_other, before = now != before, now
+            state = current_state(update)
+            is_changed, previous_state = state != previous_state, state
             # All clients of a run get the same text: it is serialized once per update.
-            key = ("events", session_run, update.changed, is_other)
-            if message := update.once(key, partial(_events_of, update, now if is_other else None, session_run)):
-                yield message
+            key = ("events", session_run, update.changed, is_changed)
+            if text := update.once(key, partial(_events_of, update, state if is_changed else None, session_run)):
+                yield text
 
 
-def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: str | None) -> str:
-    """Return the events of an update.
+def _events_of(update: RunUpdate, run_state: Mapping[str, Any] | None, session_run: str | None) -> str:
+    """Serialize the events of an update.
 
     Args:
-        now: the current state of the run, if it is to be sent.
+        run_state: the state of the run if it has changed.
     """
     view = update.view
     changes: list[tuple[str, Mapping[str, Any]]] = [
         (_node_event_type(update, task), node_document(update, task)) for task in update.changed
     ]
-    if now is not None and not view.is_closed:
-        changes.append((run_event_type(view.status), now))
+    if run_state is not None and not view.is_closed:
+        changes.append((run_event_type(view.status), run_state))
     text = simultaneous_events(changes, id=str(EventId(update.position, run=session_run)))
     if not view.is_closed:
         return text
@@ -118,7 +118,7 @@ def _node_event_type(update: RunUpdate, task: str) -> str:
 async def with_first_update(
     context: "GatewayContext", run: str, after: SubscriptionCursor | None
 ) -> AsyncGenerator[RunUpdate, None]:
-    """Return the updates of a run after the first one has arrived, so that errors until then get an HTTP status.
+    """Wait for the first update of a run and return all updates: errors until then get an HTTP status.
 
     Raises:
         RunNotFound: there is no such run.
@@ -148,13 +148,13 @@ def node_document(update: RunUpdate, task: str) -> dict[str, Any]:
     if state.reason:
         parts["reason"] = state.reason
     scheduler = update.view.scheduler
-    return parts if scheduler is None else {**parts, **_facts(scheduler, task, state)}
+    return parts if scheduler is None else {**parts, **_record_fields(scheduler, task, state)}
 
 
-def _facts(scheduler: "RunScheduler", task: str, state: TaskState) -> dict[str, Any]:
+def _record_fields(scheduler: "RunScheduler", task: str, state: TaskState) -> dict[str, Any]:
     record, node = scheduler.record_of(task), scheduler.state.node_of(task)
     parts: dict[str, Any] = {"title": node.title, "tool": node.tool}
-    # The scheduler may be ahead of this update; the other fields then belong to a later event.
+    # The scheduler may be newer than this update: then the fields of its record belong to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:
         parts |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
         if record.error is not None and state.status is NodeStatus.FAILED:
@@ -163,7 +163,7 @@ def _facts(scheduler: "RunScheduler", task: str, state: TaskState) -> dict[str, 
 
 
 def current_state(update: RunUpdate) -> Mapping[str, Any]:
-    """Return the document of the current state of a run, made once for all clients."""
+    """Return the document of the current state of a run, which is created once for all clients."""
     return update.once("run", partial(_state_document, update.view))
 
 

@@ -1,7 +1,7 @@
 """OpenAPI models of requests and responses about runs.
 
-Responses are not validated against them: they are the documents of the command line, of which only the main fields are
-named here. Fields that may be null have a default, since FastAPI omits nulls from examples.
+Responses are not validated against these models, which declare only their main fields. Fields that may be null have a
+default, since FastAPI omits nulls from examples.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,17 @@ from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
 
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
-"""`run_metadata` reports the first invalid entry."""
+"""Values of any type: `run_metadata` validates them, and reports only the first invalid one."""
 ByField = Annotated[
     str | None,
     Field(
         max_length=NAME_CHARACTERS,
-        description="User name of the actor. A key replaces it with its owner, or with its ID if its owner is `*`.",
+        description="User name of the actor. Ignored if the request has a key: then the owner of the key is recorded, "
+        "or the ID of the key if its owner is `*`.",
     ),
 ]
 NoteField = Annotated[str | None, Field(max_length=REASON_CHARACTERS)]
-"""A reason or a note, at most as long as the run accepts."""
+"""A reason or a note; the run accepts no longer one."""
 
 
 class RunListItem(OpenModel):
@@ -44,7 +45,7 @@ class RunListItem(OpenModel):
 
 
 class RunList(BaseModel):
-    """Runs: open runs first, then closed ones."""
+    """A page of runs: open runs first, then closed ones."""
 
     object: str = "list"
     data: list[RunListItem]
@@ -94,7 +95,7 @@ class NodeDocument(NodeState):
 
 
 class GraphDocument(BaseModel):
-    """Nodes and edges. An edge leads from a node to a dependent; a node of a round has its `group`."""
+    """Nodes and edges. An edge leads from a node to a dependent. Nodes of rounds have a `group`."""
 
     run_id: str
     cursor: str
@@ -122,7 +123,7 @@ class SessionListItem(OpenModel):
 
 
 class SessionList(BaseModel):
-    """Sessions: open sessions first, then closed ones."""
+    """A page of sessions: open sessions first, then closed ones."""
 
     object: str = "list"
     data: list[SessionListItem]
@@ -144,11 +145,11 @@ class FeedbackRequestDocument(OpenModel):
 
     request_id: str
     run_id: str
-    title: str | None = Field(default=None, description="Title of the plan that asks; for a sub-plan, its own title.")
+    title: str | None = Field(default=None, description="Title of the plan or sub-plan of the request.")
     node_id: str | None = None
     type: str
     prompt: str | None = None
-    assignee: str | None = Field(default=None, description="Who is asked now; null for anyone.")
+    assignee: str | None = Field(default=None, description="Current assignee; null if anyone may answer.")
     escalations: list[JsonObject] | None = Field(
         default=None, description="`from`, `to` and `at` of each escalation; absent without escalations."
     )
@@ -165,14 +166,14 @@ class FeedbackRequestList(BaseModel):
 
 
 class OmittedRequests(BaseModel):
-    """The requests of a run that a page of the inbox does not have."""
+    """Number of requests of a run that a page of the inbox omits."""
 
     run_id: str
     count: int
 
 
 class InboxList(BaseModel):
-    """A page of the inbox: the requests of the runs that started last, oldest request first."""
+    """A page of the inbox: requests of the most recently started runs, oldest request first."""
 
     object: str = "list"
     data: list[FeedbackRequestDocument]
@@ -194,7 +195,9 @@ class AnswerBody(BaseModel):
     request_id: str | None = Field(
         default=None, description="ID of the request or of its node; optional if only one request is open."
     )
-    answer: Any = Field(description="An object of `answer_schema`; `yes`, an option or a text are accepted as well.")
+    answer: Any = Field(
+        description="An object that matches `answer_schema`; `yes`, an option or a text are accepted as well."
+    )
     all: bool = Field(default=False, description="Whether the answer applies to all open requests of the same node.")
     by: ByField = None
     note: NoteField = None
@@ -258,7 +261,7 @@ class CommandResponse(BaseModel):
     run_id: str
     ok: bool
     message: str
-    status: str | None = Field(default=None, description="State of a run whose cancellation was requested before.")
+    status: str | None = Field(default=None, description="Status of a run that was already stopping or cancelled.")
 
 
 class PlanBody(BaseModel):
@@ -290,7 +293,7 @@ class PlanCheck(BaseModel):
     title: str | None = None
     inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
     node_count: int
-    errors: list[JsonObject] = Field(description="All problems; for a plan sent as text with `line`, if known.")
+    errors: list[JsonObject] = Field(description="All problems. For a plan sent as text with their `line`, if known.")
 
 
 class PublishedPlan(BaseModel):
@@ -362,20 +365,24 @@ class ForkBody(BaseModel):
     rerun: Annotated[list[str], Field(fail_fast=True)] = Field(
         default_factory=list, description="Nodes and items to execute again."
     )
-    start: bool = Field(default=False, description="Whether to start the fork; otherwise only show it.")
+    start: bool = Field(
+        default=False, description="Whether to start the fork; otherwise only its changes are returned."
+    )
 
 
 class ForkDocument(BaseModel):
-    """The changes of a fork, and its run if it was started."""
+    """The changes of a fork, and whether it was started."""
 
-    run_id: str = Field(description="The run that is forked.")
-    fork_run_id: str = Field(description="The id of the fork.")
+    run_id: str = Field(description="ID of the original run.")
+    fork_run_id: str = Field(description="ID of the fork.")
     started: bool
-    difference: JsonObject = Field(description="Results that it reuses, and nodes that it executes with the reason.")
+    difference: JsonObject = Field(
+        description="Results that the fork reuses, and nodes that it executes, each with the reason."
+    )
 
 
 def _body_with_examples(model: type[BaseModel]) -> Any:
-    """Add the examples of an optional body: its OpenAPI schema is only a reference to the model."""
+    """Return the parameter of an optional body, with the examples of its model, which FastAPI would omit."""
     return Body(examples=model.model_json_schema()["examples"])
 
 
@@ -414,25 +421,27 @@ def stream_docs(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseM
     """Return the OpenAPI content of server-sent events.
 
     Args:
-        data: the model of their data; for events with types, that of each type.
+        data: the model of their data; for events with types: type -> model.
     """
     if isinstance(data, Mapping):
-        item: JsonObject = {"oneOf": [_event_of(model, kind=kind) for kind, model in data.items()]}
+        item: JsonObject = {"oneOf": [_event_schema(model, event_type=name) for name, model in data.items()]}
     else:
-        item = _event_of(data, kind=None)
+        item = _event_schema(data, event_type=None)
     # OpenAPI 3.2 describes each event with `itemSchema`; earlier versions can only describe the whole stream.
     return {"text/event-stream": {"itemSchema": item, "example": example}}
 
 
-def _event_of(model: type[BaseModel], *, kind: str | None) -> JsonObject:
-    text: JsonObject = {"contentMediaType": "application/json", "contentSchema": reference_to(model)}
-    facts = {
+def _event_schema(model: type[BaseModel], *, event_type: str | None) -> JsonObject:
+    json_text: JsonObject = {"contentMediaType": "application/json", "contentSchema": reference_to(model)}
+    # Streams without event types end with [DONE], as OpenAI's do.
+    data = json_text if event_type is not None else {"anyOf": [json_text, {"const": "[DONE]"}]}
+    properties = {
         "id": {"type": "string"},
-        "event": {"type": "string", **({} if kind is None else {"const": kind})},
-        # Streams without event types end with [DONE], as OpenAI's do.
-        "data": {"type": "string", **(text if kind is not None else {"anyOf": [text, {"const": "[DONE]"}]})},
+        "event": {"type": "string", **({} if event_type is None else {"const": event_type})},
+        "data": {"type": "string", **data},
     }
-    return {"type": "object", "properties": facts, "required": ["data"] if kind is None else ["event", "data"]}
+    required = ["data"] if event_type is None else ["event", "data"]
+    return {"type": "object", "properties": properties, "required": required}
 
 
 EVENT_STREAM_DOCS: dict[int | str, dict[str, Any]] = {
@@ -441,5 +450,5 @@ EVENT_STREAM_DOCS: dict[int | str, dict[str, Any]] = {
         "content": stream_docs(examples.EVENTS, data=RUN_EVENTS),
         "headers": header_descriptions("X-Run-Id"),
     },
-    204: {"description": "The client has received the end already."},
+    204: {"description": "The client has already received the last event."},
 }

@@ -18,10 +18,10 @@ from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.callers import public_session_id
 from dagwright.interfaces.http.conversation import GivenAnswer
-from dagwright.interfaces.http.error_codes import RUN_ERROR, RUN_FAILED, ErrorCode
+from dagwright.interfaces.http.error_codes import RUN_ERROR, RUN_FAILED_STATUS, ErrorCode
 from dagwright.interfaces.http.errors import NO_RETRY, ApiError
 from dagwright.interfaces.http.feedback_calls import (
-    Request,
+    RequestDocument,
     call_id,
     callable_requests,
     parse_answer,
@@ -36,7 +36,7 @@ from dagwright.protocol.turns import end_of_turn
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
 
-_ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+_STATUSES_WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
 async def moments(
@@ -47,8 +47,8 @@ async def moments(
     after: SubscriptionCursor | None = None,
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended or waits for feedback; the arguments are those of `follow`."""
-    async with aclosing(follow(context.runs, run, answered=answered, after=after)) as followed:
-        async for moment in followed:
+    async with aclosing(follow(context.runs, run, answered=answered, after=after)) as run_moments:
+        async for moment in run_moments:
             yield moment
             if moment.is_last:
                 return
@@ -72,17 +72,17 @@ class RunOutcome:
     """
 
     text: str
-    requests: Sequence[Request]
+    requests: Sequence[RequestDocument]
     usage: Mapping[str, Any]
     run_fields: Mapping[str, Any]
-    calls: Sequence[Request] = ()
+    calls: Sequence[RequestDocument] = ()
     """The requests that the client may answer with a call result."""
     output: OutputForm | None = None
     """Form of the answer; `None` for text and for questions."""
 
     @property
     def is_call(self) -> bool:
-        """Return whether the answer is a call of one of the client's functions."""
+        """Whether the answer is a call of one of the client's functions."""
         return self.output is not None and self.output.function is not None
 
 
@@ -123,16 +123,16 @@ async def outcome_of(
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
-            # The client would take any text for an invalid answer and send the request again.
+            # A client that expects a schema would treat the text as an invalid answer and send the request again.
             headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
         return RunOutcome(message, moment.requests, usage_json(used), run_fields, calls)
     document = await context.runs.document(view)
     if session is not None:
-        # The next turn depends on the results that this one saves in the session.
+        # The next turn needs the results that this turn saves in the session.
         await context.sessions.settled(session, view.workflow_id)
     run_fields = run_fields_of(view, session=public_session_id(context.caller, session), error=document["error"])
-    if view.status not in _ANSWERED:
+    if view.status not in _STATUSES_WITH_ANSWER:
         raise run_error(document, run_fields)
     used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
     text = answer_text(view, document) if form.output is None else _structured(form.output, document, run_fields)
@@ -140,16 +140,16 @@ async def outcome_of(
 
 
 def _structured(form: OutputForm, document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> str:
-    """Return the output of a run as JSON that fits a schema.
+    """Return the output of a run as JSON that matches a schema.
 
     Raises:
-        ApiError: the output does not fit the schema.
+        ApiError: the output does not match the schema.
     """
     try:
         return form.text_of(document["output"])
     except OutputMismatch as mismatch:
         run = document["run_id"]
-        message = f"the run {run!r} is {run_fields['status']}, and its output does not fit the schema in {form.param}"
+        message = f"the run {run!r} is {run_fields['status']}, and its output does not match the schema in {form.param}"
         headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
         raise ApiError(
             ErrorCode.OUTPUT_INVALID, f"{message}: {mismatch}", param=form.param, headers=headers, run_fields=run_fields
@@ -160,7 +160,7 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
     """Return the object `dagwright` of an answer.
 
     Args:
-        error: error of a run that has an answer but is not completed, from its document.
+        error: error in the document of a run that has an answer but also failures.
     """
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
@@ -177,7 +177,7 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
     """Return the answer of a run: its output as text or JSON.
 
-    Without an output, the answer is the explanation of the plan and the outcome of the run, as far as there are any.
+    Without an output, the answer is the explanation of the plan and the outcome of the run, if they exist.
     """
     output = document["output"]
     if isinstance(output, str):
@@ -197,7 +197,7 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
     """
     run, error = document["run_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
-        # The first note says who cancelled it. The output has no meaning: the results it depends on are missing.
+        # The first note has the actor of the cancellation.
         reasons = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
         code, outcome = "run_cancelled", f"was {reasons[0] if reasons else 'cancelled'}"
     else:
@@ -207,11 +207,11 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
         f"the run {run!r} {outcome}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
     )
     headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
-    return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED, type=RUN_ERROR)
+    return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED_STATUS, type=RUN_ERROR)
 
 
 def usage_json(used: Usage) -> dict[str, Any]:
-    """Return usage in OpenAI's form."""
+    """Return token usage in OpenAI's form."""
     return {
         "prompt_tokens": used.prompt_tokens,
         "completion_tokens": used.completion_tokens,
@@ -224,12 +224,12 @@ def usage_json(used: Usage) -> dict[str, Any]:
 async def deliver_answers(
     context: "GatewayContext", answers: Sequence[GivenAnswer], *, by: str | None
 ) -> set[RequestKey]:
-    """Deliver the client's answers to a run; return the keys of the requests that they are for.
+    """Deliver the client's answers to a run; return the keys of the feedback requests that were answered.
 
-    Answers to requests that are no longer open are ignored: a request that is sent twice changes nothing.
+    Answers to feedback requests that are not open are ignored: the client may send its HTTP request twice.
 
     Raises:
-        ApiError, FeedbackRejected: an answer is invalid; the answers before it are delivered.
+        ApiError, FeedbackRejected: an answer is invalid; previous answers are delivered.
         RunClosed: the run ended before the answer arrived.
         RunNotFound: there is no such run.
     """
@@ -244,7 +244,7 @@ async def deliver_answers(
             given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.answerable_requests)
             await context.runs.feedback.answer(request.request_ref, given_answer)
         except (FeedbackRejected, RunClosed):
-            # Another client may have answered it in the meantime.
+            # Otherwise another client has answered the request in the meantime.
             if await _open_request(context, answer) is not None:
                 raise
         answered.add(request_key(request.document))
@@ -252,6 +252,6 @@ async def deliver_answers(
 
 
 async def _open_request(context: "GatewayContext", answer: GivenAnswer) -> OpenRequest | None:
-    """Return the open request that an answer is for; `None` if it is not open."""
+    """Return the request that an answer is for; `None` if the request is not open."""
     requests = await context.runs.feedback.requests_of(answer.run)
     return next((request for request in requests if call_id(request.document, run=answer.run) == answer.call), None)

@@ -1,6 +1,7 @@
 """Prepare the run that answers a request, and start it, in its session if it has one.
 
-The ID of a run is derived from the `Idempotency-Key`: the same request sent twice, also to two gateways, is one run.
+The ID of a run is derived from the `Idempotency-Key`: a request that is sent twice, even to two gateways, starts one
+run.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from dagwright.client.sessions import POLL_INTERVAL_S
 from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.interfaces.http.callers import validated_session_name, public_session_id
+from dagwright.interfaces.http.callers import public_session_id, validated_session_name
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
@@ -37,7 +38,7 @@ from dagwright.protocol.turns import REQUEST_BYTES
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
 
-_WITHOUT_SCHEMA = ("intents", "rounds")
+_PROFILES_WITHOUT_SCHEMA = ("intents", "rounds")
 """Profiles whose answers are not written by a model."""
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
@@ -83,21 +84,18 @@ def prepare_run_start(
         if options.idempotency_key is None
         else run_id_of_key(options.idempotency_key, owner=context.caller.owner)
     )
-    prepare, title, request = (
-        _prepare_function(context, target, conversation, options=options, settings=settings),
-        None,
-        conversation.text,
-    )
+    prepare = _prepare_function(context, target, conversation, options=options, settings=settings)
+    title, request = None, conversation.text
     if target.kind == "plan":
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
         excerpt = cut_inside(input_text, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
         request, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file
-    # Reports problems of the request, which do not depend on the session, before anything starts.
+    # Raises errors of the request, which do not depend on the session, before anything starts.
     prepare(None)
     caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)
 
-    def prepared(session: SessionRecord | None) -> StartRequest:
+    def prepare_in_session(session: SessionRecord | None) -> StartRequest:
         start = prepare(session)
         run_options = replace(
             start.options,
@@ -108,21 +106,17 @@ def prepare_run_start(
         )
         return replace(start, options=run_options, workflow_id=run, title=title, tools=tools)
 
-    return RunStart(run, session, request, prepared)
+    return RunStart(run, session, request, prepare_in_session)
 
 
 def reject_rounds(target: Target, options: GatewayOptions) -> None:
-    """Refuse options of rounds for other targets.
-
-    Raises:
-        ApiError: the request has one.
-    """
-    of_rounds = {
+    """Raise `ApiError` if a request has options of rounds, and its target is not `profile/rounds`."""
+    rounds_options = {
         "max_rounds": options.max_rounds,
         "worker_timeout": options.worker_timeout_s,
         "synthesis": options.synthesis,
     }
-    names = [name for name, value in of_rounds.items() if value is not None]
+    names = [name for name, value in rounds_options.items() if value is not None]
     if names and target.id != "profile/rounds":
         message = f"{target.id} does not run in rounds; use profile/rounds, or omit the field"
         raise ApiError(ErrorCode.INVALID_VALUE, f"{names[0]}: {message}", param=names[0])
@@ -143,18 +137,18 @@ def _prepare_function(
         PlanInvalid: the inputs in the message are invalid for the plan.
     """
     profile, config = target.name if target.kind == "profile" else "plan", settings.config
-    if settings.output is not None and profile in _WITHOUT_SCHEMA:
+    if settings.output is not None and profile in _PROFILES_WITHOUT_SCHEMA:
         message = f"{settings.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=settings.output.param)
     if target.kind == "plan":
         template = context.templates[target.name]
         try:
-            prepared = _of_template(template, plan_inputs(template, conversation.text, inputs=options.inputs), config)
+            start = _template_start(template, plan_inputs(template, conversation.text, inputs=options.inputs), config)
         except PlanInvalid as invalid:
             raise invalid if options.inputs is None else replace(plan_error(invalid), param="inputs") from None
-        return lambda _: prepared
+        return lambda _: start
     if target.kind == "agent":
-        return lambda session: _of_agent(context, target.name, _objective(conversation, session), settings)
+        return lambda session: _agent_start(context, target.name, _objective(conversation, session), settings)
     request = TextRequest(
         conversation.prompt,
         config,
@@ -176,8 +170,8 @@ def run_id_of_key(key: str, *, owner: str | None = None) -> str:
     Args:
         owner: owner of the run: two owners may choose the same key.
     """
-    hashed = key if owner is None else json.dumps([owner, key])
-    return f"run-{hashlib.sha256(hashed.encode(errors='replace')).hexdigest()[:24]}"
+    unique_key = key if owner is None else json.dumps([owner, key])
+    return f"run-{hashlib.sha256(unique_key.encode(errors='replace')).hexdigest()[:24]}"
 
 
 def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> ModelConfig:
@@ -188,7 +182,7 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
     """
     model = options.run_model or (target.name if target.kind == "model" else None)
     max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    conversation = {
+    values = {
         "model": model,
         "temperature": body.temperature,
         "max_tokens": max_tokens,
@@ -196,7 +190,7 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
         "seed": body.seed,
     }
     try:
-        return model_config_from_json({name: value for name, value in conversation.items() if value is not None})
+        return model_config_from_json({name: value for name, value in values.items() if value is not None})
     except ValueError as error:
         raise ApiError(ErrorCode.INVALID_VALUE, str(error), param=str(error).partition(":")[0]) from None
 
@@ -204,11 +198,11 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
 def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the inputs of a plan: `inputs`, or a JSON object in the message.
 
-    The run asks for missing inputs. If a plan has a single input, other JSON is its value; if that input is a string,
-    so is other text.
+    The run asks for missing inputs. The message of a plan with a single input may also be the value of this input: JSON
+    or, for a string, any text.
 
     Raises:
-        ApiError: the message has no inputs.
+        ApiError: the message does not have the inputs in one of these forms.
     """
     if inputs is not None:
         return inputs
@@ -240,17 +234,17 @@ def agent_objective(conversation: Conversation, turns: Sequence[TurnSummary]) ->
     """Return the objective of an agent: the request, preceded by the conversation so far."""
     if not turns:
         return conversation.prompt
-    before = "\n\n".join(f"User: {turn.human_message}\nAssistant: {turn.ai_response}" for turn in turns)
-    return f"The conversation so far:\n{before}\n\nThe request now:\n{conversation.prompt}"
+    transcript = "\n\n".join(f"User: {turn.human_message}\nAssistant: {turn.ai_response}" for turn in turns)
+    return f"The conversation so far:\n{transcript}\n\nThe request now:\n{conversation.prompt}"
 
 
-def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
+def _template_start(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
     plan = compile_for_requests(template.checked, inputs)
     input_fields = replace(NO_EXTRAS, model=config.to_json() or None)
     return StartRequest(plan, template.source, dict(inputs), RunStartOptions(input_fields=input_fields))
 
 
-def _of_agent(context: "GatewayContext", name: str, objective: str, settings: AnswerSettings) -> StartRequest:
+def _agent_start(context: "GatewayContext", name: str, objective: str, settings: AnswerSettings) -> StartRequest:
     # The objective is an input, since braces in it must not be read as references.
     document = {
         "plan": 1,
@@ -264,14 +258,14 @@ def _of_agent(context: "GatewayContext", name: str, objective: str, settings: An
     source: dict[str, Any] = {"plan": document}
     if settings.schema:
         source["output_schema"] = dict(settings.schema)
-        tools = {key: _answering_in(tool, name, settings.schema) for key, tool in tools.items()}
+        tools = {key: _with_output_schema(tool, name, settings.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(document, tools), inputs)
     input_fields = replace(NO_EXTRAS, model=settings.config.to_json() or None)
     return StartRequest(plan, source, inputs, RunStartOptions(input_fields=input_fields))
 
 
-def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
-    """Return the tool, with the answer schema if it is the agent. Agents that are programs have their own output."""
+def _with_output_schema(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
+    """Return the declaration, with the schema if it is that of the agent, and a model writes the agent's answers."""
     card = tool.agent
     if card is None or card.name != agent or card.type != "llm":
         return tool
@@ -294,9 +288,9 @@ async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
 
 
 def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStart]:
-    """Return the starts of a run in progress at this gateway, including turns that wait for the session.
+    """Return the starts of a run at this gateway that the caller sees, including turns that wait for the session.
 
-    Only starts that the caller sees; several if a request was sent again with its `Idempotency-Key`.
+    There are several if a request was sent again with its `Idempotency-Key`.
     """
     starts = [
         active_start
@@ -306,9 +300,9 @@ def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStar
     return [start for start in starts if context.caller.can_see(start.owner)]
 
 
-def is_abandoned(refused: BaseException | None) -> bool:
-    """Return whether a turn was abandoned before its start was requested."""
-    return isinstance(refused, ApiError) and refused.status == CLIENT_CLOSED_REQUEST
+def is_abandoned(error: BaseException | None) -> bool:
+    """Return whether the error of a start means that the turn was abandoned before its start was requested."""
+    return isinstance(error, ApiError) and error.status == CLIENT_CLOSED_REQUEST
 
 
 async def _start_within_quota(context: "GatewayContext", run_start: RunStart) -> None:
@@ -317,7 +311,7 @@ async def _start_within_quota(context: "GatewayContext", run_start: RunStart) ->
 
 
 async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
-    """Start a run, in a session after the previous turn has ended. A run that was started before is left as it is.
+    """Start a run, in a session after the end of the previous turn. A run that was started before is not changed.
 
     Raises:
         ApiError: the previous turn waits for feedback, or the gateway stops or the client disconnects before the start.
@@ -332,37 +326,38 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
         try:
             await start_turn(turn, context.runs, context.sessions, run=run_start.run)
             return
-        except TurnRejected as refused:
-            if refused.code != "session_busy" or refused.run is None:
+        except TurnRejected as rejection:
+            if rejection.code != "session_busy" or rejection.run is None:
                 raise
-            await _reject_waiting(context, run_start.session, refused.run)
+            await _reject_waiting(context, run_start.session, rejection.run)
             run_start.is_waiting.set()
         await asyncio.sleep(POLL_INTERVAL_S)
         _reject_abandoned(context, run_start)
 
 
 def _reject_abandoned(context: "GatewayContext", run_start: RunStart) -> None:
-    """Refuse a turn that waits for its session if its client has disconnected or the gateway stops.
+    """Raise `ApiError` for a turn that waits for its session if its client has disconnected or the gateway stops.
 
-    Called between two attempts to start it: an attempt that was sent may succeed, so it is never abandoned.
+    Call it between two attempts to start the turn: an attempt must not be abandoned, since it may succeed.
     """
     if run_start.abandoned.is_set():
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     if context.stopping.is_set():
-        called = public_session_id(context.caller, run_start.session)
-        message = f"the gateway stops while the request waits for the session {called!r}; nothing was started"
-        raise unavailable(f"{message}, send it again")
+        session_id = public_session_id(context.caller, run_start.session)
+        message = f"the gateway stops while the request waits for the session {session_id!r}; nothing was started"
+        raise unavailable(f"{message}, send the request again")
 
 
 async def _reject_waiting(context: "GatewayContext", session: str, run: str) -> None:
-    """Refuse a turn whose session waits for feedback: it could wait for days."""
+    """Raise `ApiError` for a turn if the current run of its session waits for feedback, which may take days."""
     open_requests = await context.runs.feedback.requests_of(run)
     if open_requests:
-        called = public_session_id(context.caller, session)
+        session_id = public_session_id(context.caller, session)
         message = (
-            f"the session {called!r} waits for an answer to {open_requests[0].id!r} of the run {run!r}: "
+            f"the session {session_id!r} waits for an answer to {open_requests[0].id!r} of the run {run!r}: "
             f"send the result of the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, "
             "or cancel that run"
         )
-        headers, run_fields = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
+        headers = {**headers_of_run(run, session_id), **NO_RETRY}
+        run_fields = {"run_id": run, "session_id": session_id}
         raise ApiError(ErrorCode.SESSION_WAITS_FOR_ANSWER, message, headers=headers, run_fields=run_fields)

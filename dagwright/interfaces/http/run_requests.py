@@ -46,7 +46,7 @@ class RunBackedRequest:
 
     Args:
         model: model ID as the client sent it.
-        run: ID of the run; if the request has answers, the run that they are for.
+        run: ID of the run that answers, or whose questions the request answers.
         start: start of the run; `None` for a run that exists.
         session: stored name of the session that the run is a turn of.
         session_id: the client's ID of that session.
@@ -70,14 +70,14 @@ class RunBackedRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers of the response."""
+        """Headers of the response."""
         return {**headers_of_run(self.run, self.session_id), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
 
 
 async def route_request(
     context: GatewayContext, body: ChatBody, target: Target, conversation: Conversation, *, options: GatewayOptions
 ) -> RoutingMode:
-    """Return what answers a request: `direct` or `orchestration`.
+    """Return the route of a request: `direct` or `orchestration`.
 
     Raises:
         ApiError: the options of the request conflict, or the caller lacks the scope to call a model.
@@ -86,7 +86,7 @@ async def route_request(
     mode = fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
     if mode is not RoutingMode.AUTO:
         return mode
-    # The deciding model is called on behalf of the caller.
+    # Calling the model that decides needs the same scope as any other call of a model.
     require_scope(context, KeyScope.RUN)
     tools = list(callable_tools(context.toolset.declarations()).values())
     return await route_by_model(context.model, model_config_of(body, target, options), conversation, tools=tools)
@@ -101,31 +101,16 @@ async def run_backed_request(
     options: GatewayOptions,
     cursor: StreamCursor | None = None,
 ) -> RunBackedRequest:
-    """Prepare the call of a run, with the output form of the request; arguments and errors as `_run_backed_request`."""
-    output = output_form_of(body)
-    call = await _run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
-    return replace(call, allows_calls=allows_answer_calls(body, is_structured=output is not None), output=output)
-
-
-async def _run_backed_request(
-    context: GatewayContext,
-    body: ChatBody,
-    target: Target,
-    conversation: Conversation,
-    *,
-    options: GatewayOptions,
-    cursor: StreamCursor | None = None,
-) -> RunBackedRequest:
     """Validate a request and prepare its run.
 
     Args:
-        cursor: where the client resumes the stream: the run is then the run of the cursor, and no run is started.
+        cursor: where the client resumes the stream. If the run of the cursor exists, no run is started.
 
     Raises:
         ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
         RunNotFound: there is no run with the questions that the request answers, or with the cursor's ID.
     """
-    by = context.caller.actor_name or body.user
+    output = output_form_of(body)
     if cursor is not None:
         if (
             fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
@@ -137,41 +122,58 @@ async def _run_backed_request(
     if options.cancel_on_disconnect:
         require_scope(context, KeyScope.OPERATE)
     if conversation.answers:
-        reject_undeclared(body)
-        runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
-        if len(runs) > 1:
-            raise ApiError(
-                ErrorCode.INVALID_VALUE, "one request can answer questions of one run only", param="messages"
-            )
-        require_scope(context, KeyScope.ANSWER)
-        if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
-            raise unknown_call()
-        session = await context.runs.session_of(await context.visible_run(runs[0]))
-        session_id = public_session_id(context.caller, session)
-        return RunBackedRequest(
-            target.id, runs[0], conversation, options, session=session, session_id=session_id, by=by, cursor=cursor
-        )
-    # A run that waited for its session may not have started when its gateway died: the idempotency key starts it then.
-    if cursor is not None and (options.idempotency_key is None or await _is_there(context, cursor.run)):
-        return replace(await follow_request(context, cursor.run, target.id, options=options, cursor=cursor), by=by)
+        run_request = await _answering_request(context, body, target, conversation, options=options)
+    # A run that waits for its session is not started if its gateway crashes. The idempotency key starts it then.
+    elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
+        run_request = await follow_request(context, cursor.run, target.id, options=options, cursor=cursor)
+    else:
+        settings = AnswerSettings(model_config_of(body, target, options), output)
+        run_request = _starting_request(context, body, target, conversation, options=options, settings=settings)
+    return replace(
+        run_request,
+        by=context.caller.actor_name or body.user,
+        cursor=cursor,
+        allows_calls=allows_answer_calls(body, is_structured=output is not None),
+        output=output,
+    )
+
+
+async def _answering_request(
+    context: GatewayContext, body: ChatBody, target: Target, conversation: Conversation, *, options: GatewayOptions
+) -> RunBackedRequest:
+    """Return the request of a client that answers questions of a run; raises as `run_backed_request`."""
+    reject_undeclared(body)
+    runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
+    if len(runs) > 1:
+        message = "one request can answer questions of one run only"
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="messages")
+    require_scope(context, KeyScope.ANSWER)
+    if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
+        raise unknown_call()
+    session = await context.runs.session_of(await context.visible_run(runs[0]))
+    session_id = public_session_id(context.caller, session)
+    return RunBackedRequest(target.id, runs[0], conversation, options, session=session, session_id=session_id)
+
+
+def _starting_request(
+    context: GatewayContext,
+    body: ChatBody,
+    target: Target,
+    conversation: Conversation,
+    *,
+    options: GatewayOptions,
+    settings: AnswerSettings,
+) -> RunBackedRequest:
+    """Return the request of a client that starts a run; raises as `run_backed_request`."""
     require_scope(context, KeyScope.RUN)
     choices = (body.model_extra or {}).get("n")
     # `True == 1` in Python.
     if choices not in (None, 1) or isinstance(choices, bool):
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "n: a run returns one answer", param="n")
-    settings = AnswerSettings(model_config_of(body, target, options), output_form_of(body))
     start = prepare_run_start(context, target, conversation, options=options, settings=settings)
     session_id = public_session_id(context.caller, start.session)
     return RunBackedRequest(
-        target.id,
-        start.run,
-        conversation,
-        options,
-        start,
-        session=start.session,
-        session_id=session_id,
-        by=by,
-        cursor=cursor,
+        target.id, start.run, conversation, options, start, session=start.session, session_id=session_id
     )
 
 
@@ -196,7 +198,7 @@ async def follow_request(
 def _reject_other(
     context: GatewayContext, conversation: Conversation, *, options: GatewayOptions, cursor: StreamCursor
 ) -> None:
-    """Refuse a cursor of another run than the one that the request is for."""
+    """Raise `ApiError` if the cursor belongs to another run than the request."""
     run_ids = {answer.run for answer in conversation.answers}
     if options.idempotency_key is not None and not conversation.answers:
         run_ids = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
@@ -204,86 +206,94 @@ def _reject_other(
         reject_cursor_of_other(cursor, run)
 
 
-async def _is_there(context: GatewayContext, run: str) -> bool:
+async def _run_exists(context: GatewayContext, run: str) -> bool:
     try:
         return await context.runs.exists(await context.visible_run(run))
     except RunNotFound:
         return False
 
 
-async def start_or_answer(context: GatewayContext, call: RunBackedRequest) -> set[RequestKey]:
+async def start_or_answer(context: GatewayContext, run_request: RunBackedRequest) -> set[RequestKey]:
     """Start the run of a request, or deliver its answers; return the feedback requests that were answered."""
-    if call.start is not None:
-        await start_run(context, call.start)
+    if run_request.start is not None:
+        await start_run(context, run_request.start)
         return set()
-    return await deliver_answers(context, call.conversation.answers, by=call.by)
+    return await deliver_answers(context, run_request.conversation.answers, by=run_request.by)
 
 
-async def wait_for_outcome(context: GatewayContext, call: RunBackedRequest, request: Request) -> RunOutcome | None:
+async def wait_for_outcome(
+    context: GatewayContext, run_request: RunBackedRequest, request: Request
+) -> RunOutcome | None:
     """Return the outcome when the run has ended or asks for feedback; `None` if the client disconnects first.
 
     The run continues without the client unless `cancel_on_disconnect` is set. Raises as `start_or_answer` and
     `outcome_of`.
     """
-    start_task = context.run_in_background(start_or_answer(context, call))
+    start_task = context.run_in_background(start_or_answer(context, run_request))
 
     async def work() -> RunOutcome:
         answered = await asyncio.shield(start_task)
-        return await outcome_for_client(context, call, await last_moment(context, call.run, answered=answered))
+        return await outcome_for_client(
+            context, run_request, await last_moment(context, run_request.run, answered=answered)
+        )
 
     outcome = await unless_disconnected(work(), request)
     if outcome is None:
-        handle_disconnect(context, call, start_task)
+        handle_disconnect(context, run_request, start_task)
     return outcome
 
 
-def handle_disconnect(context: GatewayContext, call: RunBackedRequest, start_task: StartTask) -> None:
-    """Cancel the run of a disconnected client if it requested that; the run may not have started yet."""
-    if not call.options.cancel_on_disconnect:
+def handle_disconnect(context: GatewayContext, run_request: RunBackedRequest, start_task: StartTask) -> None:
+    """Cancel the run of a disconnected client that sent `cancel_on_disconnect`; the run may not have started yet."""
+    if not run_request.options.cancel_on_disconnect:
         return
-    if call.start is not None:
-        call.start.abandoned.set()
-    context.run_in_background(_cancel(context, call, start_task))
+    if run_request.start is not None:
+        run_request.start.abandoned.set()
+    context.run_in_background(_cancel(context, run_request, start_task))
 
 
-async def _cancel(context: GatewayContext, call: RunBackedRequest, start_task: StartTask) -> None:
-    # A start request that was sent may take effect although no reply has arrived: there may be nothing to cancel yet.
+async def _cancel(context: GatewayContext, run_request: RunBackedRequest, start_task: StartTask) -> None:
+    # Before the start has ended, there may be no run to cancel.
     await asyncio.wait({start_task})
-    refused = start_task.exception()
-    # Do not cancel a run that belongs to another request with the same key, or that did not accept the answer.
-    if not (isinstance(refused, RunIdInUse) or (call.start is None and refused is not None)):
-        await context.steering.cancel(call.run, CommandAuthor(call.by, "the client left"))
+    error = start_task.exception()
+    # Do not cancel a run that belongs to another request with the same key, or that did not accept the answer. After
+    # any other error of a start, the run may have started.
+    if not (isinstance(error, RunIdInUse) or (run_request.start is None and error is not None)):
+        await context.steering.cancel(run_request.run, CommandAuthor(run_request.by, "the client disconnected"))
 
 
-async def outcome_for_client(context: GatewayContext, call: RunBackedRequest, moment: RunMoment) -> RunOutcome:
+async def outcome_for_client(context: GatewayContext, run_request: RunBackedRequest, moment: RunMoment) -> RunOutcome:
     """Return the outcome of a run at its last moment; raises as `outcome_of`."""
-    form = AnswerForm(call.allows_calls, call.output)
-    return await outcome_of(context, moment, session=call.session, form=form)
+    form = AnswerForm(run_request.allows_calls, run_request.output)
+    return await outcome_of(context, moment, session=run_request.session, form=form)
 
 
-async def start_for_stream(context: GatewayContext, call: RunBackedRequest) -> StartTask:
-    """Start the run of a stream, waiting at most `START_WAIT_S`; raises the error of a start that fails by then."""
-    start_task = context.run_in_background(start_or_answer(context, call))
-    is_soon_known = call.start is not None and call.start.session is None
-    await asyncio.wait({start_task}, timeout=None if is_soon_known else START_WAIT_S)
+async def start_for_stream(context: GatewayContext, run_request: RunBackedRequest) -> StartTask:
+    """Start the run of a stream, or deliver the answers of its request; raises as `start_or_answer`.
+
+    A start in a session and the delivery of answers may take long: after `START_WAIT_S`, they continue in the task.
+    """
+    start_task = context.run_in_background(start_or_answer(context, run_request))
+    is_fast = run_request.start is not None and run_request.start.session is None
+    await asyncio.wait({start_task}, timeout=None if is_fast else START_WAIT_S)
     if start_task.done():
         await start_task
     return start_task
 
 
-async def start_in_background(context: GatewayContext, call: RunBackedRequest) -> None:
-    """Return once the run of a request continues without its client: it has started, or waits for its session.
+async def start_in_background(context: GatewayContext, run_request: RunBackedRequest) -> None:
+    """Start the run of a background request; return when the run has started or waits for its session.
 
-    Later errors cannot be reported. Raises as `start_or_answer`.
+    Errors after that cannot be reported. Raises as `start_or_answer`.
     """
-    start_task = context.run_in_background(start_or_answer(context, call))
-    if call.start is None:
+    start_task = context.run_in_background(start_or_answer(context, run_request))
+    if run_request.start is None:
         await asyncio.shield(start_task)
         return
-    waiting = asyncio.create_task(call.start.is_waiting.wait())
+    waiting_task = asyncio.create_task(run_request.start.is_waiting.wait())
     try:
-        await asyncio.wait({start_task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({start_task, waiting_task}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
+        waiting_task.cancel()
     if start_task.done():
         await start_task

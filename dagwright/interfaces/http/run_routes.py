@@ -57,7 +57,7 @@ def _run_filter(
     ] = NO_METADATA,
 ) -> RunFilter:
     session = None if session_id is None else session_name(stored_session_name(context.caller, session_id))
-    tags = _metadata(metadata)
+    tags = _parse_metadata(metadata)
     return RunFilter(context.caller.owner, status, session, title, tags=tags, template=template)
 
 
@@ -79,7 +79,7 @@ def _line(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
     return {**line, "session_id": public_session_id(context.caller, run.session), "metadata": metadata}
 
 
-def _metadata(pairs: Sequence[str]) -> dict[str, str]:
+def _parse_metadata(pairs: Sequence[str]) -> dict[str, str]:
     """Parse the metadata filter of a list.
 
     Raises:
@@ -92,7 +92,7 @@ def _metadata(pairs: Sequence[str]) -> dict[str, str]:
             message = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="metadata")
         metadata[name] = value
-    # The server cannot search for values that no run can have, such as control characters.
+    # Rejects values that no run can have, such as control characters: the server cannot search for them.
     return run_metadata(metadata)
 
 
@@ -109,7 +109,7 @@ async def read_run(run_id: str, context: ContextDep) -> Response:
     responses=EVENT_STREAM_DOCS,
 )
 async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None) -> Response:
-    """Stream each change of a node once, until the run ends; resume from the client's cursor."""
+    """Stream the changes of nodes and of the run until the run ends, from the client's cursor on."""
     cursor = event_cursor(last_event_id, after)
     if cursor is not None and cursor.run not in (None, run_id):
         message = f"the event id belongs to the run {cursor.run!r:.200}, but the request is for {run_id!r:.200}"
@@ -123,7 +123,7 @@ async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = 
     responses=response_docs(InputsDocument, examples.INPUTS),
 )
 async def inputs(run_id: str, context: ContextDep) -> Response:
-    """Return the inputs of a run and their schema, which a fork can change."""
+    """Return the inputs of a run and their schema. A fork can change the inputs."""
     return json_response(await inputs_document(context, await context.visible_run(run_id)))
 
 
@@ -155,9 +155,9 @@ async def read_node(
 @router.get(
     "/v1/runs/{run_id}/explain",
     summary="Explain the state of a run",
-    responses=response_docs(WhyDocument, examples.WHY),
+    responses=response_docs(WhyDocument, examples.EXPLANATION),
 )
-async def why(
+async def explain(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
     """Explain the state of a run or a node: why it waits, down to the root cause, or the origin of a result."""

@@ -1,7 +1,4 @@
-"""Runs that this gateway starts, and the quota of running plans of each owner.
-
-Starts are counted, so that simultaneous requests cannot exceed the quota.
-"""
+"""Runs that this gateway starts, and the quota of running plans of each owner."""
 
 import asyncio
 import time
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 _COUNT_LAG_S = 10.0
-"""Seconds after its start until a run is certainly part of the server's count, which lags by about a second."""
+"""Seconds after which the server's count certainly includes a started run; the count lags by about a second."""
 
 Prepare = Callable[[SessionRecord | None], StartRequest]
 """Prepares a run for a session; `None` for a run outside sessions."""
@@ -35,7 +32,7 @@ class RunStart:
         session: stored name of the session that the run is a turn of; `None` outside sessions.
         request: text of the request that the session stores.
         abandoned: set when the client disconnects and requested cancellation; a waiting turn is then not started.
-        is_waiting: set once its turn waits for the previous turn.
+        is_waiting: set once the turn waits for the previous turn.
     """
 
     run: str
@@ -52,7 +49,7 @@ class ActiveStart:
 
     Args:
         owner: owner of the run.
-        task: ends when the run was started or refused.
+        task: ends when the run has been started or rejected.
     """
 
     start: RunStart
@@ -63,8 +60,9 @@ class ActiveStart:
 class RunQuota:
     """The quota of running plans of one owner at this gateway.
 
-    The server counts runs about a second late, so runs that were started here some seconds ago count as well. Other
-    gateways see them in the count of the server only.
+    The server counts runs about a second late. So the gateway also counts the runs that it is starting, or has started
+    within the last seconds, and simultaneous requests cannot exceed the quota. Starts at other gateways count only
+    after that second.
     """
 
     def __init__(self, owner: str, *, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,35 +71,35 @@ class RunQuota:
         self._clock = clock
         self._starting: set[str] = set()
         self._started: dict[str, float] = {}
-        """Run that was started here -> time of its start."""
-        self._asked_at: list[float] = []
-        """When the counts that the server has not returned yet were requested."""
+        """Run that this gateway has started -> time of its start."""
+        self._count_times: list[float] = []
+        """Times at which the counts were requested that the server has not returned yet."""
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def reserve(self, run: str, runs: "Runs") -> AsyncIterator[None]:
-        """Reserve a run while it starts; a run that exists or is being started needs no reservation.
+        """Reserve a run while it starts. A run that exists or is being started needs no reservation.
 
         Raises:
             ApiError: the owner has too many runs, or has used up its budget per day.
         """
-        # Before the lock: requests must not queue behind a server that does not respond.
+        # Requests to the server are sent without the lock: if it does not respond, no other request has to wait.
         used_up = await runs.used_up_budget(self._owner)
         if used_up is not None and run not in self._starting and not await runs.exists(run):
             now = time.time()
             raise limit_exceeded(
                 f"{self._owner!r} has no model usage left: {used_up}", retry_after_s=next_day(now) - now
             )
-        asked_at = self._clock()
-        self._asked_at.append(asked_at)
+        count_time = self._clock()
+        self._count_times.append(count_time)
         try:
             open_count = await runs.count_open_runs(self._owner)
-            # A count that arrives late may lack runs that a newer one has.
-            counted_since = min(self._asked_at) - _COUNT_LAG_S
+            # Every pending count, also one that arrives later than a newer one, includes the runs started until then.
+            included_until = min(self._count_times) - _COUNT_LAG_S
         finally:
-            self._asked_at.remove(asked_at)
+            self._count_times.remove(count_time)
         async with self._lock:
-            self._started = {run_id: at for run_id, at in self._started.items() if at > counted_since}
+            self._started = {run_id: at for run_id, at in self._started.items() if at > included_until}
             is_first = run not in self._starting and await self._has_room(open_count, runs)
             if is_first:
                 self._starting.add(run)
@@ -118,29 +116,29 @@ class RunQuota:
                 self._started[run] = self._clock()
 
     async def _has_room(self, open_count: int, runs: "Runs") -> bool:
-        # Runs that were started here may be counted twice.
+        # Runs of this gateway may be counted twice here.
         if open_count + len(self._starting) + len(self._started) < self._limit:
             return True
         for run in sorted(self._started):
             if not await runs.is_open(run):
                 del self._started[run]
-        own = [*self._starting, *self._started]
-        if len(own) >= self._limit:
+        gateway_runs = [*self._starting, *self._started]
+        if len(gateway_runs) >= self._limit:
             return False
-        return len(own) + await runs.count_open_runs(self._owner, without=own) < self._limit
+        return len(gateway_runs) + await runs.count_open_runs(self._owner, without=gateway_runs) < self._limit
 
 
 START_WAIT_S = 1.0
-"""Seconds that a stream waits for the start of a run, an answer or a model before it sends its headers: errors until
-then get an HTTP status of their own."""
+"""Seconds that a stream waits for a start, the delivery of an answer, or a model before it sends its headers: errors
+until then determine the HTTP status."""
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:
-    """Return the headers that name the run of an answer.
+    """Return the headers that name the run and the session of an answer.
 
     Args:
         session: the client's ID of the session.
     """
-    document = {"X-Run-Id": run, "X-Session-Id": session}
-    # Headers are ASCII, so other names are only in the body.
-    return {name: value for name, value in document.items() if value is not None and value.isascii()}
+    headers = {"X-Run-Id": run, "X-Session-Id": session}
+    # Headers are ASCII: other IDs are only in the body.
+    return {name: value for name, value in headers.items() if value is not None and value.isascii()}

@@ -1,4 +1,4 @@
-"""Commands to runs and answers to their requests, which routes of runs and of sessions send."""
+"""Commands and answers that the routes of runs and of sessions send to runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ async def cancel_run(context: "GatewayContext", run: str, body: CommandBody | No
     """Cancel a run. A run that is stopping or cancelled is not changed.
 
     Raises:
-        RunNotFound, RunClosed, CommandRejected: it cannot be cancelled.
+        RunNotFound, RunClosed, CommandRejected: the run cannot be cancelled.
     """
     try:
         return command_result(run, await context.steering.cancel(run, actor_of(context, body)))
@@ -63,9 +63,9 @@ async def send_command(
 
 
 def actor_of(context: "GatewayContext", body: CommandBody | None) -> CommandAuthor:
-    """Return the actor and reason of a command; the actor of an authenticated request is the owner of the key."""
-    document = body or _EMPTY_BODY
-    return CommandAuthor(context.caller.actor_name or document.by, document.reason)
+    """Return the actor and reason of a command. If the request has a key, the actor is that of the key."""
+    command_body = body or _EMPTY_BODY
+    return CommandAuthor(context.caller.actor_name or command_body.by, command_body.reason)
 
 
 def command_result(run: str, message: str) -> dict[str, Any]:
@@ -79,12 +79,13 @@ async def open_requests(context: "GatewayContext", run: str) -> dict[str, Any]:
     Raises:
         RunNotFound: there is no such run.
     """
-    requests, _ = await _answerable(context, run)
-    return _listed([request_document(request) for request in requests])
+    requests, _ = await _visible_requests(context, run)
+    documents = [request_document(request) for request in requests]
+    return {"object": "list", "data": documents, **next_page(None)}
 
 
-async def _answerable(context: "GatewayContext", run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
-    """Return the open requests of a run, and the kind of requests that the caller may answer.
+async def _visible_requests(context: "GatewayContext", run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
+    """Return the open requests of a run that the caller sees, and the kind of requests that it may answer.
 
     Raises:
         RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
@@ -107,51 +108,47 @@ async def _answerable(context: "GatewayContext", run: str) -> tuple[Sequence[Ope
 def request_document(request: OpenRequest) -> dict[str, Any]:
     """Return a request in the format of the API."""
     document = request.document
-    message = {name: value for name, value in document.items() if name != "run_id"}
+    request_fields = {name: value for name, value in document.items() if name != "run_id"}
     run_fields = {"run_id": document["run_id"], "title": request.title}
-    return {**message, **run_fields, "answer_schema": answer_schema(document)}
-
-
-def _listed(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"object": "list", "data": list(requests), **next_page(None)}
+    return {**request_fields, **run_fields, "answer_schema": answer_schema(document)}
 
 
 async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBody) -> dict[str, Any]:
     """Answer a request of a run and return the result.
 
     Raises:
-        ApiError: the answer is invalid, its request is ambiguous, or it has nodes that the caller may not add.
+        ApiError: the answer is invalid, is for an ambiguous request, or has nodes that the caller may not add.
         RunNotFound: there is no such run.
     """
-    open_now, may_answer = await _answerable(context, run)
-    target = _target(open_now, body, run=run)
-    chosen = target.requests
-    if may_answer == "assigned" and not chosen:
+    requests, may_answer = await _visible_requests(context, run)
+    target = _target(requests, body, run=run)
+    answered = target.requests
+    if may_answer == "assigned" and not answered:
         raise ApiError(
             ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
-    content = content_for(chosen[0].document if chosen else None, body)
+    content = answer_content(answered[0].document if answered else None, body)
     reject_nodes(context, content, may_answer)
-    if content.get("nodes") and len(chosen) > 1:
-        raise _refusal("nodes are added once: name one request, and omit `all`", param="request_id")
+    if content.get("nodes") and len(answered) > 1:
+        raise _invalid_answer("nodes are added once: name one request, and omit `all`", param="request_id")
 
-    async def extras(request_ref: RequestRef) -> Mapping[str, Any]:
+    async def extra_content(request_ref: RequestRef) -> Mapping[str, Any]:
         return await nodes_with_tools(context, request_ref, content)
 
     by = context.caller.actor_name or body.by
     answer = Answer(content, by, body.note, may_answer=may_answer)
-    outcome = await send_answer(context.runs.feedback, target, answer, extras=extras)
+    outcome = await send_answer(context.runs.feedback, target, answer, extras=extra_content)
     message = outcome.message
     if outcome.is_refused:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
-        raise _refusal(f"{message}{hint}", param="answer" if chosen else "request_id")
-    if (again := await next_request(context.runs.feedback, outcome)) is not None:
-        message += f"; there is another request: {again['request_id']}: {again['prompt']}"
+        raise _invalid_answer(f"{message}{hint}", param="answer" if answered else "request_id")
+    if (following := await next_request(context.runs.feedback, outcome)) is not None:
+        message += f"; there is another request: {following['request_id']}: {following['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": message}
 
 
-def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
-    """Return an answer in the form that the run accepts.
+def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
+    """Return the content of an answer in the form that the run accepts.
 
     Args:
         request: the answered request; `None` if it is not open.
@@ -163,25 +160,26 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
     if request is None:
         if isinstance(answer_value, dict):
             return answer_value
-        raise _refusal(
-            f"the request {body.request_id!r:.80} is not open; until it is, the answer must be an object",
+        raise _invalid_answer(
+            f"the request {body.request_id!r:.80} is not open; send an object as `answer` to store it until the "
+            "request opens",
             param="request_id",
         )
     if isinstance(answer_value, dict) and request["type"] != "INFORMATION":
-        # An object is the answer itself; it is not text that happens to be JSON.
+        # An object is always meant as the answer itself, also for questions whose answer is a text.
         return answer_value
     return parse_answer(request, answer_value if isinstance(answer_value, str) else json.dumps(answer_value))
 
 
-def _target(open_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
+def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
     try:
-        return find_target(run, open_now, body.request_id, of_all=body.all)
+        return find_target(run, requests, body.request_id, of_all=body.all)
     except NoOpenRequest:
         raise ApiError(ErrorCode.NOTHING_ASKED, f"the run {run!r} has no open requests") from None
     except AnswerUnclear as names:
-        message = f"the run {run!r} has {len(open_now):,} open requests; name one in `request_id`: {names}"
-        raise _refusal(message, param="request_id") from None
+        message = f"the run {run!r} has {len(requests):,} open requests; name one in `request_id`: {names}"
+        raise _invalid_answer(message, param="request_id") from None
 
 
-def _refusal(message: str, *, param: str) -> ApiError:
+def _invalid_answer(message: str, *, param: str) -> ApiError:
     return ApiError(ErrorCode.ANSWER_REFUSED, message, param=param)

@@ -101,7 +101,7 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
 async def events(
     session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
 ) -> Response:
-    """Stream the events of the turn's run. A client that has received its end gets the next turn, if there is one."""
+    """Stream the events of the current turn. A client that has received the last event of a turn gets the next turn."""
     return await _stream(session_id, context, event_cursor(last_event_id, after))
 
 
@@ -129,7 +129,7 @@ async def requests(run: TurnOfSession, context: ContextDep) -> Response:
     "/{session_id}/feedback",
     summary="Answer a request of the current turn",
     dependencies=[requires_scope(KeyScope.ANSWER)],
-    responses=response_docs(CommandResponse, examples.ANSWERED),
+    responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
 async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> Response:
     """Validate an answer, deliver it, and return the result."""
@@ -140,7 +140,7 @@ async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> R
     "/{session_id}/cancel",
     summary="Cancel the current turn",
     dependencies=[requires_scope(KeyScope.OPERATE)],
-    responses=response_docs(CommandResponse, examples.CANCELLED),
+    responses=response_docs(CommandResponse, examples.RUN_CANCELLED),
 )
 async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Request cancellation of the turn's run; the session stays open."""
@@ -156,12 +156,12 @@ async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand 
 async def stream_orchestration_events(
     session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
 ) -> Response:
-    """Stream starts, ends and failures of nodes, feedback requests, and the cancellation."""
+    """Stream starts, completions and failures of nodes, feedback requests, and the cancellation."""
     cursor = event_cursor(last_event_id, after)
     run = await run_of_session(context, session_id, cursor=cursor)
-    received = cursor if cursor is not None and cursor.run == run else None
-    if (received is None or not received.is_end) and await has_received_all(context, run, received):
-        cursor = EventId(received.position if received is not None else SubscriptionCursor(START), True, run)
+    run_cursor = cursor if cursor is not None and cursor.run == run else None
+    if (run_cursor is None or not run_cursor.is_end) and await has_received_all(context, run, run_cursor):
+        cursor = EventId(run_cursor.position if run_cursor is not None else SubscriptionCursor(START), True, run)
     return await _stream(session_id, context, cursor, encode=orchestration_events)
 
 
@@ -169,9 +169,9 @@ async def _stream(
     session_id: str, context: GatewayContext, cursor: EventId | None, *, encode: EncodeEvents = run_events
 ) -> Response:
     run = await run_of_session(context, session_id, cursor=cursor)
-    # A cursor of another turn has no position in this run.
-    is_of_run = cursor is not None and cursor.run == run
-    return await event_stream(context, run, cursor if is_of_run else None, session_run=run, encode=encode)
+    # The position in a cursor of another turn is not a position in this run.
+    is_cursor_of_run = cursor is not None and cursor.run == run
+    return await event_stream(context, run, cursor if is_cursor_of_run else None, session_run=run, encode=encode)
 
 
 def _with_public_name(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering":
 """Headers that turn off buffering in proxies."""
 
 NO_MORE_EVENTS = 204
-"""Status for a client that has received the end; browsers do not reconnect after it."""
+"""Status for a client that has received the last event; browsers do not reconnect after it."""
 
 Events = AsyncGenerator[str, None]
 
@@ -31,7 +31,7 @@ def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None
 
     Args:
         id: cursor that a client sends as `Last-Event-ID` when it reconnects; must not contain line breaks.
-        name: event type; OpenAI's chat completions have none.
+        name: event type; events of chat completions have none.
     """
     lines = [f"id: {id}\n" if id is not None else "", f"event: {name}\n" if name is not None else ""]
     # ASCII JSON contains no line breaks, and no other character that a client may read as one.
@@ -52,7 +52,7 @@ def simultaneous_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id:
 
 
 async def with_error_event(events: Events) -> Events:
-    """Yield events; if they end with an error that `api_error` knows, yield an `error` event.
+    """Yield events, and an `error` event if they fail with an exception that `api_error` maps to a response.
 
     The response has started, so its status can no longer report the error.
     """
@@ -84,7 +84,7 @@ def stream_response(
 class _EventStream(StreamingResponse):
     """A response that sends events immediately, and heartbeats while there are none.
 
-    Events are sent directly: a task or timer per event would be most of the cost of a thousand streams.
+    No task or timer is created per event: with a thousand streams, that would be most of the cost.
     """
 
     def __init__(
@@ -98,49 +98,48 @@ class _EventStream(StreamingResponse):
         super().__init__(events, media_type="text/event-stream", headers={**_HEADERS, **headers})
         self._events = events
         self._stopping = context.stopping
-        self._pause_s = context.heartbeat_s
+        self._heartbeat_s = context.heartbeat_s
         self._on_disconnect = on_disconnect
         self._is_silent = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - signature of ASGI
         """Respond until the events end, the client disconnects, or the gateway stops."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        sending = asyncio.create_task(self._send(send))
-        beating = asyncio.create_task(self._beat(send))
-        disconnection, gateway_stop = (
-            asyncio.create_task(_wait_for_disconnect(receive)),
-            asyncio.create_task(self._stopping.wait()),
-        )
+        events_task = asyncio.create_task(self._send_events(send))
+        heartbeat_task = asyncio.create_task(self._send_heartbeats(send))
+        disconnect_task = asyncio.create_task(_wait_for_disconnect(receive))
+        stop_task = asyncio.create_task(self._stopping.wait())
         is_connected = True
         try:
-            await asyncio.wait({sending, disconnection, gateway_stop}, return_when=asyncio.FIRST_COMPLETED)
-            is_connected = sending.done() or not disconnection.done()
+            await asyncio.wait({events_task, disconnect_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+            is_connected = events_task.done() or not disconnect_task.done()
         except asyncio.CancelledError:
             is_connected = False
             raise
         finally:
             if not (is_connected or self._stopping.is_set()):
                 self._on_disconnect()
-            for task in (sending, beating, disconnection, gateway_stop):
+            tasks = (events_task, heartbeat_task, disconnect_task, stop_task)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(sending, beating, disconnection, gateway_stop, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._events.aclose()
-        if not sending.cancelled():
-            await sending
+        if not events_task.cancelled():
+            await events_task
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         async for text in self._events:
-            # This event may only report that the gateway stops; clients must not take it for the end of the run.
+            # The event may be caused by the stop of the gateway; clients must not take it for the end of the run.
             if self._stopping.is_set():
                 return
             self._is_silent = False
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
-    async def _beat(self, send: Send) -> None:
+    async def _send_heartbeats(self, send: Send) -> None:
         while True:
             self._is_silent = True
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(self._heartbeat_s)
             if self._is_silent:
                 await send({"type": "http.response.body", "body": HEARTBEAT.encode(), "more_body": True})
 

@@ -31,11 +31,11 @@ from dagwright.interfaces.http.run_models import (
 from dagwright.interfaces.http.run_steering import actor_of, cancel_run, command_result, send_command
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(KeyScope.OPERATE)])
-_COMMAND_DOCS = response_docs(CommandResponse, examples.PAUSED)
+_COMMAND_DOCS = response_docs(CommandResponse, examples.RUN_PAUSED)
 
 
 @router.post(
-    "/v1/runs/{run_id}/cancel", summary="Cancel a run", responses=response_docs(CommandResponse, examples.CANCELLED)
+    "/v1/runs/{run_id}/cancel", summary="Cancel a run", responses=response_docs(CommandResponse, examples.RUN_CANCELLED)
 )
 async def cancel(run_id: str, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Request cancellation of a run. Its running calls are notified and can clean up before they stop."""
@@ -80,14 +80,14 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
     tools = context.toolset.declarations()
     run = await context.visible_run(run_id)
     nodes = with_sub_plans(context, body.nodes)
-    async with context.plan_checks.turn(context.caller.key):
+    async with context.plan_checks.hold_lock(context.caller.key):
         by = actor_of(context, body).by
         return json_response(command_result(run, await context.steering.add_nodes(run, nodes, tools=tools, by=by)))
 
 
 @router.post("/v1/runs/{run_id}/fork", summary="Fork a run", responses=created_docs(ForkDocument, examples.FORK))
 async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: Request) -> Response:
-    """Return the changes of a fork and, with `start`, start it. The same fork requested twice is one run."""
+    """Return the changes of a fork and, with `start`, start it. The same request sent again starts no other run."""
     forks = Forks(context.runs.reader, context.toolset.store)
     plans = () if body.plan is None else (posted_plan_of(context, body.plan),)
     changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(check_in_pool, context, request))

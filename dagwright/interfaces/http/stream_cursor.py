@@ -3,12 +3,15 @@
     run-1/c1/1-45.9f3a01bc4d0e77a2/128.120.1a2b3c4d.answer/0
     run   kind  history             text                    end
 
-Any gateway can resume a stream from a cursor, the history of the run and its answer. A cursor has: the kind of the
-stream and the number of opening events received; the position in the history, with checksums of the run status and open
-requests that were sent; the number of characters received in all and of the current answer, with their checksum and the
-node that wrote them; and the number of closing events received, with a checksum of the outcome.
+Any gateway can resume a stream from a cursor, the history of the run and its answer. The parts of a cursor describe the
+events that the client has received:
 
-Events of responses also have a `sequence_number`, which holds less: the number of characters, and eleven bits of their
+kind     kind of the stream, and number of opening events
+history  position in the history, with checksums of the run status and open requests
+text     number of characters in total, and of the current answer; their checksum, and the node that wrote them
+end      number of closing events, with a checksum of the outcome
+
+Events of responses also have a `sequence_number`, which contains only the number of characters and eleven bits of their
 checksum. It grows with each event, with gaps.
 """
 
@@ -27,7 +30,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 
 HEADER = "Last-Event-ID"
-_FORM = re.compile(
+_PATTERN = re.compile(
     r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<opening>[1-4])/(?P<history>\d+-\d+w?)(?:\.(?P<checksums>[0-9a-f]{16}))?"
     r"/(?P<total>\d{1,9})\.(?P<length>\d{1,9})\.(?P<check>[0-9a-f]{8}|[0-9a-f]{3})\.(?P<node>[^/]*)"
     r"/(?P<end>\d{1,6})(?:\.(?P<outcome>[0-9a-f]{8}))?",
@@ -39,11 +42,11 @@ CHECKSUM_DIGITS = 8
 """Digits of `checksum`."""
 _NO_HISTORY = SubscriptionCursor(START)
 _LOW_BITS = 12
-"""Bits of a number below the count of characters: numbers fit into 31 bits up to an answer of 500,000 characters."""
-_FEW_DIGITS = 3
-"""Digits of the checksum of a text whose cursor was a `sequence_number`."""
-_TEXT = 1 << _LOW_BITS - 1
-"""Set in the number of a piece of text, above the bits of its checksum; not set in the number of a closing event."""
+"""Low bits of a sequence number; the other bits are the number of characters. Up to 500,000 characters need 31 bits."""
+_SHORT_CHECKSUM_DIGITS = 3
+"""Digits of the checksum of a text in a cursor that was created from a `sequence_number`."""
+_TEXT_FLAG = 1 << _LOW_BITS - 1
+"""Highest of the low bits: set for a piece of text, whose checksum has the other bits; not set for a closing event."""
 
 
 class StreamKind(StrEnum):
@@ -61,9 +64,9 @@ class StreamCursor:
         opening: number of opening events received.
         history: position in the history.
         run_checksums: checksums of the run status and the open requests received; empty for none.
-        total: number of characters received.
+        total: number of characters received, including abandoned answers.
         mark: position in the current answer.
-        closing: number of closing events received; the text of questions before them counts as one, even without text.
+        closing: number of closing events received; the text of questions, even if it is empty, counts as the first one.
         outcome_checksum: checksum of the outcome of the closing events; empty if unknown.
     """
 
@@ -91,7 +94,7 @@ class StreamCursor:
         Raises:
             ApiError: it is not the ID of an event in a stream of this kind.
         """
-        match = _FORM.fullmatch(text)
+        match = _PATTERN.fullmatch(text)
         run = unquote(match["run"]) if match is not None else ""
         if (
             match is None
@@ -99,12 +102,12 @@ class StreamCursor:
             or not run.isprintable()
             or int(match["total"]) < int(match["length"])
         ):
-            raise _wrong(text)
+            raise _invalid_cursor(text)
         try:
             history = SubscriptionCursor.parse(match["history"])
         except ValueError:
-            raise _wrong(text) from None
-        bits = 32 if len(match["check"]) > _FEW_DIGITS else _LOW_BITS - 1
+            raise _invalid_cursor(text) from None
+        bits = 32 if len(match["check"]) > _SHORT_CHECKSUM_DIGITS else _LOW_BITS - 1
         mark = TextMark(unquote(match["node"]), int(match["length"]), int(match["check"], 16), bits)
         return cls(
             kind,
@@ -124,17 +127,21 @@ class StreamCursor:
         return None if self.history == _NO_HISTORY else self.history
 
     @property
-    def number(self) -> int:
-        """The `sequence_number` of the response event after which the client is at this position."""
+    def sequence_number(self) -> int:
+        """The `sequence_number` of the response event with this cursor."""
         if self.closing > 1:
-            return self.total + 1 << _LOW_BITS | min(self.closing - 1, _TEXT - 1)
+            return self.total + 1 << _LOW_BITS | min(self.closing - 1, _TEXT_FLAG - 1)
         if self.closing == 1:
             return self.total << _LOW_BITS
-        return self.total << _LOW_BITS | _TEXT | self.mark.check & _TEXT - 1 if self.total else max(self.opening - 1, 0)
+        return (
+            self.total << _LOW_BITS | _TEXT_FLAG | self.mark.check & _TEXT_FLAG - 1
+            if self.total
+            else max(self.opening - 1, 0)
+        )
 
     @classmethod
-    def numbered(cls, number: int, run: str) -> Self:
-        """Return the position for the `sequence_number` of a response, without a position in the history.
+    def from_sequence_number(cls, number: int, run: str) -> Self:
+        """Return the cursor for the `sequence_number` of a response event, without a position in the history.
 
         Raises:
             ApiError: no event has this number.
@@ -143,12 +150,10 @@ class StreamCursor:
             return cls(StreamKind.RESPONSE, run, number + 1)
         total, low = number >> _LOW_BITS, number & (1 << _LOW_BITS) - 1
         if total == 0:
-            message = (
-                f"no event of a response has the sequence_number {number}; send the one of the last received event"
-            )
+            message = f"no event of a response has the sequence_number {number}; send that of the last received event"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="starting_after")
-        if low & _TEXT:
-            mark = TextMark("", total, low & _TEXT - 1, bits=_LOW_BITS - 1)
+        if low & _TEXT_FLAG:
+            mark = TextMark("", total, low & _TEXT_FLAG - 1, bits=_LOW_BITS - 1)
             return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
         total, closing = (total, 1) if low == 0 else (total - 1, low + 1)
         return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, closing=closing)
@@ -168,11 +173,7 @@ def cursor_in(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | No
 
 
 def reject_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
-    """Check that a cursor belongs to a run.
-
-    Raises:
-        ApiError: it belongs to another run.
-    """
+    """Raise `ApiError` if a cursor belongs to another run."""
     if cursor is not None and cursor.run != run:
         message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
@@ -187,9 +188,9 @@ def _quoted(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 
-def _wrong(text: str) -> ApiError:
+def _invalid_cursor(text: str) -> ApiError:
     message = (
-        f"{HEADER}: {text!r:.120} is not an event id of such a stream; send the id of the last received event, "
+        f"{HEADER}: {text!r:.120} is not an event id of this kind of stream; send the id of the last received event, "
         "or omit it. Answers without a run cannot be resumed"
     )
     return ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)

@@ -1,7 +1,8 @@
 """Structured output of runs: a JSON Schema for the answer, from `response_format` or from a required function.
 
-Clients request it with `response_format` (`text.format` of a response), or with a function that the model has to call,
-whose arguments are the answer. Both are validated before a run starts, and the answer before it is returned.
+Clients request it with `response_format` (`text.format` of a response), or with a function that the model has to call:
+then the arguments of the call are the answer. The schema is validated before a run starts, the answer before it is
+returned.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 _PROBLEMS_LISTED = 5
 _PROBLEM_CHARACTERS = 300
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-_MODES = ("required", "any")
+_ANY_FUNCTION_CHOICES = ("required", "any")
+"""Values of `tool_choice` with which the model has to call one of the functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class OutputForm:
         schema: JSON Schema of the answer.
         param: the field of the request with the schema.
         function: name of the function whose arguments are the answer; `None` if the content is the answer.
-        is_named: whether `tool_choice` names the function: the finish reason is then `stop`, as with OpenAI.
+        is_named: whether `tool_choice` names the function: then the finish reason is `stop`, as in OpenAI's API.
     """
 
     schema: Mapping[str, Any]
@@ -43,7 +45,7 @@ class OutputForm:
         """Return the output of a run as JSON text.
 
         Raises:
-            OutputMismatch: it does not fit the schema.
+            OutputMismatch: the output does not match the schema.
         """
         value, text = output, None
         if isinstance(output, str) and not validator_of(self.schema).is_valid(output):
@@ -64,7 +66,7 @@ class OutputForm:
         ]
 
     def call(self, arguments: str, *, run: str) -> dict[str, Any]:
-        """Return the call of the function; its id is the same from every gateway."""
+        """Return the call of the function. All gateways return the same call ID."""
         digest = hashlib.sha256(json.dumps([run, self.function]).encode()).hexdigest()[:24]
         return {
             "id": f"call_{digest}",
@@ -74,7 +76,7 @@ class OutputForm:
 
 
 class OutputMismatch(Exception):
-    """The output of a run does not fit the schema of the request; the message lists the problems."""
+    """The output of a run does not match the schema of the request; the message lists the problems."""
 
 
 def output_form_of(body: ChatBody) -> OutputForm | None:
@@ -86,12 +88,12 @@ def output_form_of(body: ChatBody) -> OutputForm | None:
     if isinstance(body.function_call, Mapping):
         message = "function_call: a run returns calls only with tools and tool_choice; use these instead"
         raise _unsupported(message, "function_call")
-    by_format = _by_format(body.response_format)
-    # Some clients send both. The format applies to content, which an answer that is a call does not have.
-    return _by_function(body) or by_format
+    response_form = _form_of_response_format(body.response_format)
+    # Some clients send both. A required function has precedence, because the format applies only to content.
+    return _form_of_required_function(body) or response_form
 
 
-def _by_format(requested_format: Mapping[str, Any] | None) -> OutputForm | None:
+def _form_of_response_format(requested_format: Mapping[str, Any] | None) -> OutputForm | None:
     kind = None if requested_format is None else requested_format.get("type")
     if requested_format is None or kind in (None, "text"):
         return None
@@ -100,13 +102,14 @@ def _by_format(requested_format: Mapping[str, Any] | None) -> OutputForm | None:
     if kind != "json_schema":
         message = f"response_format: type must be text, json_object or json_schema, not {kind!r:.40}"
         raise _unsupported(message, "response_format")
-    described = requested_format.get("json_schema")
-    schema = described.get("schema") if isinstance(described, Mapping) else None
-    return OutputForm(_checked(schema, "response_format", "response_format.json_schema.schema"), "response_format")
+    json_schema = requested_format.get("json_schema")
+    schema = json_schema.get("schema") if isinstance(json_schema, Mapping) else None
+    checked_schema = _checked_schema(schema, "response_format", "response_format.json_schema.schema")
+    return OutputForm(checked_schema, "response_format")
 
 
-def _by_function(body: ChatBody) -> OutputForm | None:
-    required, is_named = _required(body)
+def _form_of_required_function(body: ChatBody) -> OutputForm | None:
+    required, is_named = _required_functions(body)
     if required is None:
         return None
     declared = {
@@ -124,13 +127,17 @@ def _by_function(body: ChatBody) -> OutputForm | None:
         message = f"tool_choice: tools has no function {names[0]!r:.80}"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="tool_choice")
     schema = function.get("parameters") or _ANY_OBJECT
-    return OutputForm(_checked(schema, "tools", f"tools: parameters of {names[0]}"), "tools", names[0], is_named)
+    checked_schema = _checked_schema(schema, "tools", f"tools: parameters of {names[0]}")
+    return OutputForm(checked_schema, "tools", names[0], is_named)
 
 
-def _required(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
-    """Return the functions of which one must be called, empty for any, and whether `tool_choice` names a single one."""
+def _required_functions(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
+    """Return the functions of which the model has to call one, and whether `tool_choice` names a single function.
+
+    The functions are empty if the model may choose any, and `None` if it need not call one.
+    """
     choice = body.tool_choice
-    if choice in _MODES:
+    if choice in _ANY_FUNCTION_CHOICES:
         return (), False
     if not isinstance(choice, Mapping):
         return None, False
@@ -138,17 +145,17 @@ def _required(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
     if isinstance(allowed, Mapping):
         if allowed.get("mode") != "required":
             return None, False
-        return [_name_in(tool) for tool in allowed.get("tools") or ()], False
-    name = _name_in(choice)
+        return [_function_name(tool) for tool in allowed.get("tools") or ()], False
+    name = _function_name(choice)
     return (None, False) if name == ANSWER_FUNCTION else ([name], True)
 
 
-def _name_in(tool: Any) -> str:
+def _function_name(tool: Any) -> str:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     return str(function.get("name")) if isinstance(function, Mapping) else ""
 
 
-def _checked(schema: Any, param: str, path: str) -> Mapping[str, Any]:
+def _checked_schema(schema: Any, param: str, path: str) -> Mapping[str, Any]:
     if not isinstance(schema, Mapping):
         raise ApiError(ErrorCode.INVALID_VALUE, f"{path}: must be a JSON Schema", param=param)
     try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["plan", "agent", "profile", "model"]
 PROFILE_DESCRIPTIONS = {
-    "plan": "A model plans steps for the request; they are executed, and the model answers from their results",
-    "intents": "A model chooses verbs and their entities, which are then called",
+    "plan": "A model plans steps for the request; after their execution, the model answers from the results",
+    "intents": "A model chooses verbs and their entities; then the verbs are called",
     "rounds": "A model plans rounds of worker tools for a question; the answer is written from their findings",
 }
 """Profile of the planner -> description."""
@@ -34,12 +34,12 @@ class Target:
 
     @property
     def id(self) -> str:
-        """Return the model ID."""
+        """The model ID."""
         return self.name if self.kind == "model" else f"{self.kind}/{self.name}"
 
     @property
     def needs_run(self) -> bool:
-        """Return whether only a run can answer."""
+        """Whether only a run can answer."""
         return self.kind != "model"
 
 
@@ -55,7 +55,7 @@ def profiles_of(context: "GatewayContext") -> list[str]:
 
 
 def target_of(context: "GatewayContext", model: str | None) -> Target:
-    """Parse a model ID. It does not check whether the service has a model with that ID.
+    """Parse a model ID. Whether the service has a model with this ID is not checked.
 
     Raises:
         ApiError: the ID refers to nothing.
@@ -100,18 +100,14 @@ def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: K
 
 
 def reject_unusable(context: "GatewayContext", name: str, *, param: str) -> None:
-    """Refuse a published plan whose file is invalid.
-
-    Raises:
-        ApiError: the file is invalid; the message lists its problems.
-    """
-    if problems := context.unusable.get(name):
+    """Raise `ApiError` with the problems of a published plan if its file is invalid."""
+    if problems := context.plan_problems.get(name):
         message = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
         raise ApiError(ErrorCode.PLAN_UNUSABLE, message, param=param)
 
 
 def _no_plan(context: "GatewayContext", name: str) -> str:
-    if unreadable := context.unusable.get(""):
+    if unreadable := context.plan_problems.get(""):
         return "; ".join(unreadable)
     if context.plan_folder is None and not context.templates:
         return "the gateway publishes no plans; start it with --plans FOLDER"

@@ -1,7 +1,7 @@
 """Fail read requests fast while the Temporal server does not respond.
 
-The Temporal client retries for half a minute, which is right for commands, and long for reads. Reads that are slow
-because there is much to read are not aborted: the server responds to the check.
+The Temporal client retries for half a minute. This is right for commands, but too long for reads. So the server is
+checked while a read waits. A read that is slow because it reads much is not aborted: the server responds to the check.
 """
 
 import asyncio
@@ -27,7 +27,11 @@ class UpstreamTimeoutMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, *, check_connection: Callable[[], Awaitable[object]], check_interval_s: float = CHECK_INTERVAL_S
+        self,
+        app: ASGIApp,
+        *,
+        check_connection: Callable[[], Awaitable[object]],
+        check_interval_s: float = CHECK_INTERVAL_S,
     ) -> None:
         self._app = app
         self._check_connection = check_connection
@@ -40,37 +44,37 @@ class UpstreamTimeoutMiddleware:
             return
         started = asyncio.Event()
 
-        async def sent(message: Message) -> None:
+        async def send_and_record_start(message: Message) -> None:
             started.set()
             await send(message)
 
-        async def answer() -> None:
-            await self._app(scope, receive, sent)
+        async def respond() -> None:
+            await self._app(scope, receive, send_and_record_start)
 
-        work = asyncio.create_task(answer())
-        started_waiter = asyncio.create_task(started.wait())
+        response_task = asyncio.create_task(respond())
+        started_task = asyncio.create_task(started.wait())
         try:
-            error = await self._server_error({work, started_waiter})
-            # Nothing is awaited between the two checks: a response that has started is sent to its end.
+            error = await self._server_error({response_task, started_task})
+            # A response that has started is sent to its end. It may have started during the last check of the server.
             if error is None or started.is_set():
-                await work
+                await response_task
                 return
         finally:
-            work.cancel()
-            started_waiter.cancel()
-            await asyncio.gather(work, started_waiter, return_exceptions=True)
+            response_task.cancel()
+            started_task.cancel()
+            await asyncio.gather(response_task, started_task, return_exceptions=True)
         await error.response()(scope, receive, send)
 
-    async def _server_error(self, waited: "set[asyncio.Task[Any]]") -> ApiError | None:
-        """Return the error once the server does not respond; `None` if a response starts or the request ends first."""
+    async def _server_error(self, tasks: "set[asyncio.Task[Any]]") -> ApiError | None:
+        """Return the error when the server does not respond; `None` if one of the tasks ends first."""
         while True:
-            done, _ = await asyncio.wait(waited, timeout=self._check_interval_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, timeout=self._check_interval_s, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return None
             try:
                 await self._check_connection()
             except RPCError as error:
                 failure = api_error(error)
-                # A server that refuses the check may still answer the request.
+                # If the server rejects the check with another error, it may still respond to the request.
                 if failure is not None and failure.status == _UNAVAILABLE:
                     return failure

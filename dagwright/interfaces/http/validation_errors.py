@@ -19,39 +19,39 @@ _TYPES: Mapping[str, str] = {
 }
 """Pydantic error type -> description of accepted values."""
 
-_CHOICE = re.compile("'([^']*)'")
-"""One of the accepted values in pydantic's text, `'running', 'waiting' or 'failed'`."""
+_ACCEPTED_VALUE = re.compile("'([^']*)'")
+"""One of the accepted values in pydantic's text, such as `'running', 'waiting' or 'failed'`."""
 
 Problem = Mapping[str, Any]
 
 
-def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> tuple[str, str]:
-    """Return the field and the message of the first invalid field; the field is empty for the body itself.
+def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collection[str]) -> tuple[str, str]:
+    """Return the path of the first invalid field, and a message; the path is empty for the body itself.
 
     Args:
         problems: pydantic errors; each location starts with the part of the request, such as `body`.
-        known: fields of the body.
+        body_fields: fields of the body's model.
     """
     first = problems[0]
-    same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
-    paths = [_path_of(problem, body) for problem in same]
+    problems_of_field = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
+    paths = [_path_of(problem, body) for problem in problems_of_field]
     # Report the most specific error: the others are about types that were not meant.
-    longest = max(paths, key=len)
-    deepest = [problem for problem, at in zip(same, paths, strict=True) if at == longest]
-    name = ".".join(cut_name(str(part)) for part in longest)
+    longest_path = max(paths, key=len)
+    deepest = [problem for problem, path in zip(problems_of_field, paths, strict=True) if path == longest_path]
+    name = ".".join(cut_name(str(part)) for part in longest_path)
     if deepest[0]["type"] == "extra_forbidden":
-        return name, _unknown(name, known if len(longest) == 1 else ())
+        return name, _unknown_field(name, body_fields if len(longest_path) == 1 else ())
     accepted = list(dict.fromkeys(_TYPES[problem["type"]] for problem in deepest if problem["type"] in _TYPES))
     message = str(deepest[0]["msg"]).removeprefix("Value error, ")
     value = deepest[0].get("input")
     if deepest[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
-        message = not_one_of(value, _CHOICE.findall(deepest[0]["ctx"]["expected"]))
+        message = not_one_of(value, _ACCEPTED_VALUE.findall(deepest[0]["ctx"]["expected"]))
     if accepted:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted[:-1]), accepted[-1])))}"
     return name, f"{name}: {message}" if name else message
 
 
-def _unknown(name: str, known_names: Collection[str]) -> str:
+def _unknown_field(name: str, known_names: Collection[str]) -> str:
     if near := suggestion(name, known_names):
         return f"unknown field {name!r} ({near})"
     return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, limit=20)}" if known_names else "")

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import GatewayContext, open_context
-from dagwright.interfaces.http.examples import PUBLISHED
+from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset
@@ -83,7 +83,7 @@ async def offline_gateway(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apa
     client = Away()
     settings = Settings(state_dir=tmp_path, model="small")
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
-    templates = load_templates(write_plan(tmp_path / "plans", PUBLISHED["plan"]), toolset.declarations())
+    templates = load_templates(write_plan(tmp_path / "plans", PUBLISHED_PLAN["plan"]), toolset.declarations())
     async with open_context(settings, connection, toolset, templates=templates) as context, client_of(context) as http:
         yield http, client, context
 

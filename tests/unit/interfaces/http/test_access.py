@@ -26,7 +26,7 @@ class Guarded:
         self.leaving = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
         self.usage = KeyUsage(
-            KeyLimits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
+            KeyLimits(requests_per_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
         )
         app = FastAPI()
         install_error_handlers(app)
@@ -139,7 +139,7 @@ NAMED = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])
 
 def _code(hosts: AllowedHosts, host: str | None, origin: str | None = None) -> str | None:
     document = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
-    refused = hosts.refusal(Headers(document))
+    refused = hosts.rejection(Headers(document))
     return None if refused is None else refused[0]
 
 
@@ -171,7 +171,7 @@ def test_hosts_and_origins_of_the_gateway_and_allowed_ones_are_accepted(
 
 
 def test_listening_host_and_wildcards() -> None:
-    hosts = AllowedHosts(own="Box.example.com")
+    hosts = AllowedHosts(listening_host="Box.example.com")
     assert _code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
     assert _code(hosts, "localhost:8484", "http://localhost:8484") is None
     assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"

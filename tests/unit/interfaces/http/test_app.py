@@ -136,7 +136,7 @@ async def test_plan_is_checked_without_a_server(untouched: httpx.AsyncClient) ->
 
 
 async def test_published_plan_is_returned_as_its_example(untouched: httpx.AsyncClient) -> None:
-    assert (await untouched.get("/v1/plans/double")).json() == examples.PUBLISHED
+    assert (await untouched.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
     unknown = await untouched.get("/v1/plans/dubble")
     assert (error_of(unknown), "'double'" in unknown.json()["error"]["message"]) == ((404, "not_found"), True)
     assert 1_700_000_000 < (await untouched.get("/v1/models/plan/double")).json()["created"] < time.time()

@@ -329,7 +329,7 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
     answer = await asking
     await _finished(gateway)
     assert error_of(answer) == (503, "unavailable")
-    assert "nothing was started, send it again" in answer.json()["error"]["message"]
+    assert "nothing was started, send the request again" in answer.json()["error"]["message"]
     # Clients send it again by themselves.
     assert "x-should-retry" not in answer.headers
 

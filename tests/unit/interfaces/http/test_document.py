@@ -151,13 +151,7 @@ def scope_of(method: str, path: str) -> KeyScope | None:
     """Return the right that a request needs, according to docs/guides/api-keys.md; `None` for read-only requests."""
     if method == "GET" or path == "/v1/plans/check":
         return None
-    return (
-        KeyScope.RUN
-        if path == "/v1/runs"
-        else KeyScope.ANSWER
-        if path.endswith("/feedback")
-        else KeyScope.OPERATE
-    )
+    return KeyScope.RUN if path == "/v1/runs" else KeyScope.ANSWER if path.endswith("/feedback") else KeyScope.OPERATE
 
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))

@@ -14,11 +14,11 @@ from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.interfaces.http import json_route
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.json_route import MAX_FIELDS, values_of
-from dagwright.interfaces.http.key_limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, KeyLimits
+from dagwright.interfaces.http.json_route import MAX_FIELDS, value_count_bound
+from dagwright.interfaces.http.key_limits import BODY_LIMITS, DEFAULT_BODY_LIMIT, BodyLimit, KeyLimits
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
-LIMITS = KeyLimits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
+LIMITS = KeyLimits(requests_per_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
 JSON = {"Content-Type": "application/json"}
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PATHS = [
@@ -49,20 +49,20 @@ def limit_of(path: str) -> BodyLimit:
 def test_each_path_has_its_limit_and_settings_lower_it() -> None:
     models, plans, messages, feedback = (limit for _, limit in BODY_LIMITS)
     actual = [limit_of(path) for path in PATHS]
-    small = [OTHER_BODIES] * 2
+    small = [DEFAULT_BODY_LIMIT] * 2
     assert actual == [
         *[models] * 2,
-        OTHER_BODIES,
+        DEFAULT_BODY_LIMIT,
         *[plans] * 3,
-        *[OTHER_BODIES] * 4,
+        *[DEFAULT_BODY_LIMIT] * 4,
         messages,
         feedback,
         messages,
-        OTHER_BODIES,
+        DEFAULT_BODY_LIMIT,
         messages,
         messages,
         feedback,
-        OTHER_BODIES,
+        DEFAULT_BODY_LIMIT,
     ]
     assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == small
     # In JSON, texts outside of ASCII take three times their bytes.
@@ -96,13 +96,13 @@ def test_json_values_are_counted_outside_of_texts(value: Any) -> None:
         return 1 + sum(map(count, inside))
 
     body = json.dumps(value).encode()
-    assert count(value) <= values_of(body, max_values=count(value)) <= 2 * count(value)
+    assert count(value) <= value_count_bound(body, max_values=count(value)) <= 2 * count(value)
 
 
 def test_commas_in_a_text_are_not_counted_as_values() -> None:
     body = json.dumps({"messages": [{"role": "user", "content": 'a,"b"\n' * 100_000}]}).encode()
-    assert values_of(body, max_values=1_000) < 10
-    assert values_of(json.dumps(["a"] * 10_000).encode(), max_values=1_000) > 1_000
+    assert value_count_bound(body, max_values=1_000) < 10
+    assert value_count_bound(json.dumps(["a"] * 10_000).encode(), max_values=1_000) > 1_000
 
 
 @pytest.mark.parametrize(

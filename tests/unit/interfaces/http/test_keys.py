@@ -14,15 +14,15 @@ import httpx
 import pytest
 
 from dagwright.client.starts import StartRequest
-from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.interfaces.http.api_keys import KeyFile, KeyRejected, KeysUnreadable
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import (
     ANYONE,
     Caller,
     KeyScope,
-    validated_session_name,
     public_session_id,
     stored_session_name,
+    validated_session_name,
 )
 from dagwright.interfaces.http.key_limits import KeyUsage
 from dagwright.protocol.fairness import Fairness
@@ -51,7 +51,7 @@ def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
     callers = [KeyFile(path).caller_of(key) for key in (text, all_owners)]
     assert [caller and caller.fairness for caller in callers] == [Fairness("ann", 2.5), Fairness("*")]
     assert ANYONE.fairness is None
-    with pytest.raises(KeyRefused, match=r"from 0.001 to 1000, not 0\b"):
+    with pytest.raises(KeyRejected, match=r"from 0.001 to 1000, not 0\b"):
         KeyFile(path).add("bob", [], weight=0)
 
 
@@ -103,9 +103,9 @@ def test_invalid_hash_or_file_is_unreadable(tmp_path: Path) -> None:
 def test_ambiguous_owner_and_unknown_key_are_rejected(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     for owner in ("", "a:b", "a b", "-a", "x" * 65, "ännchen"):
-        with pytest.raises(KeyRefused, match="invalid owner"):
+        with pytest.raises(KeyRejected, match="invalid owner"):
             keys.add(owner, list(KeyScope))
-    with pytest.raises(KeyRefused, match="there is no key 'x'"):
+    with pytest.raises(KeyRejected, match="there is no key 'x'"):
         keys.remove("x")
 
 

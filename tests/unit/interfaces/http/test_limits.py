@@ -19,19 +19,19 @@ class Clock:
         return self.now
 
 
-LIMITS = KeyLimits(requests_a_minute=3, streams=2, runs=1, body_bytes=10, plan_bytes=10)
+LIMITS = KeyLimits(requests_per_minute=3, streams=2, runs=1, body_bytes=10, plan_bytes=10)
 
 
 def test_requests_are_counted_by_the_minute_for_each_key() -> None:
     clock = Clock()
     usage = KeyUsage(LIMITS, clock)
-    assert [usage.take_request(key) for key in "aaaab"] == [0.0, 0.0, 0.0, 20.0, 0.0]
+    assert [usage.count_request(key) for key in "aaaab"] == [0.0, 0.0, 0.0, 20.0, 0.0]
     clock.now += 15
-    assert usage.take_request("a") == 5.0
+    assert usage.count_request("a") == 5.0
     clock.now += 5
-    assert (usage.take_request("a"), usage.take_request("a") > 0) == (0.0, True)
+    assert (usage.count_request("a"), usage.count_request("a") > 0) == (0.0, True)
     clock.now += 10_000
-    assert [usage.take_request("a") > 0 for _ in range(4)] == [False, False, False, True]
+    assert [usage.count_request("a") > 0 for _ in range(4)] == [False, False, False, True]
 
 
 def test_streams_are_counted_while_they_are_open() -> None:
@@ -49,7 +49,7 @@ def test_streams_are_counted_while_they_are_open() -> None:
 
 def test_invalid_keys_are_counted_by_address() -> None:
     clock = Clock()
-    invalid = InvalidKeys(clock, a_minute=2)
+    invalid = InvalidKeys(clock, per_minute=2)
     assert [invalid.count("10.0.0.1") for _ in range(3)] == [0.0, 0.0, 30.0]
     assert invalid.count("10.0.0.2") == 0.0
     clock.now += 30
@@ -60,7 +60,7 @@ def test_invalid_keys_are_counted_by_address() -> None:
 
 
 def test_addresses_are_remembered_up_to_a_limit() -> None:
-    invalid = InvalidKeys(Clock(), a_minute=1)
+    invalid = InvalidKeys(Clock(), per_minute=1)
     for number in range(10_001):
         invalid.count(str(number))
     assert (invalid.count("10000") > 0, invalid.count("0")) == (True, 0.0)

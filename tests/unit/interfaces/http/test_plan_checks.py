@@ -66,7 +66,7 @@ async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks
     await eventually(lambda: pool.running == 2)
     pool.go.set()
     assert await asyncio.gather(*work, other) == [1] * 5 + [2]
-    assert (pool.most, checks._turns) == (2, {})
+    assert (pool.most, checks._locks) == (2, {})
 
 
 async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanChecks, pool: Pool) -> None:

@@ -142,7 +142,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
     monkeypatch.setattr(responses, "_current_response", now)
     caller = Caller("ann", frozenset())
     context = SimpleNamespace(visible_run=own, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller)
-    await responses.cancel(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
+    await responses.cancel_response(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
     assert entries == [("run-1", "ann")]
 
 

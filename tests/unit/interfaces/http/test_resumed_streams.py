@@ -18,7 +18,7 @@ from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN
-from dagwright.interfaces.http.examples import PUBLISHED
+from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, assert_numbers_grow, events_of
@@ -87,7 +87,7 @@ def first_id(path: str) -> str:
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
     """Serve a run, with a published plan."""
-    plans = write_plan(tmp_path / "plans", PUBLISHED["plan"])
+    plans = write_plan(tmp_path / "plans", PUBLISHED_PLAN["plan"])
     numbers = count()
     return lambda run: scripted_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
 

@@ -15,7 +15,7 @@ from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import completions
-from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, SentAnswer
+from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, ReceivedAnswer
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
@@ -137,7 +137,7 @@ def _message_of(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
         end: the answer, or the words of the requests.
         asked: how many requests end the answer.
     """
-    result, words = SentAnswer(), ""
+    result, words = ReceivedAnswer(), ""
     for node, attempt, text in seen:
         piece = result.text.part_of(PartialText(node, attempt, text))
         words += result.text_for(piece) if piece is not None else ""
@@ -193,8 +193,8 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
     )
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):
-        await completions.answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
-    await completions.answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
+        await completions.stream_answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
+    await completions.stream_answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
     ((call, with_usage),) = followed
     expected = ("run-1", "ann:main", "main", StreamProgress.PROGRESS)
     assert (call.run, call.session, call.session_id, call.options.stream_progress) == expected

@@ -14,7 +14,7 @@ from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.examples import PUBLISHED
+from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.interfaces.http.request_fields import GatewayOptions
 from dagwright.interfaces.http.run_preparation import AnswerSettings, plan_inputs, prepare_run_start
 from dagwright.interfaces.http.structured_output import OutputForm
@@ -94,7 +94,7 @@ def test_single_input_is_the_message_itself() -> None:
 
 
 def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
-    (tmp_path / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
+    (tmp_path / "double.json").write_text(json.dumps(PUBLISHED_PLAN["plan"]), encoding="utf-8")
     declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
     context, target = _context(tmp_path, templates=load_templates(tmp_path, declared)), Target("plan", "double")
     entries = [

@@ -55,13 +55,13 @@ def test_numbers_of_a_response_grow_and_are_its_cursor(pieces: list[str], is_ask
     if is_asked:
         result.append(place := replace(place, total=place.total + 6, closing=1))
     result += [place := replace(place, closing=end) for end in range(2, 2 + ends)]
-    numbers = [each.number for each in result]
+    numbers = [each.sequence_number for each in result]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
     for each in result:
-        known = StreamCursor.numbered(each.number, "run-1")
-        assert (known.number, known.opening, known.total, known.closing) == (
-            each.number,
+        known = StreamCursor.from_sequence_number(each.sequence_number, "run-1")
+        assert (known.sequence_number, known.opening, known.total, known.closing) == (
+            each.sequence_number,
             each.opening,
             each.total,
             each.closing,

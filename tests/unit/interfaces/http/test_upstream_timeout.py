@@ -45,7 +45,9 @@ class Patient:
         async def broken() -> None:
             raise ZeroDivisionError
 
-        app.add_middleware(UpstreamTimeoutMiddleware, check_connection=self._check_connection, check_interval_s=check_interval_s)
+        app.add_middleware(
+            UpstreamTimeoutMiddleware, check_connection=self._check_connection, check_interval_s=check_interval_s
+        )
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
     async def _check_connection(self) -> None:
