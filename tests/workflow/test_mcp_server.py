@@ -181,7 +181,7 @@ async def test_answer_that_does_not_fit_is_reported_and_the_request_stays_open(m
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
         assert result["status"] == "waiting"
-        assert result["message"].startswith("The answer to 'form' was refused: ")
+        assert result["message"].startswith("The answer to 'form' was rejected: ")
         ended = await call("answer_feedback", run_id=result["run_id"], data={"amount": 4})
     assert (ended["status"], len(person.seen)) == ("completed", 1)
 

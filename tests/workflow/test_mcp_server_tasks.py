@@ -157,7 +157,7 @@ async def test_answer_that_does_not_fit_is_an_error(mcp: McpBench, unique: str) 
     async with _declaring(mcp) as tasks:
         await tasks.call("run_plan", plan=_plan(human("check")), run_id=unique)
         await tasks.comes_to(unique, "input_required")
-        with pytest.raises(MCPError, match="The answer to 'check' was refused: "):
+        with pytest.raises(MCPError, match="The answer to 'check' was rejected: "):
             await tasks.send("tasks/update", unique, input_responses={"check": {"action": "accept", "content": {}}})
         await mcp.answer(unique, "check", {"approved": True})
         await tasks.comes_to(unique, "completed")

@@ -21,7 +21,7 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.moment_facts import TaskState, states_of
 from dagwright.interfaces.mcp.elicitation import Elicitations, parse_form_response, uses_interim_results
-from dagwright.interfaces.mcp.request_forms import NotJson, Request, answer_of
+from dagwright.interfaces.mcp.request_forms import InvalidJson, RequestDocument, answer_of
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 FORM_TIMEOUT_S = 3600.0
 """Maximum time that a form stays open: clients may disappear without notice."""
-_SILENT = (NodeStatus.PENDING, NodeStatus.READY)
+_STATUSES_WITHOUT_PROGRESS = (NodeStatus.PENDING, NodeStatus.READY)
 _STARTED_SHARE = 0.5
-"""Progress of a node that has started, relative to one that has ended. Progress must increase."""
+"""Progress of a node that has started; that of a node that has ended is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +39,24 @@ class FollowedRun:
     """The state of a run at the end of a call.
 
     Args:
-        view: the current run.
-        refusals: messages about answers that the run refused.
+        view: view of the run.
+        rejections: messages about answers that the run rejected.
         interim: interim result with forms, if the call ends with one.
     """
 
     view: "RunView"
-    refusals: str = ""
+    rejections: str = ""
     interim: types.InputRequiredResult | None = None
 
 
 async def follow_run(
     runs: "Runs", workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
 ) -> FollowedRun:
-    """Follow a run until it has ended, waits for people who get no form from this client, or the time is up.
+    """Follow a run until it has ended, waits for an answer that this client cannot give, or the time is up.
 
     Args:
         elicitations: forms of the call.
-        wait_s: seconds; an open form extends them.
+        wait_s: maximum seconds, extended while a form is open.
         author: name recorded with answers of this client.
 
     Raises:
@@ -93,20 +93,20 @@ class _RunFollower:
                 await self._report_progress(moment)
             assert last is not None
             view = last.view
-            refusals = " ".join(self._elicitations.refusals)
+            rejections = " ".join(self._elicitations.rejections)
             if view.is_closed:
-                return FollowedRun(view, refusals)
-            # The history that was read may not yet have the answers that were just sent.
+                return FollowedRun(view, rejections)
+            # The view may be older than the answers of this call.
             requests = [
                 request for request in last.requests if request["request_id"] not in self._elicitations.answered
             ]
             if (interim := self._interim(requests)) is not None:
-                return FollowedRun(view, refusals, interim)
+                return FollowedRun(view, rejections, interim)
             self._open_next_form(requests)
             # The run waits for an answer that this client cannot give.
             is_stuck = bool(requests) and view.status == RunStatus.WAITING
             if self._form is None and (is_stuck or time.monotonic() >= end):
-                return FollowedRun(view, refusals)
+                return FollowedRun(view, rejections)
 
     async def close(self) -> None:
         """Stop following, and close an open form."""
@@ -121,9 +121,9 @@ class _RunFollower:
         """Wait for a change and return it; `None` if the time is up or a form was closed first."""
         if self._next is None:
             self._next = asyncio.ensure_future(anext(self._moments))
-        waits: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
+        tasks: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
         timeout_s = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self._form is not None and self._form.done():
             form, self._form = self._form, None
             if not form.cancelled():
@@ -158,7 +158,7 @@ class _RunFollower:
             self._open_form = str(request["request_id"])
             self._form = asyncio.create_task(self._fill_in(request, form))
 
-    async def _fill_in(self, request: Request, form: types.ElicitRequestFormParams) -> None:
+    async def _fill_in(self, request: RequestDocument, form: types.ElicitRequestFormParams) -> None:
         """Show a form, and answer with its content."""
         self._elicitations.skipped.add(str(request["request_id"]))
         context = self._elicitations.context
@@ -168,7 +168,7 @@ class _RunFollower:
                     form.message, form.requested_schema, related_request_id=context.request_id
                 )
         except (TimeoutError, MCPError, NoBackChannelError):
-            # The client cannot show it, or no person fills it in; the request stays open.
+            # The client cannot show the form, or no person fills it in. The request stays open.
             return
         await _answer_with_form(
             filled, self._elicitations, request, self._runs, workflow_id=self._workflow_id, author=self._author
@@ -192,21 +192,21 @@ async def answer_with_forms(
 async def _answer_with_form(
     filled: types.ElicitResult,
     elicitations: Elicitations,
-    request: Request,
+    request: RequestDocument,
     runs: "Runs",
     *,
     workflow_id: str,
     author: str,
 ) -> None:
-    """Answer a request with the content of its form if the person accepted; record a refusal by the run."""
+    """Answer a request with the content of its form if the person accepted; record a rejection by the run."""
     elicitations.skipped.add(str(request["request_id"]))
     if filled.action != "accept":
         return
     try:
         answer = Answer(answer_of(request, filled.content or {}), author, through="mcp")
         await answer_request(runs.feedback, workflow_id, str(request["request_id"]), answer)
-    except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
-        elicitations.refusals.append(f"The answer to {request['request_id']!r} was refused: {error}.")
+    except (FeedbackRejected, RunClosed, RunNotFound, InvalidJson) as error:
+        elicitations.rejections.append(f"The answer to {request['request_id']!r} was rejected: {error}.")
     else:
         elicitations.answered.add(str(request["request_id"]))
 
@@ -216,8 +216,8 @@ class ProgressNotification:
     """A progress notification.
 
     Args:
-        done: nodes and items that have ended, and half of each that has started.
-        total: known nodes and items; more may be added.
+        done: number of nodes and items that have ended, plus half the number of running ones.
+        total: number of known nodes and items; more may be added.
         message: the node and its new state.
     """
 
@@ -228,11 +228,12 @@ class ProgressNotification:
 
 @dataclass(slots=True)
 class RunProgress:
-    """The progress of a run that was reported."""
+    """The progress of a run that the client has received."""
 
     reported: dict[str, float] = field(default_factory=dict)
     """ID of a node or item -> its progress."""
-    last: float = -1.0
+    last_done: float = -1.0
+    """`done` of the last notification."""
 
     def notifications(self, moment: RunMoment) -> Iterator[ProgressNotification]:
         """Yield a notification for each changed node or item, with more progress than the previous one."""
@@ -240,13 +241,13 @@ class RunProgress:
         total = _total_of(moment.view, states)
         for task in moment.changed:
             state = states.get(task)
-            if state is None or state.status in _SILENT:
+            if state is None or state.status in _STATUSES_WITHOUT_PROGRESS:
                 continue
             self.reported[task] = max(self.reported.get(task, 0.0), 1.0 if state.status.is_final else _STARTED_SHARE)
             done = sum(self.reported.values())
-            # Another attempt or reason is no progress, and the protocol forbids notifications without progress.
-            if done > self.last:
-                self.last = done
+            # The protocol forbids notifications without progress, such as another attempt.
+            if done > self.last_done:
+                self.last_done = done
                 yield ProgressNotification(done, max(total, done), _message_of(task, state))
 
 

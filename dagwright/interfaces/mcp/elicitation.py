@@ -1,7 +1,7 @@
 """Show the feedback requests of a run as forms to the person behind the client.
 
 With protocol versions up to 2025-11-25, the client gets forms during the call (`elicitation/create`). From 2026-07-28
-on, the call ends with an interim result that has the forms, and the client repeats it with the content.
+on, the call ends with an interim result that has the forms, and the client repeats the call with their content.
 """
 
 import json
@@ -14,15 +14,15 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from dagwright.interfaces.mcp.request_forms import Request, form_of, prompt_of
+from dagwright.interfaces.mcp.request_forms import RequestDocument, form_of, prompt_of
 
 CallContext = ServerRequestContext[Any, Any]
 
 _MAX_ROUNDS: Final = 8
 """Maximum number of interim results of one call: clients stop at ten."""
-_UNREADABLE: Final = "`requestState` is not the state of the interim result: repeat the call from the start"
-_LISTS_SINCE: Final = "2025-11-25"
-"""First protocol version whose forms can have a multiple choice."""
+_STATE_UNREADABLE: Final = "`requestState` is not the state of the interim result: repeat the call without it"
+_FIRST_VERSION_WITH_LISTS: Final = "2025-11-25"
+"""First protocol version whose forms support lists and labelled choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class CallState:
     Args:
         workflow_id: the run that the call has started or found.
         skipped: IDs of requests that the person declined.
-        rounds: number of interim results so far.
+        rounds: number of interim results of the call so far.
     """
 
     workflow_id: str
@@ -40,7 +40,7 @@ class CallState:
     rounds: int = 0
 
     def to_text(self) -> str:
-        """Serialize it for the client."""
+        """Serialize the state for the client."""
         return json.dumps({"run_id": self.workflow_id, "skipped": list(self.skipped), "rounds": self.rounds})
 
 
@@ -60,9 +60,9 @@ def parse_call_state(params: types.CallToolRequestParams) -> CallState | None:
         state = json.loads(params.request_state)
         state = CallState(str(state["run_id"]), tuple(map(str, state["skipped"])), int(state["rounds"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        raise StateUnreadable(_UNREADABLE) from None
+        raise StateUnreadable(_STATE_UNREADABLE) from None
     if state.rounds < 0:
-        raise StateUnreadable(_UNREADABLE)
+        raise StateUnreadable(_STATE_UNREADABLE)
     return state
 
 
@@ -70,7 +70,7 @@ def can_elicit(context: CallContext) -> bool:
     """Return whether the client can show forms."""
     capabilities = context.session.client_capabilities
     elicitation = capabilities.elicitation if capabilities is not None else None
-    # A client that declares no mode supports forms.
+    # According to the protocol, a client that declares no mode supports forms.
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
@@ -79,11 +79,11 @@ def uses_interim_results(context: CallContext) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def form_for(request: Request, context: CallContext) -> types.ElicitRequestFormParams | None:
+def form_for(request: RequestDocument, context: CallContext) -> types.ElicitRequestFormParams | None:
     """Return the form for a request; `None` if the client cannot show it."""
-    # Clients may fill in forms without a person, so inbox requests have none.
+    # Requests with the channel `inbox` have no form, because clients may fill in forms without a person.
     form = form_of(request) if request.get("channel") != "inbox" else None
-    if form is None or (context.protocol_version < _LISTS_SINCE and _has_lists(form)):
+    if form is None or (context.protocol_version < _FIRST_VERSION_WITH_LISTS and _has_lists(form)):
         return None
     return types.ElicitRequestFormParams(message=prompt_of(request), requested_schema=form)
 
@@ -98,21 +98,23 @@ class Elicitations:
 
     Args:
         context: context of the call.
-        skipped: IDs of requests that are not shown (again).
+        skipped: IDs of requests that must not be shown, or not again.
         answered: IDs of requests that were answered in this call.
-        refusals: messages about answers that the run refused.
+        rejections: messages about answers that the run rejected.
         rounds: number of interim results so far.
-        is_silent: whether this call shows no forms, because another one will.
+        is_silent: whether this call shows no forms, because a later call shows them.
     """
 
     context: CallContext
     skipped: set[str] = field(default_factory=set)
     answered: set[str] = field(default_factory=set)
-    refusals: list[str] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
     rounds: int = 0
     is_silent: bool = False
 
-    def next_form(self, requests: Iterable[Request]) -> tuple[Request, types.ElicitRequestFormParams] | None:
+    def next_form(
+        self, requests: Iterable[RequestDocument]
+    ) -> tuple[RequestDocument, types.ElicitRequestFormParams] | None:
         """Return the first request that the client can show, with its form."""
         if self.is_silent or not can_elicit(self.context) or self.rounds >= _MAX_ROUNDS:
             return None
@@ -121,17 +123,17 @@ class Elicitations:
                 return request, form
         return None
 
-    def forms(self, requests: Iterable[Request]) -> dict[str, types.InputRequest]:
+    def forms(self, requests: Iterable[RequestDocument]) -> dict[str, types.InputRequest]:
         """Return the forms for all requests that the client can show: request ID -> form."""
         forms: dict[str, types.InputRequest] = {}
-        rest = list(requests)
-        while (next_form := self.next_form(rest)) is not None:
+        remaining = list(requests)
+        while (next_form := self.next_form(remaining)) is not None:
             request, form = next_form
             forms[str(request["request_id"])] = types.ElicitRequest(params=form)
-            rest = rest[rest.index(request) + 1 :]
+            remaining = remaining[remaining.index(request) + 1 :]
         return forms
 
-    def interim(self, workflow_id: str, requests: Iterable[Request]) -> types.InputRequiredResult | None:
+    def interim(self, workflow_id: str, requests: Iterable[RequestDocument]) -> types.InputRequiredResult | None:
         """Return the interim result with the forms for all requests; `None` if the client can show none."""
         forms = self.forms(requests)
         if not forms:

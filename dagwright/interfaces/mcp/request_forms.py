@@ -1,7 +1,7 @@
 """Feedback requests as forms of the protocol, and the content of forms as answers.
 
-Forms of the protocol are flat objects with strings, numbers, booleans and choices. Anything else is a string with JSON.
-Pure; it must not import the SDK.
+Forms of the protocol are flat objects with strings, numbers, booleans and choices. Values of other types are strings
+with JSON. Pure; this module must not import the SDK.
 """
 
 import json
@@ -10,12 +10,12 @@ from typing import Any
 
 from dagwright.core.model.requests import is_labelled
 
-Request = Mapping[str, Any]
+RequestDocument = Mapping[str, Any]
 """The result of `dagwright.core.model.requests.Request.to_json`."""
 Form = dict[str, Any]
 """A `requestedSchema` of the protocol."""
 
-_FIELDS_OF: Mapping[str, Sequence[str]] = {
+_KEYWORDS: Mapping[str, Sequence[str]] = {
     "string": ("title", "minLength", "maxLength", "default"),
     "integer": ("title", "minimum", "maximum", "default"),
     "number": ("title", "minimum", "maximum", "default"),
@@ -23,19 +23,20 @@ _FIELDS_OF: Mapping[str, Sequence[str]] = {
 }
 """Type of a field -> the keywords that the protocol supports, except the description."""
 _FORMATS = ("date", "date-time", "email", "uri")
+"""Formats of strings that the protocol supports."""
 _MAX_OPTIONS = 200
 """Maximum number of options of a choice; more are not usable on a screen."""
-_WHOLE = "data"
+_DATA_FIELD = "data"
 """Field for data whose schema has no properties."""
-_NEEDS_MORE = "value"
-"""Option of a failed node that needs a result, which a flat form cannot hold."""
+_OPTION_WITH_RESULT = "value"
+"""Option of a failed node that needs a result, for which a flat form has no field."""
 
 
-class NotJson(Exception):
-    """A field that must hold JSON has other content; the message names the field."""
+class InvalidJson(Exception):
+    """A field that must contain JSON has other content; the message names the field."""
 
 
-def form_of(request: Request) -> Form | None:
+def form_of(request: RequestDocument) -> Form | None:
     """Return the form for a request; `None` if a flat form cannot represent it."""
     match request["type"]:
         case "APPROVAL":
@@ -48,11 +49,11 @@ def form_of(request: Request) -> Form | None:
     return _form({"text": {"type": "string", "title": "Answer"}}, ["text"])
 
 
-def answer_of(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
+def answer_of(request: RequestDocument, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer in the content of a form.
 
     Raises:
-        NotJson: a field that must hold JSON does not.
+        InvalidJson: a field that must contain JSON has other content.
     """
     match request["type"]:
         case "APPROVAL":
@@ -68,7 +69,7 @@ def answer_of(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": content.get("text")}
 
 
-def prompt_of(request: Request) -> str:
+def prompt_of(request: RequestDocument) -> str:
     """Return the prompt, with the call to approve."""
     lines = [str(request["prompt"] or f"{request['type'].capitalize()}?")]
     if request.get("tool") and request.get("purpose") == "approval":
@@ -81,8 +82,8 @@ def _form(fields: Mapping[str, Any], required: Sequence[str]) -> Form:
     return {"type": "object", "properties": dict(fields), "required": list(required)}
 
 
-def _form_of_selection(request: Request) -> Form | None:
-    options = [option for option in request["options"] or () if not _is_left_out(request, option)]
+def _form_of_selection(request: RequestDocument) -> Form | None:
+    options = [option for option in request["options"] or () if not _is_omitted(request, option)]
     if not 0 < len(options) <= _MAX_OPTIONS:
         return None
     choice = _choice([(_name_of(option), _label_of(option)) for option in options])
@@ -95,8 +96,8 @@ def _form_of_selection(request: Request) -> Form | None:
     return _form({**fields, "text": {"type": "string", "title": "Or something else"}}, [])
 
 
-def _is_left_out(request: Request, option: Any) -> bool:
-    return request.get("purpose") == "error" and option == _NEEDS_MORE
+def _is_omitted(request: RequestDocument, option: Any) -> bool:
+    return request.get("purpose") == "error" and option == _OPTION_WITH_RESULT
 
 
 def _choice(options: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -117,11 +118,11 @@ def _label_of(option: Any) -> str:
 def _form_of_data(schema: Mapping[str, Any] | None) -> Form:
     fields = _fields_of(schema)
     if not fields:
-        about = f"JSON that fits {json.dumps(schema)}" if schema else "a JSON object"
-        return _form({_WHOLE: {"type": "string", "title": "Data", "description": about}}, [_WHOLE])
+        description = f"JSON that matches {json.dumps(schema)}" if schema else "a JSON object"
+        return _form({_DATA_FIELD: {"type": "string", "title": "Data", "description": description}}, [_DATA_FIELD])
     required = schema.get("required") if schema else None
     names = [name for name in required if name in fields] if isinstance(required, list) else []
-    return _form({name: _field(part) or _field_of_json(part) for name, part in fields.items()}, names)
+    return _form({name: _field(part) or _json_field(part) for name, part in fields.items()}, names)
 
 
 def _fields_of(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -135,36 +136,37 @@ def _field(schema: Any) -> dict[str, Any] | None:
         return None
     choices = schema.get("enum")
     description = schema.get("description") or schema.get("prompt")
-    described = {"description": description} if isinstance(description, str) else {}
+    description_keyword = {"description": description} if isinstance(description, str) else {}
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         labels = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
-        return {"type": "string", "enum": choices, **labels, **described}
+        return {"type": "string", "enum": choices, **labels, **description_keyword}
     kind = schema.get("type")
-    if choices is not None or not isinstance(kind, str) or kind not in _FIELDS_OF:
+    if choices is not None or not isinstance(kind, str) or kind not in _KEYWORDS:
         return None
-    form = schema.get("format")
-    fields = {name: schema[name] for name in _FIELDS_OF[kind] if name in schema}
-    return {"type": kind, **fields, **described, **({"format": form} if kind == "string" and form in _FORMATS else {})}
+    keywords = {name: schema[name] for name in _KEYWORDS[kind] if name in schema}
+    if kind == "string" and schema.get("format") in _FORMATS:
+        keywords["format"] = schema["format"]
+    return {"type": kind, **keywords, **description_keyword}
 
 
-def _field_of_json(schema: Any) -> dict[str, Any]:
-    return {"type": "string", "description": f"JSON that fits {json.dumps(schema)}"}
+def _json_field(schema: Any) -> dict[str, Any]:
+    return {"type": "string", "description": f"JSON that matches {json.dumps(schema)}"}
 
 
 def _data_in(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> Any:
     fields = _fields_of(schema)
     if not fields:
-        return _json_in(_WHOLE, content.get(_WHOLE))
-    # Empty fields are absent.
-    filled = {name: value for name, value in content.items() if value not in (None, "")}
+        return _parse_field(_DATA_FIELD, content.get(_DATA_FIELD))
+    # Empty fields have no value.
+    values = {name: value for name, value in content.items() if value not in (None, "")}
     return {
-        name: value if _field(fields.get(name, {})) is not None else _json_in(name, value)
-        for name, value in filled.items()
+        name: value if _field(fields.get(name, {})) is not None else _parse_field(name, value)
+        for name, value in values.items()
     }
 
 
-def _json_in(name: str, text: Any) -> Any:
+def _parse_field(name: str, text: Any) -> Any:
     try:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        raise NotJson(f"the field {name!r} must hold JSON") from None
+        raise InvalidJson(f"the field {name!r} must contain JSON") from None

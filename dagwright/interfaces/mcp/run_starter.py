@@ -1,6 +1,6 @@
 """Start the runs of calls: runs of plans, of templates and of requests in natural language.
 
-McpCallRefused  the call cannot be done; has the code and the message of the result
+McpCallRejected  a call is rejected; has the code and the message of its result
 """
 
 from collections.abc import Mapping
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 _CLIENT_PLAN_POLICY = model_policy("")
-"""Clients are models: their plans need approval before they change anything."""
+"""Plans of clients need approval before they change anything, since models write them."""
 NO_TEMPLATES: Templates = MappingProxyType({})
 
 
-class McpCallRefused(Exception):
-    """A call cannot be done.
+class McpCallRejected(Exception):
+    """A call is rejected.
 
     Args:
         status: error code, as in documents of the command line.
@@ -51,7 +51,7 @@ class McpCallRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunStarter:
-    """Start of runs for calls.
+    """Starter of the runs of calls.
 
     Args:
         runs, sessions: clients of the namespace.
@@ -66,7 +66,7 @@ class RunStarter:
     policy: Policy = field(default=_CLIENT_PLAN_POLICY)
     is_serving: bool = True
 
-    async def plan(
+    async def start_plan(
         self, arguments: Mapping[str, Any], *, run: str | None, templates: Templates = NO_TEMPLATES
     ) -> Started:
         """Start the run of a plan that a client sends.
@@ -78,7 +78,7 @@ class RunStarter:
 
         Raises:
             PlanInvalid: the plan or its inputs are invalid.
-            McpCallRefused: it cannot be started.
+            McpCallRejected: the run cannot be started.
         """
         checked, document = self.checked(arguments, templates)
         inputs = arguments.get("inputs") or {}
@@ -92,15 +92,15 @@ class RunStarter:
         """Return the checked plan of a call, and the plan as written.
 
         Raises:
-            PlanInvalid: with all problems.
+            PlanInvalid: the plan is invalid; has all problems.
         """
         posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
         checked, document = checked_posted(posted, self.toolset.declarations())
-        if refused := policy_problems(checked, self.policy):
-            raise PlanInvalid(refused)
+        if problems := policy_problems(checked, self.policy):
+            raise PlanInvalid(problems)
         return checked, document
 
-    async def template(
+    async def start_template(
         self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
     ) -> Started:
         """Start the run of a template, whose author is trusted.
@@ -110,20 +110,20 @@ class RunStarter:
 
         Raises:
             PlanInvalid: the inputs are invalid.
-            McpCallRefused: it cannot be started.
+            McpCallRejected: the run cannot be started.
         """
         options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compiled(inputs), template.source, inputs, options)
         return await self._start(replace(start, title=template.file, template=template.name), run=run)
 
-    async def request_run(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
-        """Start the run of a request in natural language, as a turn of a session if one is named.
+    async def start_request(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+        """Start the run of a request in natural language; with `session_id`, as a turn of this session.
 
         Raises:
-            McpCallRefused: it cannot be started.
+            McpCallRejected: the run cannot be started.
         """
         model = arguments.get("model")
-        self._refuse_without_model(model)
+        self._reject_without_model(model)
         request = TextRequest(
             arguments["request"],
             _model_config(model),
@@ -134,19 +134,17 @@ class RunStarter:
             synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (options := request.rounds_options):
-            raise McpCallRefused("bad_usage", f"{options[0]}: only the profile rounds supports it")
+            raise McpCallRejected("bad_usage", f"{options[0]}: only the profile rounds supports it")
         try:
             start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
                 turn = TurnRequest(session_name(name), request.text, partial(self._prepare, request))
                 started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
                 return started
-        except GoalRejected as refused:
-            raise McpCallRefused(refused.code, str(refused)) from None
+        except (GoalRejected, TurnRejected) as error:
+            raise McpCallRejected(error.code, str(error)) from None
         except SessionNameInvalid as error:
-            raise McpCallRefused("bad_usage", str(error)) from None
-        except TurnRejected as refused:
-            raise McpCallRefused(refused.code, str(refused)) from None
+            raise McpCallRejected("bad_usage", str(error)) from None
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
         return await self._start(start, run=run)
@@ -157,24 +155,24 @@ class RunStarter:
 
     async def _start(self, start: StartRequest, *, run: str | None) -> Started:
         if first_model_node(start.plan) is not None:
-            self._refuse_without_model(None)
+            self._reject_without_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
 
-    def _refuse_without_model(self, model: str | None) -> None:
+    def _reject_without_model(self, model: str | None) -> None:
         if not self.is_serving:
-            # The settings of the workers are unknown here; a node fails with the same code if they have no model.
+            # The settings of the workers are unknown. If they have no model, a node fails with the same code.
             return
         if model is None and self.toolset.models.model is None:
-            raise McpCallRefused("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
+            raise McpCallRejected("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
         if self.toolset.models.endpoint.is_key_missing:
-            raise McpCallRefused("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
+            raise McpCallRejected("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
 
 
-def _id_error(error: RunIdInUse | RunIdInvalid) -> McpCallRefused:
-    return McpCallRefused("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
+def _id_error(error: RunIdInUse | RunIdInvalid) -> McpCallRejected:
+    return McpCallRejected("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
 
 
 def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
@@ -184,7 +182,7 @@ def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
     try:
         return parse_duration(value).total_seconds()
     except ValueError as error:
-        raise McpCallRefused("bad_usage", f"{name}: {error}") from None
+        raise McpCallRejected("bad_usage", f"{name}: {error}") from None
 
 
 def _model_config(model: str | None) -> ModelConfig:
@@ -193,4 +191,4 @@ def _model_config(model: str | None) -> ModelConfig:
     try:
         return model_config_from_json({"model": model})
     except ValueError as error:
-        raise McpCallRefused("bad_usage", f"model: {error}") from None
+        raise McpCallRejected("bad_usage", f"model: {error}") from None

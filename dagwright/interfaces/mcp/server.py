@@ -1,6 +1,6 @@
 """The MCP server: protocol handlers around `ToolHandlers`.
 
-It has no state: several servers in front of one Temporal server work as one.
+It has no state, so MCP servers of the same Temporal server are interchangeable.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _INSTRUCTIONS = (
     "Dagwright runs plans, graphs of steps, durably. A run continues regardless of the call that started it: if a call "
-    f"returns `running` or `waiting`, use {GET_RUN} with its `run_id`. {RUN_PLAN} takes a plan, {ASK} a request "
-    "in natural language; the other tools are published plans."
+    f"returns `running` or `waiting`, use {GET_RUN} with its `run_id`. {RUN_PLAN} runs a plan, {ASK} answers a request "
+    "in natural language. Published plans are tools of their own."
 )
 
 
@@ -46,43 +46,44 @@ def create_server(
     Args:
         runs, sessions, steering: clients of the namespace.
         toolset: tools that plans may call.
-        templates: the plans that are tools, checked with the same toolset; a folder is read again when its files
+        templates: the plans that are tools, checked with the same toolset. A folder is read again when its files
             change.
         is_serving: whether this process is a worker of the runs; otherwise the workers choose the model.
     """
     declared = toolset.declarations()
     folder = templates if isinstance(templates, TemplateFolder) else None
     published = folder.read() if folder is not None else PublishedTemplates(cast("Templates", templates), {})
-    usable = without_reserved_names(published.templates)
+    templates_by_name = without_reserved_names(published.templates)
     starter = RunStarter(runs, sessions, toolset, is_serving=is_serving)
-    calls = ToolHandlers(tools_of(usable, declared), usable, starter=starter, steering=steering)
+    tools = tools_of(templates_by_name, declared)
+    handlers = ToolHandlers(tools, templates_by_name, starter=starter, steering=steering)
 
     async def refresh() -> None:
         nonlocal published
         if folder is None:
             return
-        now = await asyncio.to_thread(folder.read)
-        if now is not published:
-            published = now
-            usable = without_reserved_names(now.templates)
-            calls.publish(tools_of(usable, declared), usable)
+        current = await asyncio.to_thread(folder.read)
+        if current is not published:
+            published = current
+            templates_by_name = without_reserved_names(current.templates)
+            handlers.publish(tools_of(templates_by_name, declared), templates_by_name)
 
     async def list_tools(_: CallContext, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         await refresh()
-        return types.ListToolsResult(tools=[*calls.tools.values()])
+        return types.ListToolsResult(tools=[*handlers.tools.values()])
 
-    tasks = Tasks(calls, runs, steering)
+    tasks = Tasks(handlers, runs, steering)
 
     async def call_tool(context: CallContext, params: types.CallToolRequestParams) -> HandlerResult:
         await refresh()
-        tool = calls.tools.get(params.name)
+        tool = handlers.tools.get(params.name)
         if tool is None:
             if problems := published.problems.get(params.name):
                 message = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
                 raise MCPError(types.INVALID_PARAMS, message)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")
         call = McpToolCall(context, params, tool)
-        return await (tasks.call(call) if tasks.is_for(call) else calls.call(call))
+        return await (tasks.call(call) if tasks.is_for(call) else handlers.call(call))
 
     server: Server[Any] = Server(
         "dagwright",
@@ -92,7 +93,7 @@ def create_server(
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
     )
-    # The constructor's types do not allow results of extensions.
+    # Added here, because the types of the constructor do not allow results of extensions.
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     tasks.register(server)
     return server

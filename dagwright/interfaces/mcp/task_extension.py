@@ -1,7 +1,8 @@
-"""Runs as tasks of the protocol's extension: a call returns a task at once, whose ID is the ID of its run.
+"""Runs as tasks, an extension of the protocol: a call returns a task whose ID is the ID of its run.
 
-For clients that declare it, from 2026-07-28 on. The state of a task is read from its run, so any server in front of the
-same Temporal server can return it. Source: the extension `io.modelcontextprotocol/tasks` (SEP-2663).
+For clients that declare the extension, from protocol version 2026-07-28 on. The state of a task is read from its run,
+so any MCP server of the same Temporal server can return it. Source: the extension `io.modelcontextprotocol/tasks`
+(SEP-2663).
 """
 
 from contextlib import suppress
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
-_NO_TASKS: Final = (CHECK_PLAN, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL)
+_TOOLS_WITHOUT_TASKS: Final = (CHECK_PLAN, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL)
 """Tools that never return a task."""
-_NO_TASK_WITHIN_S: Final = 1.0
-"""A run that ends within this time needs no task."""
+_RESULT_WAIT_S: Final = 1.0
+"""Seconds that a call waits for the result of its run before it returns a task."""
 _POLL_MS: Final = 1_000
 
 Status = Literal["working", "input_required", "completed", "cancelled"]
@@ -62,12 +63,12 @@ class Tasks:
     """The tasks of a server.
 
     Args:
-        calls: start the runs.
+        handlers: start the runs.
         runs, steering: clients of the namespace.
     """
 
-    def __init__(self, calls: ToolHandlers, runs: "Runs", steering: Steering) -> None:
-        self._calls = calls
+    def __init__(self, handlers: ToolHandlers, runs: "Runs", steering: Steering) -> None:
+        self._handlers = handlers
         self._runs = runs
         self._steering = steering
 
@@ -80,21 +81,20 @@ class Tasks:
 
     def is_for(self, call: McpToolCall) -> bool:
         """Return whether a call may return a task."""
-        return supports_tasks(call.context) and call.tool.name not in _NO_TASKS
+        return supports_tasks(call.context) and call.tool.name not in _TOOLS_WITHOUT_TASKS
 
     async def call(self, call: McpToolCall) -> HandlerResult:
         """Return the result of a call if it ends soon, else a task."""
-        started = await self._calls.start(call)
+        started = await self._handlers.start(call)
         if isinstance(started, types.CallToolResult):
             return started
-        # The client answers forms with `tasks/update`.
-        silent = Elicitations(call.context, is_silent=True)
+        # The call returns no forms: clients of tasks get forms from `tasks/get`, and answer them with `tasks/update`.
+        elicitations = Elicitations(call.context, is_silent=True)
         followed_run = await follow_run(
-            self._runs, started.workflow_id, silent, wait_s=_NO_TASK_WITHIN_S, author=call.author
+            self._runs, started.workflow_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
         )
         if followed_run.view.is_closed:
             return run_result(await self._runs.document(followed_run.view))
-        # Only `tasks/get` returns forms.
         return {"resultType": "task", **_task(followed_run.view, "working")}
 
     async def _get(self, context: CallContext, params: TaskParams) -> HandlerResult:
@@ -102,13 +102,13 @@ class Tasks:
         if view.is_closed:
             if view.status == "cancelled":
                 return _task(view, "cancelled")
-            return {**_task(view, "completed"), "result": _as_sent(run_result(await self._runs.document(view)))}
+            return {**_task(view, "completed"), "result": _to_json(run_result(await self._runs.document(view)))}
         requests = await PendingRequests(self._runs.feedback, view.workflow_id).read(view)
         forms = Elicitations(context).forms(requests)
         if not forms:
             return _task(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
-        sent_forms = {name: _as_sent(form) for name, form in forms.items()}
-        return {**_task(view, "input_required"), "inputRequests": sent_forms}
+        form_documents = {name: _to_json(form) for name, form in forms.items()}
+        return {**_task(view, "input_required"), "inputRequests": form_documents}
 
     async def _update(self, context: CallContext, params: UpdateParams) -> HandlerResult:
         view = await self._view(context, params)
@@ -116,8 +116,8 @@ class Tasks:
         await answer_with_forms(
             responses, elicitations, self._runs, workflow_id=view.workflow_id, author=author_of(context)
         )
-        if elicitations.refusals:
-            raise MCPError(types.INVALID_PARAMS, " ".join(elicitations.refusals))
+        if elicitations.rejections:
+            raise MCPError(types.INVALID_PARAMS, " ".join(elicitations.rejections))
         return {}
 
     async def _cancel(self, context: CallContext, params: TaskParams) -> HandlerResult:
@@ -130,17 +130,17 @@ class Tasks:
 
     async def _view(self, context: CallContext, params: TaskParams) -> "RunView":
         if not supports_tasks(context):
-            missing: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            required: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             message = f"the client does not declare {EXTENSION}"
-            raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, missing)
+            raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, required)
         try:
             return await self._runs.reader(params.task_id).read()
         except RunNotFound as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
 
 
-def _as_sent(part: BaseModel) -> dict[str, Any]:
-    return part.model_dump(by_alias=True, mode="json", exclude_none=True)
+def _to_json(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _task(view: "RunView", status: Status, *, reason: str | None = None) -> dict[str, Any]:

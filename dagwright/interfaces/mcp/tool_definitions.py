@@ -25,14 +25,14 @@ CANCEL: Final = "cancel"
 WAIT_S: Final = 45
 """Seconds that a call waits for the end of its run by default: clients time out after 60 s by default."""
 MAX_WAIT_S: Final = 3600
-DEFAULT_LISTED: Final = 20
+DEFAULT_LIST_LIMIT: Final = 20
 """Default number of listed runs."""
-_MAX_LISTED = 200
+_MAX_LIST_LIMIT = 200
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.mcp")
 _NAMES_SHOWN = 60
-"""Maximum number of tools named in the description of `run_plan`."""
+"""Maximum number of tools, and of agents, in the description of `run_plan`."""
 
-_ID = {
+_NEW_RUN_ID = {
     "type": "string",
     "description": "ID of the run. Another call with the same ID and content continues with that run.",
 }
@@ -71,18 +71,26 @@ _RESULT: Final = {
 
 
 def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
-    """Return all tools; those of templates come last, in the order of their names.
+    """Return all tools; tools of templates come last, in the order of their names.
 
     Args:
         templates: templates from `without_reserved_names`.
         declared: tools that plans may call.
     """
-    own = [_run_plan(declared, list(templates)), _check_plan(), _ask(), _get_run(), _list_runs(), _answer_feedback()]
-    return [*own, _cancel(), *map(_of_template, templates.values())]
+    return [
+        _run_plan(declared, list(templates)),
+        _check_plan(),
+        _ask(),
+        _get_run(),
+        _list_runs(),
+        _answer_feedback(),
+        _cancel(),
+        *map(_template_tool, templates.values()),
+    ]
 
 
 def without_reserved_names(templates: Templates) -> Templates:
-    """Return the templates without those named like another tool of the server, and log an error for each of these."""
+    """Remove templates with the name of another tool of the server, and log an error for each of them."""
     reserved = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
     for name in sorted(reserved & templates.keys()):
         problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
@@ -91,11 +99,12 @@ def without_reserved_names(templates: Templates) -> Templates:
 
 
 def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> types.Tool:
-    by_name = {
+    template_property = {
         "template": {
             "type": "string",
             "enum": published,
-            "description": "Instead of `plan`: a plan that is also a tool here, to set its run ID or not to wait.",
+            "description": "Instead of `plan`: name of a published plan. Such a plan is also a tool of its own, but "
+            "without `run_id`, `timeout` and `wait_s`.",
         }
     }
     agents = [card.name for card in agent_cards(declared)]
@@ -112,9 +121,9 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
         input_schema=_object(
             {
                 "plan": _PLAN,
-                **(by_name if published else {}),
+                **(template_property if published else {}),
                 "inputs": {"type": "object", "description": "Inputs of the plan: name -> value."},
-                "run_id": _ID,
+                "run_id": _NEW_RUN_ID,
                 "dialect": _DIALECT,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,
@@ -153,12 +162,12 @@ def _ask() -> types.Tool:
                     "type": "string",
                     "enum": ["plan", "intents", "rounds"],
                     "default": "plan",
-                    "description": "plan; intents: calls of verbs on entities that are looked up; rounds: worker "
-                    "tools, planned round by round.",
+                    "description": "plan: a plan of steps; intents: calls of verbs with entities that are looked up; "
+                    "rounds: worker tools, planned round by round.",
                 },
                 "session_id": {
                     "type": "string",
-                    "description": "The request is a turn of this session, which has the earlier turns.",
+                    "description": "Session that the request is a turn of; it is started if it does not exist.",
                 },
                 "model": {"type": "string", "description": "Model to use. Default: the model of the server."},
                 "max_rounds": {
@@ -178,7 +187,7 @@ def _ask() -> types.Tool:
                     "description": "Profile rounds only: assemble joins the findings of the worker tools; with model, "
                     "a model writes the answer.",
                 },
-                "run_id": _ID,
+                "run_id": _NEW_RUN_ID,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,
             },
@@ -193,7 +202,7 @@ def _get_run() -> types.Tool:
     return types.Tool(
         name=GET_RUN,
         title="Get a run",
-        description="Wait for the end of a run that was started before, and return its output or its state.",
+        description="Wait for the end of a run, and return its output or its state.",
         input_schema=_object({"run_id": _RUN_ID, "wait_s": _WAIT}, "run_id"),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
@@ -204,12 +213,12 @@ def _list_runs() -> types.Tool:
     return types.Tool(
         name=LIST_RUNS,
         title="List runs",
-        description="List runs with their IDs and states: open runs first, each group newest first. Use it to find the "
-        "run of a call that was cancelled before it returned the ID.",
+        description="List runs with their IDs and states, newest first, but open runs before closed ones. Use it to "
+        "find the run of a call that was cancelled before it returned the ID.",
         input_schema=_object(
             {
                 "status": {"type": "string", "enum": [*RunStatus], "description": "Filter by state."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_LISTED, "default": DEFAULT_LISTED},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_LIST_LIMIT, "default": DEFAULT_LIST_LIMIT},
                 "cursor": {"type": "string", "description": "`next` of the previous page."},
             }
         ),
@@ -249,7 +258,7 @@ def _answer_feedback() -> types.Tool:
                     "description": "Answers a SELECTION: options, or their IDs if they have IDs.",
                 },
                 "text": {"type": "string", "description": "Answers a CLARIFICATION or a GUIDANCE."},
-                "data": {"description": "Answers an INFORMATION: data that fit its schema."},
+                "data": {"description": "Answers an INFORMATION: data that match its schema."},
                 "remember": {
                     "type": "boolean",
                     "description": "With approved: do not ask about this tool again in this run.",
@@ -258,7 +267,7 @@ def _answer_feedback() -> types.Tool:
                     "type": "object",
                     "description": "With approved, or to retry a failed call: replaces the arguments of the call.",
                 },
-                "value": {"description": "With selected, for a failed node: its result."},
+                "value": {"description": "With the option `value` of a request about a failed node: its result."},
                 "note": {"type": "string", "description": "Note stored with the answer."},
                 "wait_s": _WAIT,
             },
@@ -286,7 +295,7 @@ def _cancel() -> types.Tool:
     )
 
 
-def _of_template(template: Template) -> types.Tool:
+def _template_tool(template: Template) -> types.Tool:
     title = template.checked.plan.title
     description = template.description or f"Run the plan {template.title!r}."
     return types.Tool(

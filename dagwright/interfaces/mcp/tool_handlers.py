@@ -1,6 +1,6 @@
-"""The tools of the MCP server: from the arguments of a call to its result.
+"""The tools of the MCP server: handlers that return the result of a call for its arguments.
 
-Errors are results with `isError`, so that the model behind the client reads the reason and can try again.
+Errors are results with `isError`, so that the client's model reads the reason and can try again.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import tool_definitions
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
-from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
-from dagwright.interfaces.mcp.tool_results import invalid, refusal, result_of, run_result
+from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
+from dagwright.interfaces.mcp.tool_results import error_result, invalid_plan_result, result_of, run_result
 from dagwright.plans.preparation import check_size
 from dagwright.plans.templates import Templates
 from dagwright.server import NO_ANSWER
@@ -44,13 +44,13 @@ from dagwright.store import StoreError
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
-KEY_META = "dagwright/idempotencyKey"
-"""Key of a call's `_meta` with the ID of the run to start, if the arguments have none."""
-_STARTING = (tool_definitions.RUN_PLAN, tool_definitions.ASK)
-"""Tools that start runs and have arguments for it; the arguments of a template's tool are the inputs of its plan."""
-_ANSWERS = ("approved", "selected", "text", "data")
-_OPTIONAL_PARTS = ("reason", "remember", "arguments", "value")
-"""Optional parts of an answer; the run refuses those that do not fit."""
+IDEMPOTENCY_KEY_META = "dagwright/idempotencyKey"
+"""Key of a call's `_meta`. Its value is the ID of the run to start, unless the arguments have a `run_id`."""
+_TOOLS_WITH_RUN_ID = (tool_definitions.RUN_PLAN, tool_definitions.ASK)
+"""Tools that start a run and have the argument `run_id`. The arguments of a template's tool are inputs of its plan."""
+_ANSWER_ARGUMENTS = ("approved", "selected", "text", "data")
+_OPTIONAL_ANSWER_ARGUMENTS = ("reason", "remember", "arguments", "value")
+"""Optional parts of an answer; the run rejects parts that the request does not support."""
 
 Result = types.CallToolResult | types.InputRequiredResult
 ResultT = TypeVar("ResultT")
@@ -76,21 +76,23 @@ class McpToolCall:
 
     @property
     def run_id(self) -> str | None:
-        """Return the requested ID of the run."""
-        run_id = self.arguments.get("run_id") if self.tool.name in _STARTING else None
-        key = (self.context.meta or {}).get(KEY_META)
-        return run_id if run_id is not None else key if isinstance(key, str) else None
+        """The requested ID of the run; `None` for a new ID."""
+        run_id = self.arguments.get("run_id") if self.tool.name in _TOOLS_WITH_RUN_ID else None
+        if run_id is not None:
+            return run_id
+        key = (self.context.meta or {}).get(IDEMPOTENCY_KEY_META)
+        return key if isinstance(key, str) else None
 
     @property
     def wait_s(self) -> float:
-        """Return the seconds to wait for the end of a run."""
-        if self.tool.name not in (*_STARTING, tool_definitions.GET_RUN, tool_definitions.ANSWER_FEEDBACK):
+        """Seconds to wait for the end of a run."""
+        if self.tool.name not in (*_TOOLS_WITH_RUN_ID, tool_definitions.GET_RUN, tool_definitions.ANSWER_FEEDBACK):
             return tool_definitions.WAIT_S
         return float(self.arguments.get("wait_s", tool_definitions.WAIT_S))
 
     @property
     def author(self) -> str:
-        """Return the name recorded for answers and commands."""
+        """The name recorded for answers and commands."""
         return author_of(self.context)
 
 
@@ -105,7 +107,7 @@ class ToolHandlers:
 
     Args:
         tools: all tools, from `tools_of`.
-        templates: the templates among them.
+        templates: templates of the tools that are published plans.
         starter: starts runs.
         steering: sends commands to runs.
     """
@@ -139,7 +141,7 @@ class ToolHandlers:
         """Start the run of a call, or find the run with the same ID and content.
 
         Returns:
-            The result of the call if no run was started.
+            The started run, or the result of the call if an error prevented the start.
         """
         return await self._with_error_results(call, self._start_run)
 
@@ -147,62 +149,62 @@ class ToolHandlers:
         self, call: McpToolCall, work: Callable[[McpToolCall], Awaitable[ResultT]]
     ) -> ResultT | types.CallToolResult:
         """Run a call, and convert its errors to results."""
-        if deep := json_problems(dict(call.arguments)):
-            return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {deep[0].message}")
+        if invalid_values := json_problems(dict(call.arguments)):
+            return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {invalid_values[0].message}")
         problems = [
             message + (f" ({hint})" if hint else "")
             for _, message, hint in self._schemas[call.tool.name].problems_of(call.arguments, ())
         ]
         if problems:
-            return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
+            return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
         try:
             return await work(call)
         except PlanInvalid as error:
-            return invalid(error)
-        except McpCallRefused as refused:
-            return refusal(refused.status, str(refused))
+            return invalid_plan_result(error)
+        except McpCallRejected as error:
+            return error_result(error.status, str(error))
         except StateUnreadable as error:
-            return refusal("bad_usage", str(error))
+            return error_result("bad_usage", str(error))
         except (RunNotFound, SessionNotFound) as error:
-            return refusal("not_found", str(error))
+            return error_result("not_found", str(error))
         except RunClosed as error:
-            return refusal("refused", f"{error}; {tool_definitions.GET_RUN} returns its result")
+            return error_result("refused", f"{error}; {tool_definitions.GET_RUN} returns its result")
         except FeedbackRejected as error:
-            return refusal("refused", str(error))
+            return error_result("refused", str(error))
         except StoreError as error:
-            return refusal("no_store", str(error))
+            return error_result("no_store", str(error))
         except RPCError as error:
             if error.status not in NO_ANSWER:
-                return refusal("refused", f"the Temporal server refused the request: {error.message}")
-            text = f"runs that were started continue, and {tool_definitions.GET_RUN} fetches them later"
-            return refusal("no_server", f"the Temporal server does not respond; {text}")
+                return error_result("refused", f"the Temporal server rejected the request: {error.message}")
+            hint = f"started runs continue, and {tool_definitions.GET_RUN} returns them later"
+            return error_result("no_server", f"the Temporal server does not respond; {hint}")
 
     async def _run_tool(self, call: McpToolCall) -> Result:
         state = parse_call_state(call.params)
         if state is not None:
             return await self._resume(call, state)
-        other = self._handlers.get(call.tool.name)
-        return await (other(call) if other is not None else self._start_and_follow(call))
+        handler = self._handlers.get(call.tool.name, self._start_and_follow)
+        return await handler(call)
 
     async def _start_run(self, call: McpToolCall) -> Started:
         template = self._templates.get(call.tool.name)
         if template is not None:
-            return await self._starter.template(template, call.arguments, run=call.run_id)
+            return await self._starter.start_template(template, call.arguments, run=call.run_id)
         if call.tool.name == tool_definitions.ASK:
-            return await self._starter.request_run(call.arguments, run=call.run_id)
+            return await self._starter.start_request(call.arguments, run=call.run_id)
         if (name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
             inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
-            return await self._starter.template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
+            return await self._starter.start_template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
         if name is not None or "plan" not in call.arguments:
-            raise McpCallRefused("bad_usage", "send either `plan` or `template`")
-        return await self._starter.plan(call.arguments, run=call.run_id, templates=self._templates)
+            raise McpCallRejected("bad_usage", "send either `plan` or `template`")
+        return await self._starter.start_plan(call.arguments, run=call.run_id, templates=self._templates)
 
     async def _start_and_follow(self, call: McpToolCall) -> Result:
         started = await self._start_run(call)
         return await self._follow(call, started.workflow_id, Elicitations(call.context))
 
     async def _resume(self, call: McpToolCall, state: CallState) -> Result:
-        """Continue a call whose client has returned forms."""
+        """Continue a call whose client has returned the content of forms."""
         elicitations = Elicitations(call.context, skipped=set(state.skipped), rounds=state.rounds)
         responses = call.params.input_responses or {}
         await answer_with_forms(responses, elicitations, self._runs, workflow_id=state.workflow_id, author=call.author)
@@ -216,11 +218,11 @@ class ToolHandlers:
             return followed_run.interim
         return run_result(
             await self._runs.document(followed_run.view),
-            prefix=" ".join(filter(None, [prefix, followed_run.refusals])),
+            prefix=" ".join(filter(None, [prefix, followed_run.rejections])),
         )
 
     async def _check_plan(self, call: McpToolCall) -> Result:
-        checked, held_plan = await asyncio.to_thread(self._checked_plan, call.arguments)
+        checked, compiled = await asyncio.to_thread(self._checked_plan, call.arguments)
         document = {
             "status": "valid",
             "title": checked.plan.title,
@@ -229,7 +231,7 @@ class ToolHandlers:
             "edges": checked.edges,
             "critical_path": checked.critical_path,
             "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
-            "approve_plan": changes_of(held_plan) > 0,
+            "approve_plan": changes_of(compiled) > 0,
             "notes": [note.to_json() for note in checked.notes],
         }
         return result_of(document)
@@ -242,32 +244,34 @@ class ToolHandlers:
         return await self._follow(call, call.arguments["run_id"], Elicitations(call.context))
 
     async def _list_runs(self, call: McpToolCall) -> Result:
-        limit = call.arguments.get("limit", tool_definitions.DEFAULT_LISTED)
+        limit = call.arguments.get("limit", tool_definitions.DEFAULT_LIST_LIMIT)
         run_filter = RunFilter(status=call.arguments.get("status"))
         try:
             cursor = call.arguments.get("cursor")
             after = None if cursor is None else ListCursor.parse(cursor)
         except ValueError as error:
-            raise McpCallRefused("bad_usage", "`cursor` must be a value of `next`") from error
-        summaries, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
+            raise McpCallRejected("bad_usage", "`cursor` must be a value of `next`") from error
+        summaries, next_cursor = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
         message = f"{len(summaries)} runs; {tool_definitions.GET_RUN} returns the result of a run"
         document = {"status": "listed", "message": message, "runs": [summary.to_json() for summary in summaries]}
-        return result_of(document if following is None else {**document, "next": str(following)})
+        return result_of(document if next_cursor is None else {**document, "next": str(next_cursor)})
 
     async def _answer_feedback(self, call: McpToolCall) -> Result:
-        answer_names = [name for name in _ANSWERS if name in call.arguments]
+        answer_names = [name for name in _ANSWER_ARGUMENTS if name in call.arguments]
         if len(answer_names) != 1:
-            raise McpCallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(answer_names)}")
+            message = f"send exactly one of {', '.join(_ANSWER_ARGUMENTS)}, not {len(answer_names)}"
+            raise McpCallRejected("bad_usage", message)
         workflow_id = call.arguments["run_id"]
         feedback = self._runs.feedback
         target = _target(workflow_id, await feedback.requests_of(workflow_id), call.arguments)
-        content = {name: call.arguments[name] for name in (*answer_names, *_OPTIONAL_PARTS) if name in call.arguments}
+        content_names = (*answer_names, *_OPTIONAL_ANSWER_ARGUMENTS)
+        content = {name: call.arguments[name] for name in content_names if name in call.arguments}
         answer = Answer(content, call.author, call.arguments.get("note"), through="mcp")
         outcome = await send_answer(feedback, target, answer)
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_refused:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
-            raise McpCallRefused("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
+            raise McpCallRejected("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
         names = {request.id for request in target.requests} or {target.name}
         elicitations = Elicitations(call.context, skipped={*names}, answered={*names})
         return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
@@ -283,7 +287,7 @@ def _target(workflow_id: str, open_requests: Sequence[OpenRequest], arguments: M
     try:
         return find_target(workflow_id, open_requests, arguments.get("request_id"), of_all=bool(arguments.get("all")))
     except NoOpenRequest:
-        raise McpCallRefused("not_found", f"the run {workflow_id!r} has no open requests") from None
+        raise McpCallRejected("not_found", f"the run {workflow_id!r} has no open requests") from None
     except AnswerUnclear as names:
         message = f"the run {workflow_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {names}"
-        raise McpCallRefused("bad_usage", message) from None
+        raise McpCallRejected("bad_usage", message) from None

@@ -15,9 +15,9 @@ from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, GET_RUN
 
 _FAILURES_SHOWN = 20
 _NOTES_SHOWN = 20
-_UNSUCCESSFUL = ("failed", "cancelled")
-_ENDED = (*_UNSUCCESSFUL, "completed", "completed_with_failures")
-_HOW_TO_ANSWER: Mapping[str, str] = {
+_ERROR_STATUSES = ("failed", "cancelled")
+_FINAL_STATUSES = (*_ERROR_STATUSES, "completed", "completed_with_failures")
+_ANSWER_ARGUMENTS: Mapping[str, str] = {
     "APPROVAL": "approved",
     "SELECTION": "selected",
     "INFORMATION": "data",
@@ -35,7 +35,7 @@ def result_of(document: Mapping[str, Any], *, is_error: bool = False) -> types.C
     )
 
 
-def refusal(status: str, message: str) -> types.CallToolResult:
+def error_result(status: str, message: str) -> types.CallToolResult:
     """Return an error result.
 
     Args:
@@ -45,12 +45,12 @@ def refusal(status: str, message: str) -> types.CallToolResult:
     return result_of({"status": status, "message": message}, is_error=True)
 
 
-def invalid(problems: PlanInvalid) -> types.CallToolResult:
+def invalid_plan_result(error: PlanInvalid) -> types.CallToolResult:
     """Return the result of a call whose plan or inputs are invalid, with all problems."""
-    count = len(problems.problems)
+    count = len(error.problems)
     subject = "the problem" if count == 1 else f"the {count} problems"
-    message = f"fix {subject} under `errors` and call again"
-    errors = [problem.to_json() for problem in problems.problems]
+    message = f"fix {subject} in `errors` and call again"
+    errors = [problem.to_json() for problem in error.problems]
     return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
 
 
@@ -66,7 +66,7 @@ def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallTo
     content: dict[str, Any] = {"status": status, "message": message, "run_id": document["run_id"]}
     if document["title"]:
         content["title"] = document["title"]
-    if status in _ENDED:
+    if status in _FINAL_STATUSES:
         content["output"] = document["output"]
     content["node_counts"] = node_counts(document)
     if failures := _failures(document["nodes"]):
@@ -77,7 +77,7 @@ def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallTo
         content["waiting_for"] = [*document["waiting_for"]]
     if document["notes"]:
         content["notes"] = [note.get("message") for note in document["notes"][:_NOTES_SHOWN]]
-    return result_of(content, is_error=status in _UNSUCCESSFUL)
+    return result_of(content, is_error=status in _ERROR_STATUSES)
 
 
 def node_counts(document: Mapping[str, Any]) -> dict[str, int]:
@@ -93,7 +93,7 @@ def _message_of(document: Mapping[str, Any]) -> str:
         return "The run completed."
     if status == "completed_with_failures":
         return "The run completed, but some nodes failed: see `failures`."
-    if status in _UNSUCCESSFUL:
+    if status in _ERROR_STATUSES:
         error = document["error"] or {}
         reason = f": {error['message']}" if error.get("message") else ""
         return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{reason}."
@@ -106,14 +106,14 @@ def _message_of(document: Mapping[str, Any]) -> str:
 
 def _how_to_answer(requests: Sequence[Mapping[str, Any]], run_id: str) -> str:
     request = requests[0]
-    more_text = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
+    more_text = f" {len(requests) - 1} more are in `waiting_for`." if len(requests) > 1 else ""
     if request.get("channel") == "inbox":
         instruction = (
             f"with `dagwright feedback {run_id} {request['request_id']}`, in the console or through the HTTP API"
         )
         answer_text = f"A person must answer in the inbox, {instruction}; this server cannot."
         return f"{request['prompt']!s:.500} {answer_text}{more_text}"
-    argument = _HOW_TO_ANSWER.get(str(request["type"]), "data")
+    argument = _ANSWER_ARGUMENTS.get(str(request["type"]), "data")
     instruction = f"call {ANSWER_FEEDBACK} with run_id {run_id!r}, request_id {request['request_id']!r} and {argument}"
     return f"{request['prompt']!s:.500} To answer, {instruction}.{more_text}"
 

@@ -22,16 +22,16 @@ PATH = "/mcp"
 class StdioStreams:
     """The standard streams, reserved for the protocol: all other output goes to stderr.
 
-    Create it before anything else, since modules of tools may print when they are imported.
+    Create it before modules of tools are imported, since they may print.
     """
 
     def __init__(self) -> None:
         sys.stdout.flush()
         self._input = os.fdopen(os.dup(0), "rb")
         self._output = os.fdopen(os.dup(1), "wb")
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        null_device = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_device, 0)
+        os.close(null_device)
         os.dup2(2, 1)
 
     async def lines(self) -> AsyncIterator[str]:
@@ -58,11 +58,11 @@ class StdioStreams:
         return TextIOWrapper(self._output, encoding="utf-8", newline="\n")
 
 
-async def serve_stdio(server: Server[Any], wire: StdioStreams) -> None:
+async def serve_stdio(server: Server[Any], streams: StdioStreams) -> None:
     """Serve one client until it closes standard input."""
-    # `stdio_server` only iterates over it.
-    lines = cast("anyio.AsyncFile[str]", wire.lines())
-    async with stdio_server(lines, anyio.wrap_file(wire.writer())) as (incoming, outgoing):
+    # Not a file, but `stdio_server` only iterates over it.
+    lines = cast("anyio.AsyncFile[str]", streams.lines())
+    async with stdio_server(lines, anyio.wrap_file(streams.writer())) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
@@ -70,7 +70,7 @@ async def serve_http(server: Server[Any], listener: socket.socket, *, host: str)
     """Serve clients by streamable HTTP at `PATH` until cancelled.
 
     Args:
-        host: host of the listener; for a loopback host, only requests to this machine are accepted.
+        host: host of the listener; for a loopback host, only requests with a loopback `Host` header are accepted.
     """
     app = server.streamable_http_app(streamable_http_path=PATH, host=host)
     async with server.session_manager.run(), listening(app, listener):

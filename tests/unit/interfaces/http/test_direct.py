@@ -104,7 +104,7 @@ async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Pat
 async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Path, path: str) -> None:
     def model_call_tasks() -> list[str]:
         names = [cast("Any", task.get_coro()).__name__ for task in asyncio.all_tasks()]
-        return [name for name in names if name in ("_first", "_answered")]
+        return [name for name in names if name in ("_first_chunk", "_model_response")]
 
     async with gateway(tmp_path, Silence()) as (http, models):
         async with http.stream("POST", path, json=body(path)):

@@ -16,9 +16,9 @@ from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.mcp.elicitation import form_for
-from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.server import create_server
-from dagwright.interfaces.mcp.task_extension import _NO_TASKS
+from dagwright.interfaces.mcp.task_extension import _TOOLS_WITHOUT_TASKS
 from dagwright.interfaces.mcp.tool_definitions import (
     ASK,
     CHECK_PLAN,
@@ -29,7 +29,7 @@ from dagwright.interfaces.mcp.tool_definitions import (
     tools_of,
     without_reserved_names,
 )
-from dagwright.interfaces.mcp.tool_handlers import KEY_META, McpToolCall, ToolHandlers
+from dagwright.interfaces.mcp.tool_handlers import IDEMPOTENCY_KEY_META, McpToolCall, ToolHandlers
 from dagwright.interfaces.mcp.tool_results import run_result
 from dagwright.plans.templates import TemplateFolder
 from dagwright.settings import Settings
@@ -44,7 +44,7 @@ def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
 
 
 def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
-    key = {KEY_META: "key"}
+    key = {IDEMPOTENCY_KEY_META: "key"}
     for tool in ("run_plan", "ask"):
         call = _call(tool, key, run_id="mine", wait_s=3)
         assert (call.run_id, call.wait_s) == ("mine", 3.0)
@@ -52,17 +52,17 @@ def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
     # Inputs of a template mean nothing to the call.
     call = _call("ship", key, id="box-7", wait_s=3)
     assert (call.run_id, call.wait_s) == ("key", WAIT_S)
-    assert [_call("ship", meta).run_id for meta in (None, {}, {KEY_META: 7})] == [None] * 3
+    assert [_call("ship", meta).run_id for meta in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
     for tool in ("get_run", "answer_feedback"):
         assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
 
 
 class _Starter(RunStarter):
-    async def template(self, *given: Any, **more: Any) -> Any:
-        raise McpCallRefused("template", f"{given[0]} {given[1]} {more}")
+    async def start_template(self, *given: Any, **more: Any) -> Any:
+        raise McpCallRejected("template", f"{given[0]} {given[1]} {more}")
 
-    async def plan(self, arguments: Any, *, run: str | None, templates: Any = None) -> Any:
-        raise McpCallRefused("plan", f"{arguments} {run}")
+    async def start_plan(self, arguments: Any, *, run: str | None, templates: Any = None) -> Any:
+        raise McpCallRejected("plan", f"{arguments} {run}")
 
 
 class _Runs:
@@ -175,7 +175,7 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
     result = _message_of("waiting", waiting_for=asked)
     assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
-        "selected. 1 more are under `waiting_for`."
+        "selected. 1 more are in `waiting_for`."
     )
 
 
@@ -202,7 +202,7 @@ def test_every_tool_has_a_description_and_schemas() -> None:
         assert validator_of(tool.output_schema or {}).is_valid({"status": "valid", "message": "m"})
     assert "calculator" in (tools[0].description or "")
     # Only tools that start runs create tasks.
-    assert [tool.name for tool in tools if tool.name not in _NO_TASKS] == [RUN_PLAN, ASK]
+    assert [tool.name for tool in tools if tool.name not in _TOOLS_WITHOUT_TASKS] == [RUN_PLAN, ASK]
 
 
 def test_run_plan_starts_published_plans(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import mcp_types as types
 import pytest
 
 from dagwright.interfaces.mcp.elicitation import CallState, StateUnreadable, parse_call_state
-from dagwright.interfaces.mcp.request_forms import NotJson, answer_of, form_of, prompt_of
+from dagwright.interfaces.mcp.request_forms import InvalidJson, answer_of, form_of, prompt_of
 
 
 def _request(kind: str, **fields: Any) -> dict[str, Any]:
@@ -84,13 +84,13 @@ def test_data_has_a_field_for_each_part_and_json_for_others() -> None:
             "name": {**name, "description": "Who?", "format": "date"},
             "quarter": {"type": "string", **quarter},
             "number": {**number, "description": "How many?"},
-            "odd": {"type": "string", "description": 'JSON that fits {"enum": [1, 2]}'},
-            "lines": {"type": "string", "description": 'JSON that fits {"type": "array"}'},
+            "odd": {"type": "string", "description": 'JSON that matches {"enum": [1, 2]}'},
+            "lines": {"type": "string", "description": 'JSON that matches {"type": "array"}'},
         },
     }
     filled = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
     assert answer_of(request, filled) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
-    with pytest.raises(NotJson, match="the field 'lines' must hold JSON"):
+    with pytest.raises(InvalidJson, match="the field 'lines' must contain JSON"):
         answer_of(request, {"lines": "one, two"})
 
 
@@ -99,7 +99,7 @@ def test_data_without_parts_is_one_field_of_json(schema: dict[str, Any] | None) 
     request = _request("INFORMATION", schema=schema)
     assert list(_fields(request)) == ["data"]
     assert answer_of(request, {"data": "[1, 2]"}) == {"data": [1, 2]}
-    with pytest.raises(NotJson):
+    with pytest.raises(InvalidJson):
         answer_of(request, {})
 
 
@@ -119,5 +119,5 @@ def test_state_is_restored_and_an_invalid_state_is_rejected(rounds: str) -> None
     state = CallState("run-1", ("check",), 2)
     assert (brought(state.to_text()), brought(None)) == (state, None)
     given = json.dumps({"run_id": "run-1", "skipped": []})
-    with pytest.raises(StateUnreadable, match="repeat the call from the start"):
+    with pytest.raises(StateUnreadable, match="repeat the call without it"):
         brought(f'{given[:-1]}, "rounds": {rounds}}}')

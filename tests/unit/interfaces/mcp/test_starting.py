@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import _ask
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
@@ -40,11 +40,11 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert set(message) < set(_ask().input_schema["properties"])
     compare = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
-        with pytest.raises(McpCallRefused, match=f"{name}: only the profile rounds supports it"):
-            await starter.request_run({**compare, name: message[name]}, run=None)
-    with pytest.raises(McpCallRefused, match="worker_timeout: "):
-        await starter.request_run({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
-    await starter.request_run({**compare, "profile": "rounds", **message}, run=None)
+        with pytest.raises(McpCallRejected, match=f"{name}: only the profile rounds supports it"):
+            await starter.start_request({**compare, name: message[name]}, run=None)
+    with pytest.raises(McpCallRejected, match="worker_timeout: "):
+        await starter.start_request({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
+    await starter.start_request({**compare, "profile": "rounds", **message}, run=None)
     ((plan, terms),) = runs.started
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
@@ -62,7 +62,7 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
     def plan(name: str) -> dict[str, Any]:
         return {"plan": {"plan": 1, "nodes": [{"id": "s", "plan": name}]}}
 
-    await starter.plan(plan("region"), run=None, templates=templates)
+    await starter.start_plan(plan("region"), run=None, templates=templates)
     ((compiled, _),) = runs.started
     assert compiled.nodes[0].sub_plan is not None
     for given in (templates, {}):
@@ -75,7 +75,7 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     node = {"id": "n", "tool": "read_file", "arguments": {"path": "a"}, "approval": "never"}
     send = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
     sub_plan = {"nodes": [{**send, "approval": "never", "effects": "idempotent"}]}
-    await starter.plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run=None)
+    await starter.start_plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run=None)
     ((compiled, terms),) = runs.started
     inner = compiled.nodes[1].sub_plan
     assert inner is not None
