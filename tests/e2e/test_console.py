@@ -184,18 +184,18 @@ MOMENTS = """async () => {
   const { Timeline } = await import("/console/js/timeline.js");
   const model = new Model();
   const one = { node_id: "one", started_at: "2026-01-05T09:30:00Z" };
-  model.take({ nodes: [{ node_id: "one", status: "pending" }], edges: [], cursor: "1-3" });
-  model.change([{ ...one, status: "running", ended_at: null }], "1-5");
+  model.load({ nodes: [{ node_id: "one", status: "pending" }], edges: [], cursor: "1-3" });
+  model.applyEvents([{ ...one, status: "running", ended_at: null }], "1-5");
   const timeline = new Timeline(model, { onSelect() {} });
   document.body.append(timeline.element);
-  timeline.drawn();
+  timeline.draw();
   window.later_ = () => {
-    model.change([{ ...one, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
-    timeline.changed();
+    model.applyEvents([{ ...one, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
+    timeline.update();
   };
   window.read_ = (cursor) => {
     const nodes = [{ node_id: "one", status: "running" }, { node_id: "two", status: "pending" }];
-    model.take({ nodes, edges: [], cursor });
+    model.load({ nodes, edges: [], cursor });
     return model.counts();
   };
 }"""

@@ -266,7 +266,7 @@ async def test_fork_reports_what_a_model_replans(serve: Serve, chromium: Browser
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_role("button", name="Show the difference").click()
-            await expect(dialog).to_contain_text(f"It becomes {run}-fork")
+            await expect(dialog).to_contain_text(f"The fork is {run}-fork")
             await expect(dialog).to_contain_text("search, tell")
             await expect(dialog).not_to_contain_text("Nothing is executed again")
 

@@ -75,12 +75,12 @@ OLDER = """async () => {
   const model = new Model();
   const node = { node_id: "one", title: "One", group: "round 1" };
   const one = ({ at: cursor, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], cursor });
-  model.take(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
-  model.change([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
+  model.load(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
+  model.applyEvents([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
   const told = [];
   for (const at of ["1-7", "1-11"]) {
-    model.take(one({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
-    const { title, status, attempts, reason = null, group } = model.at("one");
+    model.load(one({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
+    const { title, status, attempts, reason = null, group } = model.find("one");
     told.push([title, status, attempts, reason, group]);
   }
   return told;
@@ -93,11 +93,11 @@ CHOOSING = """async () => {
   const { requestCard } = await import("/console/js/answers.js");
   const options = ["by sea", "by air"];
   const request = { run_id: "run-1", request_id: "way", type: "SELECTION", options, allow_text: true };
-  const give = async ({ answer }) => {
+  const sendAnswer = async ({ answer }) => {
     window.given = answer;
     return "It is answered.";
   };
-  document.querySelector("main").replaceChildren(requestCard(request, { give }).element);
+  document.querySelector("main").replaceChildren(requestCard(request, { sendAnswer }).element);
 }"""
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 

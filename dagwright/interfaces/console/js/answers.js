@@ -10,59 +10,59 @@ import { timeBetweenText, timeText } from "./times.js";
 import { userName } from "./user_name.js";
 
 const MANY_OPTIONS = 12;
-const READS_PLAN = "read_model_plan"; // its prompt contains everything that the call has
-let made = 0;
+const READ_PLAN_TOOL = "read_model_plan"; // the prompt of its approval has the whole plan, so its arguments are not shown
+let cardCount = 0;
 
-/** The key of a request; a request that is opened again with the same ID has another key. */
-export function keyOf(request) {
+/** The key of a request. A request that is opened again with the same ID has another key. */
+export function requestKey(request) {
   return JSON.stringify([request.run_id, request.request_id, request.opened_at]);
 }
 
-/** The node that asks, without the item: all requests of this node can get one answer. */
-export function nodeOf(request) {
-  const named = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
-  const above = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";
-  return `${request.run_id}\n${above.replace(/\[[^\]]*\]/g, "")}${named}`;
+/** The key of the node that asks, the same for all its items: one answer may apply to all their requests. */
+export function askingNode(request) {
+  const nodeId = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
+  const parentPath = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";
+  return `${request.run_id}\n${parentPath.replace(/\[[^\]]*\]/g, "")}${nodeId}`;
 }
 
 /**
  * Creates the card of a request.
  *
- * give: sends an answer, `give({answer, all, note})`, and returns the result as text. Default: send it to the run.
+ * sendAnswer: sends an answer, `sendAnswer({answer, all, note})`, and returns the result as text. Default: send to the run.
  * onDone: called when the answer was accepted.
- * alike: returns the number of open requests of the same node, including this one.
- * isAlone: hides the run of the request.
+ * countAlike: returns the number of open requests of the same node, including this one.
+ * hidesRun: hides the run of the request.
  *
- * Returns its element, `isTouched()`, `ended(message)` for a request that is no longer open, which keeps the draft,
- * and `refresh()`.
+ * Returns the element; `isTouched()`: whether the user has entered something; `ended(message)`, to call when the request
+ * is no longer open: it keeps a draft; `refresh()`; and `focus()`.
  */
-export function requestCard(request, { api, give, onDone = () => {}, alike = () => 1, isAlone = false }) {
-  made += 1;
-  const id = `request-${made}`;
-  const send = give ?? ((submission) => sendToRun(request, submission, api));
+export function requestCard(request, { api, sendAnswer, onDone = () => {}, countAlike = () => 1, hidesRun = false }) {
+  cardCount += 1;
+  const id = `request-${cardCount}`;
+  const send = sendAnswer ?? ((submission) => sendToRun(request, submission, api));
   const form = formOf(request, id);
   const note = el("input", { type: "text", id: `${id}-note`, autocomplete: "off" });
   const all = el("input", { type: "checkbox", id: `${id}-all` });
   const allLabel = el("span");
   const allRow = el("label", { class: "choice all", hidden: true }, all, allLabel);
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
-  const buttons = form.actions.map((act) =>
-    el("button", { type: "button", class: act.isMain ? "main" : "", onclick: () => answer(act) }, act.label),
+  const buttons = form.actions.map((action) =>
+    el("button", { type: "button", class: action.isMain ? "main" : "", onclick: () => answer(action) }, action.label),
   );
   const age = el("span", { class: "hint" });
   const actions = el("div", { class: "actions" }, buttons);
   const element = el(
     "article",
     { class: "card request", "aria-labelledby": `${id}-title`, "data-request": request.request_id, "data-run": request.run_id },
-    el("h2", { id: `${id}-title` }, headOf(request)),
-    el("p", { class: "facts" }, factsOf(request, isAlone), age),
+    el("h2", { id: `${id}-title` }, titleOf(request)),
+    el("p", { class: "facts" }, requestFacts(request, hidesRun), age),
     ...form.content,
     el(
       "form",
       { class: "answer", onsubmit: (event) => event.preventDefault() },
       form.element,
       allRow,
-      give ? null : el("details", {}, el("summary", {}, "Add a note"), el("label", { for: note.id }, "Note"), note),
+      sendAnswer ? null : el("details", {}, el("summary", {}, "Add a note"), el("label", { for: note.id }, "Note"), note),
       problem,
       actions,
     ),
@@ -70,18 +70,18 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   let isTouched = false;
   element.addEventListener("input", () => (isTouched = true));
 
-  async function answer(act) {
+  async function answer(action) {
     problem.hidden = true;
-    const read = act.read();
-    if (read === undefined) return;
+    const value = action.read();
+    if (value === undefined) return;
     busy(true);
     const isHere = onThisPage();
     try {
-      const message = await send({ answer: read, all: all.checked, note: note.value.trim() || null });
-      const more = all.checked;
+      const message = await send({ answer: value, all: all.checked, note: note.value.trim() || null });
+      const answersAll = all.checked;
       answered(message);
       say(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
-      onDone(request, { all: more });
+      onDone(request, { all: answersAll });
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
@@ -110,16 +110,16 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     element.classList.add("done");
     element.removeAttribute("aria-busy");
     const confirmation = el("p", { class: "confirmation", tabindex: "-1" }, message);
-    fill(element, el("h2", { id: `${id}-title` }, headOf(request)), confirmation);
+    fill(element, el("h2", { id: `${id}-title` }, titleOf(request)), confirmation);
     if (hadFocus) confirmation.focus();
   }
 
   function refresh() {
     if (element.classList.contains("done")) return;
-    const count = alike();
+    const count = countAlike();
     allRow.hidden = count < 2;
     if (count < 2) all.checked = false;
-    fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, nodeOf(request).split("\n")[1]), " like this");
+    fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, askingNode(request).split("\n")[1]), " like this");
     age.textContent = ` asked ${timeBetweenText(request.opened_at)} ago`;
   }
 
@@ -133,14 +133,14 @@ async function sendToRun(request, { answer, all, note }, api) {
   return response.message;
 }
 
-function headOf(request) {
+function titleOf(request) {
   const prompt = String(request.prompt || `${request.type.toLowerCase()}?`);
   return inlineMarkdown(prompt.split("\n")[0]);
 }
 
-function factsOf(request, isAlone) {
+function requestFacts(request, hidesRun) {
   const facts = [];
-  if (!isAlone) {
+  if (!hidesRun) {
     const node = request.node_id ? `?node=${encodeURIComponent(request.node_id)}` : "";
     facts.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.title ?? request.run_id), " · ");
     if (request.title) facts.push(el("code", {}, request.run_id), " · ");
@@ -152,7 +152,7 @@ function factsOf(request, isAlone) {
   return facts;
 }
 
-// The content of a request, the form for its answer, and the buttons that send it.
+// The content of a request, the form for its answer, and the actions that send the answer.
 function formOf(request, id) {
   switch (request.type) {
     case "APPROVAL":
@@ -167,40 +167,40 @@ function formOf(request, id) {
 }
 
 function moreOfPrompt(request) {
-  const more = String(request.prompt ?? "").split("\n").slice(1).join("\n");
-  if (!more.trim()) return [];
+  const details = String(request.prompt ?? "").split("\n").slice(1).join("\n");
+  if (!details.trim()) return [];
   // A plan to approve has a line for each step, which is not Markdown.
-  const isPlan = request.purpose === "plan" || request.tool === READS_PLAN;
-  return [isPlan ? json(more, "Plan to approve") : markdown(more)];
+  const isPlan = request.purpose === "plan" || request.tool === READ_PLAN_TOOL;
+  return [isPlan ? json(details, "Plan to approve") : markdown(details)];
 }
 
 function approval(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
   const problem = el("p", { class: "problem", role: "alert", id: `${id}-reason-problem`, hidden: true });
-  const isCall = request.purpose === "approval" && request.tool && request.tool !== READS_PLAN;
+  const isCall = request.purpose === "approval" && request.tool && request.tool !== READ_PLAN_TOOL;
   const content = moreOfPrompt(request);
   const entities = Object.entries(request.entities ?? {}).map(([entity, name]) => el("li", {}, el("code", {}, entity), ` is ${name}`));
-  let given = null;
+  let argumentsForm = null;
   let remember = null;
-  const more = [];
+  const callControls = [];
   if (isCall) {
     content.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), json(request.arguments ?? {}, "Arguments"));
     if (entities.length) content.push(el("ul", { class: "entities" }, entities));
-    given = jsonForm({ value: request.arguments ?? {}, label: "Arguments to approve instead" });
+    argumentsForm = jsonForm({ value: request.arguments ?? {}, label: "Arguments to approve instead" });
     remember = el("input", { type: "checkbox" });
-    more.push(
-      el("details", { class: "instead" }, el("summary", {}, "Approve with other arguments"), given.element),
+    callControls.push(
+      el("details", { class: "instead" }, el("summary", {}, "Approve with other arguments"), argumentsForm.element),
       el("label", { class: "choice" }, remember, ` Do not ask about ${request.tool} again in this run`),
     );
   }
-  const element = el("div", {}, more, el("label", { for: reason.id }, "Reason (needed to reject)"), reason, problem);
+  const element = el("div", {}, callControls, el("label", { for: reason.id }, "Reason (needed to reject)"), reason, problem);
 
-  function approved() {
+  function readApproval() {
     problem.hidden = true;
     const answer = { approved: true };
     if (reason.value.trim()) answer.reason = reason.value.trim();
-    if (given?.element.closest("details").open) {
-      const { value, problems } = given.read();
+    if (argumentsForm?.element.closest("details").open) {
+      const { value, problems } = argumentsForm.read();
       if (problems.length) return undefined;
       answer.arguments = value;
     }
@@ -208,7 +208,7 @@ function approval(request, id) {
     return answer;
   }
 
-  function rejected() {
+  function readRejection() {
     problem.hidden = true;
     if (reason.value.trim()) return { approved: false, reason: reason.value.trim() };
     problem.textContent = "enter a reason";
@@ -219,56 +219,56 @@ function approval(request, id) {
   }
 
   const actions = [
-    { label: "Approve", isMain: true, read: approved },
-    { label: "Reject", read: rejected },
+    { label: "Approve", isMain: true, read: readApproval },
+    { label: "Reject", read: readRejection },
   ];
   return { content, element, actions, focus: () => reason.focus() };
 }
 
-function optionOf(option) {
+function parseOption(option) {
   const isLabelled = typeof option === "object" && option !== null && Object.keys(option).sort().join() === "id,label";
   const value = isLabelled ? option.id : option;
   const plain = typeof value === "string" ? value : JSON.stringify(value);
   return { value, label: isLabelled ? `${option.label}` : plain, plain, isLabelled };
 }
 
-const CHOICES = { retry: "Retry", value: "Set its result", skip: "Skip it", stop: "Stop the run" };
+const ERROR_OPTION_LABELS = { retry: "Retry", value: "Set its result", skip: "Skip it", stop: "Stop the run" };
 
 function selection(request, id) {
-  const options = (request.options ?? []).map(optionOf);
+  const options = (request.options ?? []).map(parseOption);
   const kind = request.multiple ? "checkbox" : "radio";
   const inputs = options.map(() => el("input", { type: kind, name: `${id}-option` }));
   const isError = request.purpose === "error";
   const rows = options.map((option, index) => {
-    const label = isError ? (CHOICES[option.plain] ?? option.label) : option.label;
-    const beside = option.isLabelled && option.plain !== label ? el("code", { class: "hint" }, ` ${option.plain}`) : null;
-    return el("label", { class: "choice" }, inputs[index], el("span", {}, label, beside));
+    const label = isError ? (ERROR_OPTION_LABELS[option.plain] ?? option.label) : option.label;
+    const idLabel = option.isLabelled && option.plain !== label ? el("code", { class: "hint" }, ` ${option.plain}`) : null;
+    return el("label", { class: "choice" }, inputs[index], el("span", {}, label, idLabel));
   });
   const filter = el("input", { type: "search", "aria-label": "Find an option", placeholder: "Find an option" });
   filter.addEventListener("input", () => {
-    const wanted = filter.value.toLowerCase();
-    rows.forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(wanted)));
+    const query = filter.value.toLowerCase();
+    rows.forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(query)));
   });
   const text = el("input", { type: "text", id: `${id}-text`, autocomplete: "off" });
-  const meant = el("p", { class: "hint", role: "status", hidden: true });
-  const tell = (message) => {
-    meant.textContent = message;
-    meant.hidden = message === "";
+  const hint = el("p", { class: "hint", role: "status", hidden: true });
+  const showHint = (message) => {
+    hint.textContent = message;
+    hint.hidden = message === "";
   };
   const isChosen = () => inputs.some((input) => input.checked);
   text.addEventListener("input", () => {
-    if (!text.value) tell("");
-    else if (isChosen()) tell("The text is the answer; no option is chosen.");
+    if (!text.value) showHint("");
+    else if (isChosen()) showHint("The text is the answer; no option is chosen.");
     if (text.value) inputs.forEach((input) => (input.checked = false));
   });
   for (const input of inputs) {
     input.addEventListener("change", () => {
       problem.hidden = true;
-      tell(isChosen() && text.value ? "The chosen option is the answer; the text is not sent." : "");
+      showHint(isChosen() && text.value ? "The chosen option is the answer; the text is not sent." : "");
     });
   }
-  const value = isError ? jsonForm({ label: "The result" }) : null;
-  const changed = isError ? jsonForm({ label: "Other arguments", required: false }) : null;
+  const resultForm = isError ? jsonForm({ label: "The result" }) : null;
+  const argumentsForm = isError ? jsonForm({ label: "Other arguments", required: false }) : null;
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const element = el(
     "div",
@@ -276,40 +276,40 @@ function selection(request, id) {
     options.length > MANY_OPTIONS ? filter : null,
     el("fieldset", { class: "field" }, el("legend", {}, request.multiple ? "Choose one or more" : "Choose one"),
       el("div", { class: "choices options" }, rows)),
-    request.allow_text ? [el("label", { for: text.id }, "Or something else"), text, meant] : null,
-    value?.element,
-    changed?.element,
+    request.allow_text ? [el("label", { for: text.id }, "Or something else"), text, hint] : null,
+    resultForm?.element,
+    argumentsForm?.element,
     problem,
   );
-  // The text field belongs to one of the choices and is shown with it.
-  const shape = () => {
+  // The result and the other arguments each belong to one option, and are shown only with it.
+  const updateFields = () => {
     const chosen = options.find((_, index) => inputs[index].checked)?.plain;
-    if (value) value.element.hidden = chosen !== "value";
-    if (changed) changed.element.hidden = chosen !== "retry";
+    if (resultForm) resultForm.element.hidden = chosen !== "value";
+    if (argumentsForm) argumentsForm.element.hidden = chosen !== "retry";
   };
-  element.addEventListener("change", shape);
-  shape();
+  element.addEventListener("change", updateFields);
+  updateFields();
 
   function read() {
     problem.hidden = true;
     const chosen = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
     if (!chosen.length && request.allow_text && text.value.trim()) return { text: text.value.trim() };
-    if (!chosen.length) return refused("choose one");
+    if (!chosen.length) return showProblem("choose one");
     const answer = { selected: chosen };
-    if (chosen[0] === "value" && value) {
-      const given = value.read();
+    if (chosen[0] === "value" && resultForm) {
+      const given = resultForm.read();
       if (given.problems.length) return undefined;
       answer.value = given.value;
     }
-    if (chosen[0] === "retry" && changed) {
-      const given = changed.read();
+    if (chosen[0] === "retry" && argumentsForm) {
+      const given = argumentsForm.read();
       if (given.problems.length) return undefined;
       if (given.value !== undefined) answer.arguments = given.value;
     }
     return answer;
   }
 
-  function refused(message) {
+  function showProblem(message) {
     problem.textContent = message;
     problem.hidden = false;
     inputs[0]?.focus();
@@ -334,14 +334,14 @@ function information(request) {
 function textForm(request, id) {
   const text = el("textarea", { id: `${id}-text`, rows: "4" });
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
-  const grows = request.type === "GUIDANCE";
-  const nodes = grows ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
+  const canAddNodes = request.type === "GUIDANCE";
+  const nodes = canAddNodes ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
   const element = el(
     "div",
     {},
     el("label", { for: text.id }, "Answer"),
     text,
-    grows ? el("details", {}, el("summary", {}, "Add nodes to the plan"), nodes.element) : null,
+    canAddNodes ? el("details", {}, el("summary", {}, "Add nodes to the plan"), nodes.element) : null,
     problem,
   );
   const read = () => {

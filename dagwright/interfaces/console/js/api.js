@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 const KEY = "dagwright.key";
 /** Statuses after which a retry may succeed; 0 means no response. */
 const RETRYABLE = [0, 429, 502, 503, 504];
-/** Error codes of the model service after which a retry would fail again, or would cost a second call. */
+/** Error codes of the model service that are not retried: the call would fail again, or cost as much again. */
 const PERMANENT = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
 
 /** An error response of the gateway. */
@@ -20,7 +20,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The headers of every request: the key, if there is one. */
+/** The headers of every request: the key, if the user has entered one. */
 export function keyHeaders() {
   const key = sessionStorage.getItem(KEY);
   return key ? { Authorization: `Bearer ${key}` } : {};
@@ -96,7 +96,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     }
     if (response.ok) return response;
     const error = await errorOf(response);
-    // Another request may have received a key in the meantime.
+    // The user may have entered a key for another request in the meantime.
     const isOther = keyHeaders().Authorization !== key.Authorization;
     if (response.status !== 401 || !(isOther || (await askForKey(error.message)))) throw error;
   }
@@ -113,7 +113,7 @@ export function runPath(run, rest = "") {
   return `/v1/runs/${encodeURIComponent(run)}${rest}`;
 }
 
-/** The path of a node in the API; a node of a sub-plan is a path itself. */
+/** The path of a node in the API. The ID of a node in a sub-plan has slashes, which are not encoded. */
 export function nodePath(run, node, rest = "") {
   return runPath(run, `/nodes/${node.split("/").map(encodeURIComponent).join("/")}${rest}`);
 }

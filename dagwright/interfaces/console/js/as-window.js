@@ -1,3 +1,3 @@
-// For a library written for pages that runs in a worker: workers have no `window`.
+// Defines `window`, which workers do not have, for the layout library.
 
 self.window = self;

@@ -9,15 +9,15 @@ const WIDTH = 176;
 const HEIGHT = 44;
 const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
-const LEFT = 28; // start of the text, after the sign
-const ROOM = WIDTH - LEFT - 8;
-const OPENER = 44;
+const TEXT_LEFT = 28; // start of the text, after the sign
+const TEXT_WIDTH = WIDTH - TEXT_LEFT - 8;
+const OPENER_WIDTH = 44;
 /** Font sizes in px, as in console.css. */
-const NAME = 13;
-const SUB = 11;
-const SIGNED = 300;
-/** State of a group: the first of these that one of its nodes has, else completed. */
-const FIRST = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
+const NAME_SIZE = 13;
+const SUB_SIZE = 11;
+const MAX_FAR_SIGNS = 300;
+/** The state of a group is the first of these states that one of its nodes has, else `completed`. */
+const GROUP_STATE_ORDER = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
 
 export class Boxes {
   #model;
@@ -49,13 +49,13 @@ export class Boxes {
     this.#drawing = drawing;
     if (!drawing.number.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
     const focused = this.element.contains(document.activeElement);
-    const kept = new Set();
+    const visibleKeys = new Set();
     drawing.boxes.forEach((box, number) => {
       const [x, y] = drawing.at[number];
       const [width, height] = this.size(box);
       const isSeen = x + width / 2 >= sight.left && x - width / 2 <= sight.right && y + height / 2 >= sight.top && y - height / 2 <= sight.bottom;
       if (!isSeen && box.key !== this.current) return;
-      kept.add(box.key);
+      visibleKeys.add(box.key);
       const existing = this.#entries.get(box.key);
       if (existing?.isFar === isFar) {
         if (existing.box !== box) Object.assign(existing, { box, stateText: null });
@@ -71,13 +71,13 @@ export class Boxes {
       this.#entries.get(box.key).element.classList.toggle("chosen", box.key === chosen);
     });
     for (const [key, { element }] of this.#entries) {
-      if (kept.has(key)) continue;
+      if (visibleKeys.has(key)) continue;
       element.remove();
       this.#entries.delete(key);
     }
-    const now = this.#entries.get(this.current)?.element;
-    now?.setAttribute("tabindex", "0");
-    if (focused && now && !this.element.contains(document.activeElement)) now.focus({ preventScroll: true });
+    const current = this.#entries.get(this.current)?.element;
+    current?.setAttribute("tabindex", "0");
+    if (focused && current && !this.element.contains(document.activeElement)) current.focus({ preventScroll: true });
   }
 
   /** Updates the state of drawn boxes. */
@@ -115,15 +115,15 @@ export class Boxes {
     );
   }
 
-  /** A box that is too small to read: its colour, and its sign unless there are too many. */
+  /** A box that is too small to read: its colour, and its sign unless the graph has too many boxes. */
   #far({ state }, width, height) {
     const rect = svg("rect", { class: "far", width, height });
-    if (this.#drawing.boxes.length > SIGNED) return [rect];
+    if (this.#drawing.boxes.length > MAX_FAR_SIGNS) return [rect];
     return [rect, svg("text", { class: "farsign", x: width / 2, y: height / 2 + 13 }, SIGNS[state] ?? "?")];
   }
 
   #node(box) {
-    const node = this.#model.at(box.id) ?? { status: "pending" };
+    const node = this.#model.find(box.id) ?? { status: "pending" };
     const items = box.of === undefined ? this.#model.items.get(box.id) : undefined;
     const name = node.title || box.id;
     const caption = `${stateLabel(node.status)}${node.partial ? " in part" : ""}`;
@@ -136,34 +136,34 @@ export class Boxes {
       label: [`${name}: ${caption}${tries}${many}`, node.tool, node.group].filter(Boolean).join(", "),
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
-        svg("text", { x: LEFT, y: 19 }, fitted(name, ROOM, NAME)),
-        svg("text", { class: "sub", x: LEFT, y: 35 }, fitted([`${caption}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? ROOM - OPENER + 2 : ROOM, SUB)),
+        svg("text", { x: TEXT_LEFT, y: 19 }, fitted(name, TEXT_WIDTH, NAME_SIZE)),
+        svg("text", { class: "sub", x: TEXT_LEFT, y: 35 }, fitted([`${caption}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? TEXT_WIDTH - OPENER_WIDTH + 2 : TEXT_WIDTH, SUB_SIZE)),
         items &&
-          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - OPENER - 2, y: 25, width: OPENER, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - OPENER + 1, y: 37 }, fitted(`${isOpen ? "▾" : "▸"} ${done}/${items.size}`, OPENER - 4, SUB))),
+          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - OPENER_WIDTH - 2, y: 25, width: OPENER_WIDTH, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - OPENER_WIDTH + 1, y: 37 }, fitted(`${isOpen ? "▾" : "▸"} ${done}/${items.size}`, OPENER_WIDTH - 4, SUB_SIZE))),
       ].filter(Boolean),
     };
   }
 
   #group(box) {
     const counts = this.#model.counts(box.members);
-    const state = FIRST.find((status) => counts[status]) ?? "completed";
+    const state = GROUP_STATE_ORDER.find((status) => counts[status]) ?? "completed";
     const total = box.members.length;
     return {
       state,
       label: `${box.label}: ${total.toLocaleString("en")} nodes, ${countText(counts)}`,
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, "▸"),
-        svg("text", { x: LEFT, y: 19 }, fitted(box.label, GROUP_WIDTH - LEFT - 8, NAME)),
-        svg("text", { class: "sub", x: LEFT, y: 35 }, fitted(`${total.toLocaleString("en")} nodes`, 88, SUB)),
+        svg("text", { x: TEXT_LEFT, y: 19 }, fitted(box.label, GROUP_WIDTH - TEXT_LEFT - 8, NAME_SIZE)),
+        svg("text", { class: "sub", x: TEXT_LEFT, y: 35 }, fitted(`${total.toLocaleString("en")} nodes`, 88, SUB_SIZE)),
         svg("text", { class: "sub", x: 124, y: 35 }, counts.failed ? `✗ ${counts.failed.toLocaleString("en")}` : ""),
-        ...shares(counts, total),
+        ...stateBar(counts, total),
       ],
     };
   }
 }
 
-/** A bar with the share of each state in a group. */
-function shares(counts, total) {
+/** A bar with the share of each state in a group; `other` is the share of all further states. */
+function stateBar(counts, total) {
   const wide = GROUP_WIDTH - 16;
   let x = 8;
   return ["completed", "failed", "blocked", "running", "waiting", "other"].map((status) => {

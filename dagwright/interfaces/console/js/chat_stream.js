@@ -1,23 +1,24 @@
 // The answer of a run as it is written, from the chat completions API.
 //
-// After a lost connection, a request is sent again with its key and finds its run. An open run is joined by its ID, also
-// if it was started elsewhere.
+// After a lost connection, a request is sent again with its idempotency key, which identifies its run. An open run is
+// followed by its ID, even if it was started elsewhere.
 
 import { ApiError, runPath, send } from "./api.js";
-import { errorIn, eventsOf, isRetryable, persist, watched } from "./events.js";
+import { errorOfEvent, eventsOf, isRetryable, persist, withWatchdog } from "./events.js";
 
-/** A key for a request, so that retries start no second run. */
+/** An idempotency key for a request, so that retries start no second run. */
 export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return `console-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** Source of an answer: a request, which `key` starts once, or the run that writes it. */
+/** The HTTP request that sends a chat request; retries with the same `key` start no second run. */
 export function asking(body, key) {
   const headers = key ? { "Idempotency-Key": key } : {};
   return { path: "/v1/chat/completions", method: "POST", headers, body: { ...body, stream: true, stream_progress: "progress" } };
 }
 
+/** The HTTP request that follows the answer of an open run. */
 export function joining(run) {
   return { path: runPath(run, "/answer?stream_progress=progress") };
 }
@@ -26,39 +27,40 @@ export function joining(run) {
  * Sends a request, and reports events until the answer is complete or the run asks a question.
  *
  * request: from `asking` or `joining`.
- * on: {begun() when an answer starts, run(id), text(message), event(event), offline(message)}.
+ * on: {started() when an answer starts, run(id), text(message), event(event), offline(message)}.
  *
- * Returns {calls, about}: the IDs of open requests, and the run. Throws an ApiError.
+ * Returns {calls, about}: the arguments of the calls of `answer_feedback`, and the object `dagwright` of the answer. Throws
+ * an ApiError.
  */
 export function follow(request, { on, signal }) {
-  const once = (came) => watched(signal, (mine, alive) => ask(request, { on, came, alive, signal: mine }));
+  const once = (came) => withWatchdog(signal, (mine, alive) => openStream(request, { on, came, alive, signal: mine }));
   return persist(once, { signal, isRetryable, onOffline: on.offline });
 }
 
-async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
-  // The model that decides on the route may take long; a retry would call it a second time.
+async function openStream({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
+  // No watchdog before the response to a request: the model that decides on the route may take long.
   if (rest.method !== "POST") alive();
   const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal });
   came();
   alive();
-  on.begun();
+  on.started();
   const mode = response.headers.get("X-Routing-Mode");
   const run = response.headers.get("X-Run-Id");
   if (run) on.run(run);
   try {
-    return await read(response, { on, alive });
+    return await readStream(response, { on, alive });
   } catch (error) {
-    // A retry would call a model that answers without a run a second time.
+    // Without a run, a retry would call the model a second time.
     throw mode === "direct" && isRetryable(error) ? new ApiError("the connection was lost before the answer was complete", { status: 499 }) : error;
   }
 }
 
-async function read(response, { on, alive }) {
+async function readStream(response, { on, alive }) {
   const calls = [];
   let about = null;
   for await (const { data } of eventsOf(response.body, alive)) {
     if (data === "[DONE]") return { calls, about };
-    if (data.error) throw errorIn(data);
+    if (data.error) throw errorOfEvent(data);
     const choice = data.choices?.[0];
     if (choice?.delta?.content) on.text(choice.delta.content);
     for (const call of choice?.delta?.tool_calls ?? []) calls.push(JSON.parse(call.function.arguments));
@@ -71,6 +73,6 @@ async function read(response, { on, alive }) {
       about = data.dagwright;
     }
   }
-  // The stream has no end: the gateway has stopped.
+  // The stream ended without [DONE]: the gateway has stopped.
   throw new ApiError("the stream ended early");
 }

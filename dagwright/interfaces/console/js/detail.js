@@ -7,7 +7,7 @@ import { temporalLink } from "./temporal.js";
 import { timeBetweenText, timeText } from "./times.js";
 
 const PAUSE_MS = 300;
-/** Fields of the lineage that other parts of the detail show. */
+/** Fields of the lineage that are not listed, because other parts of the page show them. */
 const SHOWN_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
 
 export class Detail {
@@ -15,12 +15,12 @@ export class Detail {
   #api;
   #go;
   #steering;
-  #now;
+  #currentRun;
   #onNode;
-  #turn = 0;
+  #readNumber = 0;
   #timer = null;
   #readAt = 0;
-  #steered = "";
+  #steeredState = "";
   #id = null;
 
   /** now: returns the current run; steering: creates the commands for a node; onNode: opens another node. */
@@ -30,7 +30,7 @@ export class Detail {
     this.#api = api;
     this.#go = go;
     this.#steering = steering;
-    this.#now = now;
+    this.#currentRun = now;
     this.#onNode = onNode;
     this.element = el(
       "section",
@@ -45,16 +45,16 @@ export class Detail {
 
   close() {
     this.#id = null;
-    this.#turn += 1;
+    this.#readNumber += 1;
     clearTimeout(this.#timer);
     this.element.hidden = true;
   }
 
-  /** Shows a node, or updates it; reads it at most a few times per second. */
+  /** Shows a node, or updates it; the node is read at most a few times per second. */
   show(id) {
     if (id !== this.#id) {
       this.#id = id;
-      this.#steered = "";
+      this.#steeredState = "";
       fill(this.title, id);
       fill(this.actions);
       fill(this.body, el("p", { class: "hint" }, "Loading …"));
@@ -71,8 +71,8 @@ export class Detail {
   async #read(id) {
     this.#timer = null;
     this.#readAt = performance.now();
-    const mine = (this.#turn += 1);
-    const isHere = () => mine === this.#turn && id === this.#id;
+    const mine = (this.#readNumber += 1);
+    const isHere = () => mine === this.#readNumber && id === this.#id;
     try {
       const node = await this.#api.get(nodePath(this.#run, id));
       if (!isHere()) return;
@@ -86,10 +86,10 @@ export class Detail {
 
   #fill(node) {
     fill(this.title, node.title || node.node_id);
-    const run = this.#now();
+    const run = this.#currentRun();
     const state = `${run.status} ${node.status} ${node.attempts}`;
-    if (state !== this.#steered) {
-      this.#steered = state;
+    if (state !== this.#steeredState) {
+      this.#steeredState = state;
       // The document of a node in a sub-plan has the run of the sub-plan.
       fill(this.actions, this.#steering(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
     }

@@ -3,7 +3,7 @@
 import { el, say } from "./dom.js";
 import { onThisPage } from "./page.js";
 
-let made = 0;
+let dialogCount = 0;
 const open = new Set();
 
 /** Closes all dialogs when their page is left. */
@@ -19,16 +19,16 @@ export function runName(run) {
 /**
  * Opens a dialog.
  *
- * run: the run of the command, `{run_id, title}`; the dialog shows both.
+ * run: the run of the command, `{run_id, title}`, which the dialog shows.
  * content: elements; `focus` gets the focus first, by default the first field.
- * actions: buttons, [{label, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
- *     undefined keeps it open. Errors that it throws are shown.
+ * actions: buttons, [{label, isMain, isDangerous, run}]. If `run` returns a text, the dialog is closed and the text is
+ *     announced; if it returns undefined, the dialog stays open. Errors of `run` are shown in the dialog.
  *
  * Returns the dialog.
  */
-export function openDialog(title, { run: target, content, actions, isWide = false, focus }) {
-  made += 1;
-  const id = `dialog-${made}`;
+export function openDialog(title, { run: dialogRun, content, actions, isWide = false, focus }) {
+  dialogCount += 1;
+  const id = `dialog-${dialogCount}`;
   const isHere = onThisPage();
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const buttons = actions.map((act) => {
@@ -40,7 +40,7 @@ export function openDialog(title, { run: target, content, actions, isWide = fals
     "dialog",
     { class: isWide ? "act wide" : "act", "aria-labelledby": id, "aria-describedby": `${id}-run` },
     el("h2", { id }, title),
-    el("p", { class: "dialog-run", id: `${id}-run` }, "Run ", target.title && [el("strong", {}, target.title), " "], el("code", {}, target.run_id)),
+    el("p", { class: "dialog-run", id: `${id}-run` }, "Run ", dialogRun.title && [el("strong", {}, dialogRun.title), " "], el("code", {}, dialogRun.run_id)),
     el("div", { class: "dialog-content" }, content),
     problem,
     el("div", { class: "actions" }, buttons, close),
@@ -62,9 +62,9 @@ export function openDialog(title, { run: target, content, actions, isWide = fals
     enable(true);
   }
 
-  // On another page, the text without the run would be misleading.
+  // On another page, the message names the run.
   function report(message) {
-    say(isHere() ? message : `${title}, ${runName(target)}: ${message}`);
+    say(isHere() ? message : `${title}, ${runName(dialogRun)}: ${message}`);
   }
 
   function showError(message) {

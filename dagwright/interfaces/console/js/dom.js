@@ -1,29 +1,29 @@
-// Creates elements. Text is always text: content of runs or people never becomes HTML.
+// Creates elements. Children that are strings become text, never HTML, so content of runs and people is safe.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element with attributes and children; `null` and `false` are skipped. */
 export function el(tag, attrs = {}, ...children) {
-  return filled(document.createElement(tag), attrs, children);
+  return initialize(document.createElement(tag), attrs, children);
 }
 
-/** The same for SVG. */
+/** Like `el`, for SVG elements. */
 export function svg(tag, attrs = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attrs, children);
+  return initialize(document.createElementNS(SVG, tag), attrs, children);
 }
 
-function filled(element, attrs, children) {
+function initialize(element, attrs, children) {
   for (const [name, value] of Object.entries(attrs ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
     else if (name === "value" || name === "checked") element[name] = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...listed(children));
+  element.append(...childNodes(children));
   return element;
 }
 
-function listed(children) {
+function childNodes(children) {
   return children
     .flat(Infinity)
     .filter((child) => child !== null && child !== undefined && child !== false)
@@ -32,7 +32,7 @@ function listed(children) {
 
 /** Replaces the children of an element. */
 export function fill(element, ...children) {
-  element.replaceChildren(...listed(children));
+  element.replaceChildren(...childNodes(children));
   return element;
 }
 

@@ -1,29 +1,29 @@
-// Server-sent events, read with `fetch`, since EventSource cannot send the key in a header.
-// The reader reconnects with the last event ID, so that no event is lost or repeated.
+// Server-sent events, read with `fetch`, because `EventSource` cannot send the key in a header. After a lost connection,
+// the reader reconnects with the last event ID, so that no event is lost or repeated.
 
 import { ApiError, askForKey, errorOf, keyHeaders } from "./api.js";
 
-const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
+const RETRY_DELAYS_MS = [300, 1000, 2000, 4000, 8000];
 const SILENCE_MS = 30000; // the gateway sends a heartbeat every 10 s
-const STATUSES = { unavailable: 503, server_busy: 429 }; // error codes in a stream after which a retry may succeed
+const STATUSES = { unavailable: 503, server_busy: 429 }; // retryable error code of a stream event -> its HTTP status
 
 /**
  * Retries an operation with increasing pauses until it succeeds.
  *
- * once: the operation, `once(came)`; it calls `came` once the gateway responds.
+ * operation: called as `operation(onResponse)`; it calls `onResponse` when the gateway responds, which resets the pauses.
  * isRetryable: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
  *
- * Returns the result of `once`; throws permanent errors, and any error once `signal` is aborted.
+ * Returns the result of the operation. Throws permanent errors, and any error after `signal` is aborted.
  */
-export async function persist(once, { signal, isRetryable, onOffline }) {
-  for (let fails = 0; ; fails += 1) {
+export async function persist(operation, { signal, isRetryable, onOffline }) {
+  for (let failures = 0; ; failures += 1) {
     try {
-      return await once(() => (fails = 0));
+      return await operation(() => (failures = 0));
     } catch (error) {
       if (signal.aborted || !isRetryable(error)) throw error;
       onOffline(offlineMessage(error));
     }
-    await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], signal);
+    await pause(RETRY_DELAYS_MS[Math.min(failures, RETRY_DELAYS_MS.length - 1)], signal);
     signal.throwIfAborted();
   }
 }
@@ -34,23 +34,24 @@ function offlineMessage(error) {
 }
 
 /**
- * Runs `run(mine, alive)`; its signal `mine` is aborted with `signal`, and if `alive` was not called for too long.
+ * Runs `operation(connectionSignal, onLife)` with a watchdog.
  *
- * The watchdog starts with the first call of `alive`.
+ * The signal of the connection is aborted when `signal` is, or when `onLife` was not called for SILENCE_MS since its last
+ * call.
  */
-export async function watched(signal, run) {
+export async function withWatchdog(signal, operation) {
   const connection = new AbortController();
   const stop = () => connection.abort();
   signal.addEventListener("abort", stop);
-  let watch = null;
-  const alive = () => {
-    clearTimeout(watch);
-    watch = setTimeout(stop, SILENCE_MS);
+  let timer = null;
+  const onLife = () => {
+    clearTimeout(timer);
+    timer = setTimeout(stop, SILENCE_MS);
   };
   try {
-    return await run(connection.signal, alive);
+    return await operation(connection.signal, onLife);
   } finally {
-    clearTimeout(watch);
+    clearTimeout(timer);
     signal.removeEventListener("abort", stop);
   }
 }
@@ -59,47 +60,47 @@ export async function watched(signal, run) {
  * Follows the events at a URL until they end.
  *
  * onEvent: called with each event as {name, id, data}; data is the JSON of the event.
- * onState: called with "open", "offline" (with a text; it retries), "ended", or "refused" (with a text; it stops).
+ * onState: called with "open", "offline" and a text before a retry, "ended", or "failed" and a text after a permanent error.
  * after: the last received event ID.
  *
- * Returns a function that stops it.
+ * Returns a function that stops following.
  */
 export function follow(path, { onEvent, onState = () => {}, after = null }) {
-  const leaving = new AbortController();
-  const { signal } = leaving;
-  let seen = after;
+  const controller = new AbortController();
+  const { signal } = controller;
+  let lastId = after;
 
-  async function once(came, mine, alive) {
+  async function once(onResponse, connectionSignal, onLife) {
     const headers = { Accept: "text/event-stream", ...keyHeaders() };
-    if (seen) headers["Last-Event-ID"] = seen;
-    alive();
-    const response = await fetch(path, { headers, signal: mine });
+    if (lastId) headers["Last-Event-ID"] = lastId;
+    onLife();
+    const response = await fetch(path, { headers, signal: connectionSignal });
     if (response.status === 204) return;
     if (!response.ok) {
       const error = await errorOf(response);
       const hasKey = response.status === 401 && (await askForKey(error.message));
-      throw hasKey ? new Error("it has a key by now") : error;
+      throw hasKey ? new Error("retry with the new key") : error;
     }
     onState("open");
-    came();
-    for await (const event of eventsOf(response.body, alive)) {
-      if (event.name === "error") throw errorIn(event.data);
+    onResponse();
+    for await (const event of eventsOf(response.body, onLife)) {
+      if (event.name === "error") throw errorOfEvent(event.data);
       onEvent(event);
-      if (event.id) seen = event.id;
+      if (event.id) lastId = event.id;
       if (isEnd(event.name)) return;
     }
     throw new Error("the stream ended early");
   }
 
-  persist((came) => watched(signal, (mine, alive) => once(came, mine, alive)), {
+  persist((onResponse) => withWatchdog(signal, (connectionSignal, onLife) => once(onResponse, connectionSignal, onLife)), {
     signal,
     isRetryable,
     onOffline: (message) => onState("offline", message),
   }).then(
     () => signal.aborted || onState("ended"),
-    (error) => signal.aborted || onState("refused", error.message),
+    (error) => signal.aborted || onState("failed", error.message),
   );
-  return () => leaving.abort();
+  return () => controller.abort();
 }
 
 /** Whether an event is the last one of a run. */
@@ -113,11 +114,11 @@ export function isRetryable(error) {
 }
 
 /** The error in a stream event, which has no status. */
-export function errorIn({ error: { message, code } }) {
+export function errorOfEvent({ error: { message, code } }) {
   return new ApiError(message, { status: STATUSES[code] ?? 422, code });
 }
 
-/** Waits, but at most until the network or the page is back. */
+/** Waits; ends early when the network is back, the page is shown or hidden, or `signal` is aborted. */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
     const done = () => {
@@ -142,20 +143,20 @@ export async function* eventsOf(body, onLife = () => {}) {
     const { done, value } = await reader.read();
     if (done) return;
     onLife();
-    // A large event arrives in many chunks; they are joined once its end has arrived.
+    // The chunks of a large event are joined once the end of the event has arrived.
     parts.push(value);
-    const joint = (parts.length > 1 ? parts[parts.length - 2].slice(-1) : "") + value;
-    if (!joint.includes("\n\n")) continue;
+    const tail = (parts.length > 1 ? parts[parts.length - 2].slice(-1) : "") + value;
+    if (!tail.includes("\n\n")) continue;
     const blocks = parts.join("").split("\n\n");
     parts = [blocks.pop()];
     for (const block of blocks) {
-      const event = parsed(block);
+      const event = parseEvent(block);
       if (event) yield event;
     }
   }
 }
 
-function parsed(block) {
+function parseEvent(block) {
   const event = { name: "message", id: null, data: undefined };
   const lines = [];
   for (const line of block.split("\n")) {

@@ -1,6 +1,6 @@
 // One turn of a chat: the request, progress, questions, and the answer as it is written.
 
-import { keyOf, requestCard } from "./answers.js";
+import { requestKey, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
 import { asking, follow, joining } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
@@ -11,8 +11,8 @@ import { temporalLink } from "./temporal.js";
 import { userName } from "./user_name.js";
 
 const NODES_SHOWN = 40;
-const LOOK_MS = 3000;
-const SOON_MS = 200;
+const POLL_MS = 3000;
+const ANSWER_DELAY_MS = 200;
 
 export class Exchange {
   /**
@@ -28,13 +28,13 @@ export class Exchange {
     this.text = "";
     this.nodes = new Map();
     this.cards = new Map();
-    this.leaving = new AbortController();
+    this.abortController = new AbortController();
     this.isDrawing = false;
-    this.on = {
-      begun: () => this.begin(),
+    this.handlers = {
+      started: () => this.clearAnswer(),
       run: (id) => this.setRun(id),
       text: (message) => this.write(message),
-      event: (event) => this.take(event),
+      event: (event) => this.addEvent(event),
       offline: (message) => this.showOffline(message),
     };
     this.link = el("p", { class: "facts" });
@@ -87,25 +87,25 @@ export class Exchange {
 
   /** Stops following the run, which continues. */
   leave() {
-    this.leaving.abort();
+    this.abortController.abort();
   }
 
-  async follow(first) {
-    let request = first;
+  async follow(firstRequest) {
+    let request = firstRequest;
     this.element.setAttribute("aria-busy", "true");
     if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Starting, or waiting for the previous turn…"));
     try {
       for (;;) {
-        const { calls, about } = await follow(request, { on: this.on, signal: this.leaving.signal });
+        const { calls, about } = await follow(request, { on: this.handlers, signal: this.abortController.signal });
         if (about?.run_id) this.setRun(about.run_id, about.status);
         if (!calls.length) break;
-        await this.answered(calls[0].run_id, calls.map((call) => call.request_id));
+        await this.waitForAnswers(calls[0].run_id, calls.map((call) => call.request_id));
         request = joining(calls[0].run_id);
       }
       if (!this.text) this.write("(no answer)");
       say("The answer is complete.");
     } catch (error) {
-      if (this.leaving.signal.aborted) return;
+      if (this.abortController.signal.aborted) return;
       this.failed(error.message);
     }
     this.ended();
@@ -123,7 +123,7 @@ export class Exchange {
 
   // Events of the stream.
 
-  begin() {
+  clearAnswer() {
     // The whole answer is sent again.
     this.text = "";
     this.rendered.set("");
@@ -148,12 +148,12 @@ export class Exchange {
     this.rendered.set(this.text);
   }
 
-  take({ type, node_id: node, data }) {
+  addEvent({ type, node_id: node, data }) {
     this.offline.hidden = true;
     if (node === null || node === undefined || !type.startsWith("node.")) return;
     const status = type === "node.started" ? "running" : type.slice("node.".length);
     const before = this.nodes.get(node);
-    // A stream that starts again first repeats the starts of nodes.
+    // A stream that reconnects may repeat the starts of nodes.
     if (type === "node.started" && before && ENDED.has(before.status)) return;
     this.nodes.set(node, { status, title: data.title, tool: data.tool });
     this.draw();
@@ -196,7 +196,7 @@ export class Exchange {
 
   async cancel() {
     this.stop.disabled = true;
-    const report = (message) => say(this.leaving.signal.aborted ? `${this.run}: ${message}` : message);
+    const report = (message) => say(this.abortController.signal.aborted ? `${this.run}: ${message}` : message);
     try {
       report((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: userName() })).message);
     } catch (error) {
@@ -207,32 +207,32 @@ export class Exchange {
 
   // Questions.
 
-  /** Shows open requests, and waits until one of them is answered, here or elsewhere. */
-  async answered(run, ids) {
-    // The cards have the text of the questions.
-    this.begin();
-    const signal = this.leaving.signal;
-    for (let first = true; !signal.aborted; first = false) {
-      const requests = await this.look(run);
+  /** Shows open requests, and waits until one of them is answered here or elsewhere. */
+  async waitForAnswers(run, ids) {
+    // The text of the questions, which was streamed, is shown in their cards instead.
+    this.clearAnswer();
+    const signal = this.abortController.signal;
+    for (let firstRequest = true; !signal.aborted; firstRequest = false) {
+      const requests = await this.readRequests(run);
       const open = requests?.filter((request) => ids.includes(request.request_id));
       if (open && open.length < ids.length) {
-        // The answer may be faster than the stream, which does not have it yet.
-        if (first) await pause(SOON_MS, signal);
+        // The stream of the run may need a moment to show that the request was answered.
+        if (firstRequest) await pause(ANSWER_DELAY_MS, signal);
         break;
       }
-      if (open) this.show(open);
-      if (open && first) this.cards.get(keyOf(open[0]))?.focus();
-      const isDone = await Promise.race([pause(LOOK_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
+      if (open) this.addCards(open);
+      if (open && firstRequest) this.cards.get(requestKey(open[0]))?.focus();
+      const isDone = await Promise.race([pause(POLL_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
       if (isDone) break;
     }
     if (signal.aborted) throw new Error("left");
   }
 
-  async look(run) {
+  async readRequests(run) {
     try {
       const requests = (await this.api.get(runPath(run, "/feedback"))).data;
       this.offline.hidden = true;
-      const open = new Set(requests.map(keyOf));
+      const open = new Set(requests.map(requestKey));
       for (const [key, card] of this.cards) {
         if (open.has(key)) continue;
         if (!card.isDone) card.ended("This request was answered elsewhere, or is closed.");
@@ -245,13 +245,13 @@ export class Exchange {
     }
   }
 
-  show(requests) {
+  addCards(requests) {
     for (const request of requests) {
-      const key = keyOf(request);
+      const key = requestKey(request);
       if (this.cards.has(key)) continue;
       const card = requestCard(request, {
         api: this.api,
-        isAlone: true,
+        hidesRun: true,
         onDone: () => {
           card.isDone = true;
           this.wake?.();

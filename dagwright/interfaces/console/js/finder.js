@@ -21,7 +21,7 @@ export class Finder {
     });
     this.count = el("span", { class: "hint", role: "status" });
     this.element = el("span", { class: "finder" }, this.field, this.count, this.list);
-    this.element.addEventListener("keydown", (event) => this.#key(event));
+    this.element.addEventListener("keydown", (event) => this.#handleKey(event));
   }
 
   #search() {
@@ -33,7 +33,7 @@ export class Finder {
     fill(
       this.list,
       found.slice(0, MAX_FOUND).map((node) =>
-        el("li", {}, el("button", { type: "button", onclick: () => this.#chosen(node.node_id) }, stateMark(node.status), ` ${node.title || node.node_id} `, el("span", { class: "hint" }, node.title ? node.node_id : ""))),
+        el("li", {}, el("button", { type: "button", onclick: () => this.#choose(node.node_id) }, stateMark(node.status), ` ${node.title || node.node_id} `, el("span", { class: "hint" }, node.title ? node.node_id : ""))),
       ),
     );
   }
@@ -44,12 +44,12 @@ export class Finder {
     return all.filter((node) => searchText(node).includes(wanted));
   }
 
-  #chosen(id) {
+  #choose(id) {
     this.list.hidden = true;
     this.#onFound(id);
   }
 
-  #key(event) {
+  #handleKey(event) {
     if (event.key === "Escape") {
       this.list.hidden = true;
       this.field.focus();

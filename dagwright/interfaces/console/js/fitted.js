@@ -1,20 +1,20 @@
 // Cuts text to a width in pixels.
 
 const MAX_MEASURED = 200; // characters that are measured
-const pen = document.createElement("canvas").getContext("2d");
+const context = document.createElement("canvas").getContext("2d");
 const family = getComputedStyle(document.documentElement).fontFamily;
 
 /** The text, cut with a `…` if it does not fit; width and font size in px. */
 export function fitted(caption, width, size) {
-  pen.font = `${size}px ${family}`;
-  const fits = (text) => pen.measureText(text).width <= width;
+  context.font = `${size}px ${family}`;
+  const fits = (text) => context.measureText(text).width <= width;
   if (caption.length <= MAX_MEASURED && fits(caption)) return caption;
   const letters = [...new Intl.Segmenter().segment(caption.slice(0, MAX_MEASURED))].map(({ segment }) => segment);
-  let [fit, most] = [0, letters.length];
-  while (fit < most) {
-    const half = Math.ceil((fit + most) / 2);
-    if (fits(`${letters.slice(0, half).join("")}…`)) fit = half;
-    else most = half - 1;
+  let [lower, upper] = [0, letters.length];
+  while (lower < upper) {
+    const half = Math.ceil((lower + upper) / 2);
+    if (fits(`${letters.slice(0, half).join("")}…`)) lower = half;
+    else upper = half - 1;
   }
-  return `${letters.slice(0, fit).join("")}…`;
+  return `${letters.slice(0, lower).join("")}…`;
 }

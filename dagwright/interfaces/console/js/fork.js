@@ -7,21 +7,21 @@ import { schemaForm } from "./forms.js";
 import { onThisPage } from "./page.js";
 
 const SHOWN = 100;
-const EFFECTS = { write: "changes the world", idempotent: "changes the world, once for each key" };
+const EFFECTS = { write: "changes external state", idempotent: "changes external state, once per idempotency key" };
 
 /** Opens the dialog; rerun: nodes and items to execute again. */
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
   const isHere = onThisPage();
-  let known;
+  let current;
   try {
-    known = await api.get(runPath(id, "/inputs"));
+    current = await api.get(runPath(id, "/inputs"));
   } catch (error) {
     if (isHere()) say(error.message);
     return;
   }
   if (!isHere()) return;
-  const form = Object.keys(known.schema.properties).length ? schemaForm(known.schema, { value: known.inputs }) : null;
+  const form = Object.keys(current.schema.properties).length ? schemaForm(current.schema, { value: current.inputs }) : null;
   const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   rerunField.value = rerun.join("\n");
   const plan = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
@@ -31,7 +31,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   function readChanges() {
     const { value = {}, problems = [] } = form?.read() ?? {};
     if (problems.length) return undefined;
-    const changed = Object.entries(value).filter(([name, each]) => !isSame(each, known.inputs[name]));
+    const changed = Object.entries(value).filter(([name, each]) => !isSame(each, current.inputs[name]));
     return {
       inputs: Object.fromEntries(changed),
       rerun: rerunField.value.split("\n").map((line) => line.trim()).filter(Boolean),
@@ -51,11 +51,11 @@ export async function openFork(run, { api, go, rerun = [] }) {
   async function begin() {
     const changes = readChanges();
     if (changes === undefined) return undefined;
-    // The started fork is the one that was shown.
+    // Only changes that were shown are started.
     if (!isSame(changes, previewed)) return show();
     const forked = await api.post(runPath(id, "/fork"), { ...changes, start: true });
     const message = `forked as ${forked.fork_run_id}`;
-    // If the user has left the page, they stay there, and the dialog reports the result there.
+    // If the user has left the page, there is no navigation; the dialog reports the result on the current page.
     if (!isHere()) return message;
     go(`#/runs/${encodeURIComponent(forked.fork_run_id)}`, message);
     return undefined;
@@ -90,23 +90,23 @@ function differenceOf({ fork_run_id: fork, difference }) {
     el("tr", {}, el("td", {}, el("code", {}, each.node_id)), el("td", {}, each.reason), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),
   );
   return [
-    el("h3", {}, `It becomes ${fork}`),
+    el("h3", {}, `The fork is ${fork}`),
     runs.length > 0 && [
-      el("h4", {}, `Does at once (${runs.length.toLocaleString("en")})`),
+      el("h4", {}, `Executed at once (${runs.length.toLocaleString("en")})`),
       el("div", { class: "scroll" }, el("table", {},
         el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((heading) => el("th", { scope: "col" }, heading)))),
         el("tbody", {}, rows))),
       runs.length > SHOWN && el("p", { class: "hint" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
     ],
-    named("Reused", reused),
-    named("Reused if their inputs are unchanged", undecided),
-    named("Later", later),
-    named("Planned again by a model, at new cost, instead of", omitted),
+    nodeList("Reused", reused),
+    nodeList("Reused if their inputs are unchanged", undecided),
+    nodeList("Later", later),
+    nodeList("Planned again by a model, at new cost, instead of", omitted),
     runs.length + later.length + undecided.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
 }
 
-function named(heading, nodes) {
+function nodeList(heading, nodes) {
   if (!nodes.length) return null;
   const more = nodes.length > SHOWN ? ` and ${(nodes.length - SHOWN).toLocaleString("en")} more` : "";
   return [el("h4", {}, `${heading} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), more)];

@@ -7,17 +7,16 @@ import { formatText, inputOf } from "./formats.js";
 
 const LONG_TEXT = 120;
 const MAX_RADIO = 6;
-let made = 0;
+let fieldCount = 0;
 
 /**
  * A form for a value of a schema.
  *
  * value: the initial value, instead of defaults. label: name of the whole value.
- * later: note for required parts that may be left empty, since they are asked for later; without it they must be filled
- *     in.
+ * later: note at required fields that may be empty because the run asks for them later; without it they must be filled in.
  *
- * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows problems, `peek()` ->
- * the current value, and `focus()`.
+ * Returns the element; `read()`, which shows problems and returns {value, problems: [{path, message}]}; `peek()`, which
+ * returns the value without showing problems; and `focus()`.
  */
 export function schemaForm(schema, { value, label, later } = {}) {
   const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, later, required: true });
@@ -40,13 +39,13 @@ export function schemaForm(schema, { value, label, later } = {}) {
   };
 }
 
-// The field for a schema; `path` has the names of its parents.
-function makeField(written, place) {
-  const schema = resolved(written, place.root);
+// The field for a schema. spec: {root, path, value, label, required, later}; `path` is the path of the field in the value.
+function makeField(rawSchema, spec) {
+  const schema = resolveReference(rawSchema, spec.root);
   const kinds = [schema.type].flat().filter((kind) => kind && kind !== "null");
-  const given = place.value === undefined ? schema.default : place.value;
-  const field = { ...place, value: given, label: place.label || schema.title || "", schema };
-  if (isReference(given)) return referenceField(field);
+  const initial = spec.value === undefined ? schema.default : spec.value;
+  const field = { ...spec, value: initial, label: spec.label || schema.title || "", schema };
+  if (isReference(initial)) return referenceField(field);
   if ("const" in schema) return choiceField({ ...field, choices: [schema.const] });
   if (Array.isArray(schema.enum)) return choiceField({ ...field, choices: schema.enum });
   if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || kinds.length !== 1) return jsonField(field);
@@ -59,24 +58,24 @@ function makeField(written, place) {
       return choiceField({ ...field, choices: [true, false], labels: { true: "yes", false: "no" } });
     case "integer":
     case "number":
-      return textField({ ...field, parse: numberOf(kinds[0], schema), mode: "decimal" });
+      return textField({ ...field, parse: numberParser(kinds[0], schema), mode: "decimal" });
     default:
       return textField({ ...field, parse: (text) => checkedText(text, schema) });
   }
 }
 
-function resolved(schema, root, depth = 0) {
+function resolveReference(schema, root, depth = 0) {
   if (schema === true || typeof schema !== "object" || schema === null) return {};
   if (typeof schema.$ref !== "string" || depth > 20) return schema;
   let found = root;
   for (const part of schema.$ref.replace(/^#\/?/, "").split("/").filter(Boolean)) {
     found = found?.[decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~")];
   }
-  const { $ref, ...beside } = schema;
-  return { ...resolved(found ?? {}, root, depth + 1), ...beside };
+  const { $ref, ...keywords } = schema;
+  return { ...resolveReference(found ?? {}, root, depth + 1), ...keywords };
 }
 
-// A value over 8 KiB, which documents contain by reference.
+// Whether a value is a reference: documents contain values over 8 KiB by reference.
 function isReference(value) {
   return typeof value === "object" && value !== null && "ref" in value && "preview" in value && "bytes" in value;
 }
@@ -86,17 +85,17 @@ function isPlainObject(schema) {
 }
 
 function newId() {
-  made += 1;
-  return `field-${made}`;
+  fieldCount += 1;
+  return `field-${fieldCount}`;
 }
 
-function labelled(place, control, { group = false } = {}) {
-  const { schema, label, path } = place;
+function withLabel(spec, control, { group = false } = {}) {
+  const { schema, label, path } = spec;
   const error = el("p", { class: "problem", id: `${control.id}-error`, role: "alert", hidden: true });
-  const hintText = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
+  const hintText = [schema.description, schemaHint(schema)].filter(Boolean).join(" · ");
   const hint = hintText ? el("p", { class: "hint", id: `${control.id}-hint` }, hintText) : null;
   const name = label || path.at(-1) || "";
-  const nameParts = name ? [name, markOf(place)] : [];
+  const nameParts = name ? [name, optionalMark(spec)] : [];
   control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
   if (control.getAttribute("role") === "radiogroup") control.setAttribute("aria-labelledby", `${control.id}-name`);
   const head = group ? el("legend", { id: `${control.id}-name` }, ...nameParts) : el("label", { for: control.id }, ...nameParts);
@@ -119,12 +118,12 @@ function labelled(place, control, { group = false } = {}) {
   };
 }
 
-function markOf({ required, later }) {
+function optionalMark({ required, later }) {
   if (required) return null;
   return el("span", { class: "hint" }, ` (${later ?? "optional"})`);
 }
 
-function hintOf(schema) {
+function schemaHint(schema) {
   const hints = [];
   if (schema.examples?.length) hints.push(`such as ${schema.examples.slice(0, 2).map(plainText).join(" or ")}`);
   else if (schema.format && formatText(schema.format)) hints.push(formatText(schema.format));
@@ -139,7 +138,7 @@ function plainText(value) {
 }
 
 // Builds the methods of a field from a function that reads it and throws problems.
-function reading(place, parts, read, focus) {
+function createField(spec, parts, read, focus) {
   const field = {
     element: parts.element,
     focus,
@@ -150,7 +149,7 @@ function reading(place, parts, read, focus) {
       } catch (caught) {
         if (!(caught instanceof FieldError)) throw caught;
         parts.showError(caught.message);
-        problems.push({ path: place.path, message: caught.message, field });
+        problems.push({ path: spec.path, message: caught.message, field });
         return undefined;
       }
     },
@@ -160,27 +159,27 @@ function reading(place, parts, read, focus) {
 
 class FieldError extends Error {}
 
-function missing(required) {
+function requireValue(required) {
   if (required) throw new FieldError("this field is required");
   return undefined;
 }
 
-function textField(place) {
-  const { schema, value, required, parse, mode } = place;
+function textField(spec) {
+  const { schema, value, required, parse, mode } = spec;
   const text = value === undefined || value === null ? "" : String(value);
   const isLong = text.length > LONG_TEXT || (schema.type === "string" && (schema.maxLength ?? 0) > LONG_TEXT);
-  const { type, ...as } = inputOf(isLong ? undefined : schema.format, text);
+  const { type, ...converter } = inputOf(isLong ? undefined : schema.format, text);
   const control = isLong
     ? el("textarea", { id: newId(), rows: "4" })
     : el("input", { id: newId(), type, autocomplete: "off", step: type === "datetime-local" && "1" });
   if (mode) control.setAttribute("inputmode", mode);
   if (required) control.setAttribute("aria-required", "true");
-  control.value = as.write(text);
+  control.value = converter.write(text);
   const read = () => {
     if (control.validity.badInput) throw new FieldError("complete this value, or clear it");
-    return control.value === "" ? missing(required) : parse(as.read(control.value));
+    return control.value === "" ? requireValue(required) : parse(converter.read(control.value));
   };
-  return reading(place, labelled(place, control), read, () => control.focus());
+  return createField(spec, withLabel(spec, control), read, () => control.focus());
 }
 
 function checkedText(text, schema) {
@@ -190,7 +189,7 @@ function checkedText(text, schema) {
   return text;
 }
 
-function numberOf(kind, schema) {
+function numberParser(kind, schema) {
   return (text) => {
     const plain = text.trim();
     const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(plain) : plain !== "" && Number.isFinite(Number(plain));
@@ -203,8 +202,8 @@ function numberOf(kind, schema) {
   };
 }
 
-function choiceField(place) {
-  const { choices, value, required, labels = {} } = place;
+function choiceField(spec) {
+  const { choices, value, required, labels = {} } = spec;
   const textOf = (choice) => labels[String(choice)] ?? plainText(choice);
   const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
   if (choices.length > MAX_RADIO || !required) {
@@ -213,8 +212,8 @@ function choiceField(place) {
     const control = el("select", { id: newId() }, first, ...options);
     control.value = chosen >= 0 ? String(chosen) : "";
     if (required) control.setAttribute("aria-required", "true");
-    const read = () => (control.value === "" ? missing(required) : choices[Number(control.value)]);
-    return reading(place, labelled(place, control), read, () => control.focus());
+    const read = () => (control.value === "" ? requireValue(required) : choices[Number(control.value)]);
+    return createField(spec, withLabel(spec, control), read, () => control.focus());
   }
   const name = newId();
   const inputs = choices.map((_, index) => {
@@ -225,10 +224,10 @@ function choiceField(place) {
   const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], textOf(choice)));
   const control = el("div", { id: name, class: "choices", role: "radiogroup" }, ...options);
   const read = () => {
-    const at = inputs.findIndex((input) => input.checked);
-    return at < 0 ? missing(required) : choices[at];
+    const index = inputs.findIndex((input) => input.checked);
+    return index < 0 ? requireValue(required) : choices[index];
   };
-  return reading(place, labelled(place, control, { group: true }), read, () => inputs[0].focus());
+  return createField(spec, withLabel(spec, control, { group: true }), read, () => inputs[0].focus());
 }
 
 /** A form for any JSON value; options as in `schemaForm`. */
@@ -246,78 +245,78 @@ export function jsonForm({ value, label, required = true }) {
 }
 
 // JSON text for types without a field.
-function jsonField(place) {
-  const { value, required } = place;
+function jsonField(spec) {
+  const { value, required } = spec;
   const control = el("textarea", { id: newId(), class: "code", rows: "5", spellcheck: "false" });
   control.value = value === undefined ? "" : JSON.stringify(value, null, 2);
   const read = () => {
-    if (control.value.trim() === "") return missing(required);
+    if (control.value.trim() === "") return requireValue(required);
     try {
       return JSON.parse(control.value);
     } catch (error) {
       throw new FieldError(`invalid JSON: ${error.message}; strings need "quotes"`);
     }
   };
-  const described = { ...place, schema: { ...place.schema, description: place.schema?.description ?? "as JSON" } };
-  return reading(described, labelled(described, control), read, () => control.focus());
+  const described = { ...spec, schema: { ...spec.schema, description: spec.schema?.description ?? "as JSON" } };
+  return createField(described, withLabel(described, control), read, () => control.focus());
 }
 
-function referenceField(place) {
-  const notice = `${place.value.bytes ?? "many"} bytes, not shown here and left as they are: ${place.value.preview}`;
+function referenceField(spec) {
+  const notice = `${spec.value.bytes ?? "many"} bytes, not shown here and left as they are: ${spec.value.preview}`;
   const control = el("p", { id: newId(), class: "hint" }, notice);
-  return reading(place, labelled(place, control), () => undefined, () => {});
+  return createField(spec, withLabel(spec, control), () => undefined, () => {});
 }
 
-function objectField(place) {
-  const { schema, value, path, root, required } = place;
-  const needed = new Set(schema.required ?? []);
+function objectField(spec) {
+  const { schema, value, path, root, required } = spec;
+  const requiredNames = new Set(schema.required ?? []);
   const names = Object.keys(schema.properties);
-  // Only missing parts of the whole value are asked for later; a given part must be complete.
-  const later = path.length === 0 ? place.later : undefined;
+  // The run asks only for missing top-level inputs: an input that has a value must be complete.
+  const later = path.length === 0 ? spec.later : undefined;
   const fields = names.map((name) =>
     makeField(schema.properties[name], {
       root,
       path: [...path, name],
       value: value?.[name],
-      required: needed.has(name) && later === undefined,
-      later: needed.has(name) ? later : undefined,
-      label: resolved(schema.properties[name], root).title ?? name,
+      required: requiredNames.has(name) && later === undefined,
+      later: requiredNames.has(name) ? later : undefined,
+      label: resolveReference(schema.properties[name], root).title ?? name,
     }),
   );
-  const inner = fields.map((field) => field.element);
-  const isTop = path.length === 0 && !place.label;
-  const legend = el("legend", {}, place.label || path.at(-1) || "", markOf(place));
-  const element = isTop ? el("div", { class: "fields" }, ...inner) : el("fieldset", { class: "fields" }, legend, ...inner);
+  const elements = fields.map((field) => field.element);
+  const isTop = path.length === 0 && !spec.label;
+  const legend = el("legend", {}, spec.label || path.at(-1) || "", optionalMark(spec));
+  const element = isTop ? el("div", { class: "fields" }, ...elements) : el("fieldset", { class: "fields" }, legend, ...elements);
   return {
     element,
     focus: () => fields[0]?.focus(),
     clear: () => fields.forEach((field) => field.clear()),
     read(problems) {
-      const mine = [];
-      const read = names.map((name, index) => [name, fields[index].read(mine)]).filter(([, each]) => each !== undefined);
+      const fieldProblems = [];
+      const read = names.map((name, index) => [name, fields[index].read(fieldProblems)]).filter(([, each]) => each !== undefined);
       // An optional object without any value is omitted.
       if (!required && read.length === 0) {
         fields.forEach((field) => field.clear());
         return undefined;
       }
-      problems.push(...mine);
+      problems.push(...fieldProblems);
       return Object.fromEntries(read);
     },
   };
 }
 
-function arrayField(place) {
-  const { schema, root } = place;
-  const items = resolved(schema.items ?? {}, root);
-  return Array.isArray(items.enum) ? severalField({ ...place, choices: items.enum }) : listField({ ...place, items });
+function arrayField(spec) {
+  const { schema, root } = spec;
+  const items = resolveReference(schema.items ?? {}, root);
+  return Array.isArray(items.enum) ? multipleChoiceField({ ...spec, choices: items.enum }) : listField({ ...spec, items });
 }
 
-function severalField(place) {
-  const { choices, value, required, schema } = place;
-  const given = new Set((Array.isArray(value) ? value : []).map((each) => JSON.stringify(each)));
+function multipleChoiceField(spec) {
+  const { choices, value, required, schema } = spec;
+  const selected = new Set((Array.isArray(value) ? value : []).map((each) => JSON.stringify(each)));
   const inputs = choices.map((choice) => {
     const input = el("input", { type: "checkbox" });
-    input.checked = given.has(JSON.stringify(choice));
+    input.checked = selected.has(JSON.stringify(choice));
     return input;
   });
   const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], plainText(choice)));
@@ -329,37 +328,37 @@ function severalField(place) {
     if (chosen.length > (schema.maxItems ?? Infinity)) throw new FieldError(`choose at most ${schema.maxItems}`);
     return chosen;
   };
-  return reading(place, labelled(place, control, { group: true }), read, () => inputs[0]?.focus());
+  return createField(spec, withLabel(spec, control, { group: true }), read, () => inputs[0]?.focus());
 }
 
-function listField(place) {
-  const { schema, value, items, path, root, required } = place;
+function listField(spec) {
+  const { schema, value, items, path, root, required } = spec;
   const fields = [];
   const list = el("div", { id: newId(), class: "list" });
-  const add = (given) => {
+  const addItem = (given) => {
     const field = makeField(items, { root, path: [...path, fields.length], value: given, required: true, label: "Item" });
-    const drop = el("button", { type: "button", class: "plain", "aria-label": "Remove this item" }, "Remove");
-    const row = el("div", { class: "list-row" }, field.element, drop);
-    drop.addEventListener("click", () => {
+    const removeButton = el("button", { type: "button", class: "plain", "aria-label": "Remove this item" }, "Remove");
+    const row = el("div", { class: "list-row" }, field.element, removeButton);
+    removeButton.addEventListener("click", () => {
       fields.splice(fields.indexOf(field), 1);
       row.remove();
-      more.focus();
+      addButton.focus();
     });
     fields.push(field);
     list.append(row);
     return field;
   };
-  const more = el("button", { type: "button" }, "Add an item");
-  more.addEventListener("click", () => add(undefined).focus());
+  const addButton = el("button", { type: "button" }, "Add an item");
+  addButton.addEventListener("click", () => addItem(undefined).focus());
   const start = Array.isArray(value) ? value : Array.from({ length: required ? (schema.minItems ?? 0) : 0 });
-  start.forEach((each) => add(each));
-  const control = el("div", { id: newId(), role: "group" }, list, more);
-  const parts = labelled(place, control, { group: true });
-  const field = reading(place, parts, () => {
+  start.forEach((each) => addItem(each));
+  const control = el("div", { id: newId(), role: "group" }, list, addButton);
+  const parts = withLabel(spec, control, { group: true });
+  const field = createField(spec, parts, () => {
     if (fields.length === 0 && !required) return undefined;
     if (fields.length < (schema.minItems ?? 0)) throw new FieldError(`add at least ${schema.minItems}`);
     return [];
-  }, () => more.focus());
+  }, () => addButton.focus());
   const read = field.read;
   return {
     ...field,

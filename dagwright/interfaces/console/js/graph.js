@@ -1,7 +1,7 @@
 // Draws the graph of a run, with panning, zoom, search and keyboard navigation.
 //
-// Only visible parts are in the page, and boxes too small to read are single rectangles, so that 2,000 nodes follow the
-// pointer.
+// For smooth panning with 2,000 nodes, the page has only the visible parts, and boxes too small to read are rectangles
+// without text.
 
 import { Boxes } from "./boxes.js";
 import { el, fill, say, svg } from "./dom.js";
@@ -16,16 +16,16 @@ export class GraphView {
   #model;
   #onSelect;
   #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
-  #turn = 0;
+  #layoutNumber = 0;
   #drawing = null; // {boxes, edges, boxOf} with their positions, after the layout
-  #coming = null; // the drawing whose layout is being computed
+  #nextDrawing = null; // the drawing whose layout the worker computes
   #signature = "";
-  #chosen = null;
-  #pending = new Set();
+  #selected = null;
+  #changedIds = new Set();
   #frame = null;
-  #drawnFor = null; // the visible part when it was drawn
+  #drawnArea = null; // the area that was drawn last
   #hasFitted = false;
-  #wanted = null; // node to go to after the layout
+  #target = null; // node to go to after the layout
 
   constructor(model, { onSelect }) {
     this.#model = model;
@@ -38,7 +38,7 @@ export class GraphView {
     this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.opened = el("span", { class: "opened" });
     this.fold = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#fold() }, "Fold");
-    this.viewport = new Viewport(this.canvas, { onMove: () => this.#moved(), onTap: (target) => this.#tapped(target) });
+    this.viewport = new Viewport(this.canvas, { onMove: () => this.#viewChanged(), onTap: (target) => this.#handleTap(target) });
     this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
     const button = (caption, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, caption);
     this.element = el(
@@ -57,15 +57,15 @@ export class GraphView {
       ),
       this.canvas,
     );
-    this.canvas.addEventListener("keydown", (event) => this.#key(event));
-    this.#worker.onmessage = ({ data }) => this.#laidOut(data);
+    this.canvas.addEventListener("keydown", (event) => this.#handleKey(event));
+    this.#worker.onmessage = ({ data }) => this.#applyLayout(data);
     this.#worker.onerror = () => say("The graph cannot be laid out.");
-    this.sight = new ResizeObserver(() => this.#moved());
-    this.sight.observe(this.canvas);
+    this.resizeObserver = new ResizeObserver(() => this.#viewChanged());
+    this.resizeObserver.observe(this.canvas);
   }
 
-  /** Draw the model again after a change of nodes, edges or open groups. */
-  drawn() {
+  /** Draw the model, for the first time or after a change of nodes, edges or open groups. */
+  draw() {
     const drawing = this.#model.boxes();
     const signature = `${drawing.boxes.map((box) => box.key).join("\n")}\n\n${drawing.edges.length}`;
     if (signature === this.#signature && this.#drawing?.at) {
@@ -74,17 +74,17 @@ export class GraphView {
       return;
     }
     this.#signature = signature;
-    this.#turn += 1;
+    this.#layoutNumber += 1;
     const number = new Map(drawing.boxes.map((box, at) => [box.key, at]));
     drawing.number = number;
     drawing.pairs = drawing.edges.map(([from, to]) => [number.get(from), number.get(to)]);
-    this.#coming = drawing;
-    this.#worker.postMessage({ turn: this.#turn, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
+    this.#nextDrawing = drawing;
+    this.#worker.postMessage({ turn: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
   }
 
-  #laidOut({ turn, at, lines, width, height }) {
-    if (turn !== this.#turn) return;
-    this.#drawing = Object.assign(this.#coming, { at, lines, width, height });
+  #applyLayout({ turn, at, lines, width, height }) {
+    if (turn !== this.#layoutNumber) return;
+    this.#drawing = Object.assign(this.#nextDrawing, { at, lines, width, height });
     this.#drawing.ends = at.map(() => [[], []]);
     this.#drawing.pairs.forEach(([from, to], edge) => {
       this.#drawing.ends[from][1].push(edge);
@@ -94,31 +94,31 @@ export class GraphView {
     const nodes = this.#model.nodes.size;
     this.summary.textContent = `${nodes.toLocaleString("en")} ${nodes === 1 ? "node" : "nodes"}${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
-    this.#listOpen();
-    this.fold.hidden = !this.#model.hasParts;
+    this.#showOpenGroups();
+    this.fold.hidden = !this.#model.hasGroups;
     if (!this.#hasFitted) this.viewport.fit(width, height, { smallest: groups ? READABLE : 0 });
     this.#hasFitted = true;
     this.#redraw();
-    if (this.#wanted !== null) this.#show(this.#wanted);
+    if (this.#target !== null) this.#show(this.#target);
     this.element.dataset.drawn = String(turn);
   }
 
   /** Update the states of changed nodes. */
-  changed(ids) {
-    for (const id of ids) this.#pending.add(id);
-    this.#later();
+  updateStates(ids) {
+    for (const id of ids) this.#changedIds.add(id);
+    this.#schedulePaint();
   }
 
   /** Mark the selected node; `null` removes the mark. */
   select(id) {
-    this.#chosen = id;
-    if (id !== null && this.#model.at(id)) this.#goTo(id, { focus: false });
+    this.#selected = id;
+    if (id !== null && this.#model.find(id)) this.#goTo(id, { focus: false });
     this.#redraw();
   }
 
   close() {
     this.#worker.terminate();
-    this.sight.disconnect();
+    this.resizeObserver.disconnect();
     cancelAnimationFrame(this.#frame);
   }
 
@@ -127,15 +127,15 @@ export class GraphView {
   }
 
   #redraw() {
-    this.#drawnFor = null;
-    this.#moved();
+    this.#drawnArea = null;
+    this.#viewChanged();
   }
 
-  #moved() {
-    this.#later();
+  #viewChanged() {
+    this.#schedulePaint();
   }
 
-  #later() {
+  #schedulePaint() {
     this.#frame ??= requestAnimationFrame(() => {
       this.#frame = null;
       this.#paint();
@@ -147,30 +147,30 @@ export class GraphView {
     if (!drawing?.at) return;
     this.scene.setAttribute("transform", this.viewport.transform);
     const isFar = this.viewport.scale < READABLE;
-    const sight = this.viewport.sight;
-    if (this.#pending.size) {
-      const keys = new Set([...this.#pending].map((id) => drawing.boxOf.get(id) ?? id));
-      this.#pending.clear();
+    const sight = this.viewport.visibleArea;
+    if (this.#changedIds.size) {
+      const keys = new Set([...this.#changedIds].map((id) => drawing.boxOf.get(id) ?? id));
+      this.#changedIds.clear();
       this.boxes.update(keys);
     }
-    if (this.#drawnFor && this.#drawnFor.isFar === isFar && inside(sight, this.#drawnFor)) return;
-    // At a small scale all boxes, at most 2,000 rectangles, are drawn, so that panning only moves them.
-    const wide = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : grown(sight, MARGIN);
-    this.#drawnFor = { ...wide, isFar };
-    this.boxes.show(drawing, wide, { isFar, chosen: this.#chosenKey() });
+    if (this.#drawnArea && this.#drawnArea.isFar === isFar && isInside(sight, this.#drawnArea)) return;
+    // At a small scale, all boxes (at most 2,000 rectangles) are drawn, so that panning only moves them.
+    const wide = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expanded(sight, MARGIN);
+    this.#drawnArea = { ...wide, isFar };
+    this.boxes.show(drawing, wide, { isFar, chosen: this.#selectedKey() });
     this.scene.classList.toggle("far", isFar);
-    const lines = drawing.lines.filter((line) => crosses(line, wide));
-    this.lines.setAttribute("d", isFar ? straight(lines) : pathOf(lines));
-    const ends = drawing.ends[drawing.number.get(this.#chosenKey())];
-    this.nearLines.setAttribute("d", ends ? pathOf(ends.flat().map((edge) => drawing.lines[edge])) : "");
+    const lines = drawing.lines.filter((line) => intersects(line, wide));
+    this.lines.setAttribute("d", isFar ? straightLines(lines) : curves(lines));
+    const ends = drawing.ends[drawing.number.get(this.#selectedKey())];
+    this.nearLines.setAttribute("d", ends ? curves(ends.flat().map((edge) => drawing.lines[edge])) : "");
   }
 
-  #chosenKey() {
-    if (this.#chosen === null) return null;
-    return this.#drawing?.number.has(this.#chosen) ? this.#chosen : (this.#drawing?.boxOf.get(this.#chosen) ?? null);
+  #selectedKey() {
+    if (this.#selected === null) return null;
+    return this.#drawing?.number.has(this.#selected) ? this.#selected : (this.#drawing?.boxOf.get(this.#selected) ?? null);
   }
 
-  #tapped(target) {
+  #handleTap(target) {
     const key = target.closest?.(".box")?.dataset.key;
     if (key === undefined) return;
     const box = this.#drawing.boxes[this.#drawing.number.get(key)];
@@ -180,27 +180,27 @@ export class GraphView {
 
   #activate(box, { isOpener = false } = {}) {
     if (box.members) this.#toggle(box.key, box.label);
-    else if (isOpener) this.#toggle(this.boxes.itemsKey(box), `Items of ${this.#model.at(box.id).title || box.id}`);
+    else if (isOpener) this.#toggle(this.boxes.itemsKey(box), `Items of ${this.#model.find(box.id).title || box.id}`);
     else this.#onSelect(box.id);
   }
 
-  /** Draw the nodes of each group as one box, or each node as its own box. */
+  /** Switch between one box per group and one box per node. */
   #fold() {
     this.#model.isFolded = !this.#model.isFolded;
     this.#model.open.clear();
     this.fold.setAttribute("aria-pressed", String(this.#model.isFolded));
-    this.drawn();
+    this.draw();
   }
 
-  /** Open a group and go to its first member, or close it. */
+  /** Open a group and go to its first member, or close the group. */
   #toggle(key, label) {
     this.#model.toggle(key, label);
-    const inside = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
-    this.#wanted = inside ? { key: inside.key, focus: true } : null;
-    this.drawn();
+    const isInside = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
+    this.#target = isInside ? { key: isInside.key, focus: true } : null;
+    this.draw();
   }
 
-  #listOpen() {
+  #showOpenGroups() {
     const close = (key, label) =>
       el("button", { type: "button", "aria-label": `Close ${label}`, onclick: () => this.#toggle(key) }, `${label} ✕`);
     fill(this.opened, [...this.#model.open].map(([key, label]) => close(key, label)));
@@ -209,16 +209,16 @@ export class GraphView {
   /** Go to a node, and open its groups. */
   #goTo(id, { focus = true } = {}) {
     this.#model.reveal(id);
-    this.#wanted = { key: id, focus };
-    this.drawn();
-    if (this.#drawing?.at && this.#drawing.number.has(id)) this.#show(this.#wanted);
+    this.#target = { key: id, focus };
+    this.draw();
+    if (this.#drawing?.at && this.#drawing.number.has(id)) this.#show(this.#target);
   }
 
   #show({ key, focus }) {
     const drawing = this.#drawing;
     const number = drawing.number.get(key) ?? drawing.number.get(drawing.boxOf.get(key));
     if (number === undefined) return;
-    this.#wanted = null;
+    this.#target = null;
     const [x, y] = drawing.at[number];
     if (focus) this.viewport.center(x, y, READABLE);
     else this.viewport.bring(x, y);
@@ -227,7 +227,7 @@ export class GraphView {
     if (focus) this.boxes.focus(drawing.boxes[number].key);
   }
 
-  #key(event) {
+  #handleKey(event) {
     const key = event.target.closest?.(".box")?.dataset.key;
     const zooms = { "+": 1.4, "=": 1.4, "-": 1 / 1.4 };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -246,7 +246,7 @@ export class GraphView {
     let next;
     if (arrow === "ArrowRight") next = ends[from][1].map((edge) => pairs[edge][1])[0];
     else if (arrow === "ArrowLeft") next = ends[from][0].map((edge) => pairs[edge][0])[0];
-    else next = beside(at, from, arrow === "ArrowDown" ? 1 : -1);
+    else next = nearestInColumn(at, from, arrow === "ArrowDown" ? 1 : -1);
     if (next === undefined) return;
     this.viewport.bring(...at[next]);
     this.#redraw();
@@ -256,8 +256,8 @@ export class GraphView {
   }
 }
 
-/** The number of the nearest box above or below a box in its column. */
-function beside(at, from, sign) {
+/** The number of the nearest box in the column of a box: `sign` 1 for below it, -1 for above it. */
+function nearestInColumn(at, from, sign) {
   let best;
   at.forEach(([x, y], number) => {
     const down = (y - at[from][1]) * sign;
@@ -266,26 +266,26 @@ function beside(at, from, sign) {
   return best;
 }
 
-function grown({ left, top, right, bottom }, by) {
+function expanded({ left, top, right, bottom }, by) {
   return { left: left - by, top: top - by, right: right + by, bottom: bottom + by };
 }
 
-function inside(a, b) {
+function isInside(a, b) {
   return a.left >= b.left && a.top >= b.top && a.right <= b.right && a.bottom <= b.bottom;
 }
 
-function crosses(line, { left, top, right, bottom }) {
+function intersects(line, { left, top, right, bottom }) {
   const [a, b] = [line[0], line.at(-1)];
   return Math.max(a[0], b[0]) >= left && Math.min(a[0], b[0]) <= right && Math.max(a[1], b[1]) >= top && Math.min(a[1], b[1]) <= bottom;
 }
 
-/** Lines as one path: a curve from left to right for two points, a line through the points for more. */
-function pathOf(lines) {
+/** Lines as one path: an S-curve for a line of two points, a smooth curve for more points. */
+function curves(lines) {
   const r = Math.round;
   return lines
     .map((points) => {
       const [x, y] = points[0];
-      if (points.length > 2) return smooth(points);
+      if (points.length > 2) return smoothCurve(points);
       const [u, v] = points[1];
       const half = (x + u) / 2;
       return `M${r(x)} ${r(y)}C${r(half)} ${r(y)} ${r(half)} ${r(v)} ${r(u)} ${r(v)}`;
@@ -294,13 +294,13 @@ function pathOf(lines) {
 }
 
 /** Lines as one path that is quick to draw. */
-function straight(lines) {
+function straightLines(lines) {
   const r = Math.round;
   return lines.map((points) => `M${points.map(([x, y]) => `${r(x)} ${r(y)}`).join("L")}`).join("");
 }
 
-/** A curve through the midpoints between points, bent towards each point. */
-function smooth(points) {
+/** A curve through the midpoints between points; the points themselves are control points. */
+function smoothCurve(points) {
   const r = Math.round;
   let path = `M${r(points[0][0])} ${r(points[0][1])}`;
   for (let at = 1; at < points.length - 1; at += 1) {

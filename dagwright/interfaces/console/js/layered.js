@@ -1,7 +1,7 @@
 // A simple layered layout from left to right, for graphs too large for the layout library.
 //
-// Each node is to the right of its dependencies; within its level it is at the average position of its neighbours, computed
-// in a few passes in both directions. Linear except for sorting: 2,000 nodes take a few milliseconds.
+// Each node is to the right of its dependencies. Within its level, it is near the average position of its neighbours, which
+// is computed in a few passes in both directions. Linear except for sorting: 2,000 nodes take a few milliseconds.
 
 const SWEEPS = 6;
 
@@ -19,25 +19,25 @@ export function layered(sizes, edges, { gap = 12, space = 60 } = {}) {
     before[to].push(from);
   }
   const levels = levelsOf(before, after);
-  const place = new Float64Array(sizes.length);
-  levels.forEach((level) => level.forEach((node, at) => (place[node] = at - level.length / 2)));
+  const position = new Float64Array(sizes.length);
+  levels.forEach((level) => level.forEach((node, at) => (position[node] = at - level.length / 2)));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    const near = isForward ? before : after;
-    for (const level of isForward ? levels : [...levels].reverse()) ordered(level, near, place);
+    const neighbours = isForward ? before : after;
+    for (const level of isForward ? levels : [...levels].reverse()) orderLevel(level, neighbours, position);
   }
-  return placed(sizes, edges, levels, { gap, space, before, after });
+  return positioned(sizes, edges, levels, { gap, space, before, after });
 }
 
-function ordered(level, near, place) {
-  const wish = new Map(
+function orderLevel(level, neighbours, position) {
+  const wanted = new Map(
     level.map((node) => {
-      const all = near[node];
-      return [node, all.length ? all.reduce((sum, each) => sum + place[each], 0) / all.length : place[node]];
+      const all = neighbours[node];
+      return [node, all.length ? all.reduce((sum, each) => sum + position[each], 0) / all.length : position[node]];
     }),
   );
-  level.sort((a, b) => wish.get(a) - wish.get(b) || place[a] - place[b]);
-  level.forEach((node, at) => (place[node] = at - level.length / 2));
+  level.sort((a, b) => wanted.get(a) - wanted.get(b) || position[a] - position[b]);
+  level.forEach((node, at) => (position[node] = at - level.length / 2));
 }
 
 function levelsOf(before, after) {
@@ -56,7 +56,7 @@ function levelsOf(before, after) {
   return levels.map((level) => level ?? []);
 }
 
-function placed(sizes, edges, levels, { gap, space, before, after }) {
+function positioned(sizes, edges, levels, { gap, space, before, after }) {
   const at = sizes.map(() => [0, 0]);
   let x = 0;
   for (const level of levels) {
@@ -70,7 +70,7 @@ function placed(sizes, edges, levels, { gap, space, before, after }) {
   }
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    for (const level of isForward ? levels : [...levels].reverse()) drawn(level, isForward ? before : after, at, sizes, gap);
+    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? before : after, at, sizes, gap);
   }
   const top = Math.min(0, ...at.map(([, y], node) => y - sizes[node][1] / 2));
   const bottom = Math.max(0, ...at.map(([, y], node) => y + sizes[node][1] / 2));
@@ -83,12 +83,12 @@ function placed(sizes, edges, levels, { gap, space, before, after }) {
 }
 
 /** Move the nodes of a level next to their neighbours, in their order and without overlaps. */
-function drawn(level, near, at, sizes, gap) {
+function moveLevel(level, neighbours, at, sizes, gap) {
   const runs = [];
   for (const node of level) {
-    const all = near[node];
-    const wish = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
-    let run = { nodes: [node], weight: 1, top: wish - sizes[node][1] / 2, height: sizes[node][1] };
+    const all = neighbours[node];
+    const wanted = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
+    let run = { nodes: [node], weight: 1, top: wanted - sizes[node][1] / 2, height: sizes[node][1] };
     // Nodes that would overlap form a stack around their average position.
     while (runs.length && runs.at(-1).top + runs.at(-1).height + gap > run.top) {
       const last = runs.pop();

@@ -9,7 +9,7 @@ import { timeText } from "./times.js";
 import { userName, userNameField } from "./user_name.js";
 
 const COUNT = { type: "integer", minimum: 1 };
-const KINDS = { tokens: COUNT, money: { type: "string" }, calls: COUNT, nodes: COUNT, time: { type: "string", examples: ["2h"] } };
+const BUDGET_SCHEMAS = { tokens: COUNT, money: { type: "string" }, calls: COUNT, nodes: COUNT, time: { type: "string", examples: ["2h"] } };
 
 /** Opens the dialog with the current limits. */
 export async function openLimits(run, { api }) {
@@ -46,6 +46,6 @@ function schemaOf(now) {
 
 function budgetOf(budget) {
   return Object.fromEntries(
-    Object.entries(KINDS).map(([kind, schema]) => [kind, { ...schema, description: `now ${budget[kind] ?? "without a limit"}` }]),
+    Object.entries(BUDGET_SCHEMAS).map(([kind, schema]) => [kind, { ...schema, description: `now ${budget[kind] ?? "without a limit"}` }]),
   );
 }

@@ -1,4 +1,4 @@
-// The page: routes to views, and switches between light and dark.
+// The page: shows the view of the current route, and switches between the light and the dark theme.
 
 import { api } from "./api.js";
 import { closeDialogs } from "./dialog.js";
@@ -21,7 +21,7 @@ const NAV = { "#/runs": "Runs", "#/inbox": "Inbox", "#/chat": "Chat", "#/plan": 
 const NAMES = { runs: "Runs", run: "Run", inbox: "Inbox", chat: "Chat", plan: "Plan" };
 
 /** Shown for unknown routes. */
-const nowhere = {
+const notFound = {
   async mount(place) {
     const there = Object.entries(NAV).map(([href, message]) => el("li", {}, el("a", { href }, message)));
     fill(place, el("h1", {}, "No such page"), el("p", {}, "Unknown path: ", el("code", {}, location.hash), ". Pages:"), el("ul", {}, there));
@@ -31,10 +31,10 @@ const nowhere = {
 const root = document.getElementById("view");
 let unmount = () => {};
 let current = null;
-let turn = 0;
+let viewNumber = 0;
 
 /** Parses a route: the name of a view, and its parameters. */
-function parsed(hash) {
+function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
   const id = rest.length ? decodeURIComponent(rest.join("/")) : null;
@@ -43,28 +43,28 @@ function parsed(hash) {
 }
 
 async function show() {
-  const { name, params } = parsed(location.hash.replace(/^#\/?$/, "") || "#/runs");
-  const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : nowhere;
+  const { name, params } = parseRoute(location.hash.replace(/^#\/?$/, "") || "#/runs");
+  const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : notFound;
   const key = `${name} ${params.id ?? ""}`;
-  // A mounted view that handles parameter changes itself stays: its graph would be drawn again.
+  // If only parameters change, a view with `update` stays mounted, so that its graph is not drawn again.
   if (current?.key === key && current.update) return current.update(params);
-  turn += 1;
-  const mine = turn;
+  viewNumber += 1;
+  const number = viewNumber;
   unmount();
   unmount = () => {};
   current = null;
   fill(root);
-  marked(name);
-  document.title = [params.id, view === nowhere ? "No such page" : NAMES[name], "Dagwright"].filter(Boolean).join(" · ");
+  markCurrentLink(name);
+  document.title = [params.id, view === notFound ? "No such page" : NAMES[name], "Dagwright"].filter(Boolean).join(" · ");
   fill(document.getElementById("temporal"), temporalLink());
   const done = await view.mount(root, { api, params, go });
-  if (mine !== turn) return done?.();
+  if (number !== viewNumber) return done?.();
   unmount = done ?? (() => {});
   current = { key, update: done?.update };
   return undefined;
 }
 
-function marked(name) {
+function markCurrentLink(name) {
   for (const link of document.querySelectorAll("#nav a")) {
     const isHere = link.getAttribute("href") === `#/${name === "run" ? "runs" : name}`;
     if (isHere) link.setAttribute("aria-current", "page");
@@ -75,7 +75,7 @@ function marked(name) {
 const THEME = "dagwright.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-function themed() {
+function applyTheme() {
   const chosen = localStorage.getItem(THEME);
   const isDark = chosen ? chosen === "dark" : dark.matches;
   document.documentElement.dataset.theme = isDark ? "dark" : "light";
@@ -84,11 +84,11 @@ function themed() {
 
 document.getElementById("theme").addEventListener("click", () => {
   localStorage.setItem(THEME, document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-  themed();
+  applyTheme();
 });
-dark.addEventListener("change", themed);
+dark.addEventListener("change", applyTheme);
 document.getElementById("skip").addEventListener("click", () => root.focus());
-themed();
+applyTheme();
 fill(document.getElementById("nav"), Object.entries(NAV).map(([href, message]) => el("a", { href }, message)));
 window.addEventListener("hashchange", () => {
   // A dialog belongs to the run of the page that opened it.

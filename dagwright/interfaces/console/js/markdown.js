@@ -1,5 +1,5 @@
-// Renders Markdown from models, plans and people, which is untrusted: the parser accepts no HTML, and the sanitizer keeps
-// a fixed list of elements, without scripts, styles, forms and anything that is loaded from another server.
+// Renders Markdown from models, plans and people. It is untrusted, so the parser accepts no HTML, and the sanitizer keeps
+// only a fixed list of elements: no scripts, styles or forms, and nothing that is loaded from another server.
 
 import DOMPurify from "../vendor/purify.es.mjs";
 import MarkdownIt from "../vendor/markdown-it.esm.min.mjs";
@@ -7,20 +7,20 @@ import { el, json } from "./dom.js";
 
 const TAGS = "a blockquote br code del em h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split(" ");
 const ATTRIBUTES = ["align", "href", "start"];
-const LINK = /^(?:https?:|mailto:)/i;
-/** Longer texts stay plain, because parsing takes too long while an answer is streamed. */
+const ALLOWED_LINK = /^(?:https?:|mailto:)/i;
+/** Longer texts are shown as plain text, because parsing them would take too long while an answer is streamed. */
 const MAX_CHARACTERS = 200_000;
 /** Levels that are added to the headings of a text, since the page has headings of its own. */
-const BELOW = 2;
-/** Rendering of a streamed answer takes at most a fifth of the time. */
-const SHARE = 5;
+const HEADING_OFFSET = 2;
+/** The pause between two renderings of a streamed answer is at least five times as long as a rendering. */
+const PAUSE_FACTOR = 5;
 const FRAME_MS = 16;
 
 const parser = new MarkdownIt({ html: false, breaks: true, linkify: true });
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 parser.core.ruler.push("for_the_console", ({ tokens }) => {
   for (const token of tokens) {
-    if (/^heading_(open|close)$/.test(token.type)) token.tag = `h${Math.min(6, Number(token.tag[1]) + BELOW)}`;
+    if (/^heading_(open|close)$/.test(token.type)) token.tag = `h${Math.min(6, Number(token.tag[1]) + HEADING_OFFSET)}`;
     const style = token.attrGet("style");
     // The security policy of the page allows no styles in markup.
     if (style) token.attrs = [["align", style.replace("text-align:", "")]];
@@ -44,7 +44,7 @@ function sanitized(html) {
   return sanitizer.sanitize(html, {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ATTRIBUTES,
-    ALLOWED_URI_REGEXP: LINK,
+    ALLOWED_URI_REGEXP: ALLOWED_LINK,
     // The values of these attributes are not addresses.
     ADD_URI_SAFE_ATTR: ["align", "start"],
     ALLOW_DATA_ATTR: false,
@@ -53,7 +53,7 @@ function sanitized(html) {
   });
 }
 
-/** A text as blocks of Markdown; JSON and very long texts are shown unchanged. */
+/** An element with a text rendered as Markdown. JSON and very long texts are shown unchanged. */
 export function markdown(text) {
   if (text.length > MAX_CHARACTERS) return el("div", { class: "plain" }, text);
   if (isJson(text)) return json(text, "Answer as JSON");
@@ -88,13 +88,13 @@ export class GrowingMarkdown {
   /** Replace the text; it is rendered shortly after. */
   set(text) {
     this.text = text;
-    this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, SHARE * this.#tookMs));
+    this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, PAUSE_FACTOR * this.#tookMs));
   }
 
   #render() {
     this.#timer = null;
-    const began = performance.now();
+    const startMs = performance.now();
     this.element.replaceChildren(...(this.text ? [markdown(this.text)] : []));
-    this.#tookMs = performance.now() - began;
+    this.#tookMs = performance.now() - startMs;
   }
 }

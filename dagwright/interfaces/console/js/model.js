@@ -1,18 +1,18 @@
-// The graph of a run as known to the page, and its boxes: nodes, or groups of nodes.
+// The graph of a run that the page has loaded, and its boxes: nodes, or groups of nodes.
 //
-// Up to MAX_BOXES nodes are drawn individually. For more, nodes with the same distance from the start are a group, long
-// rows of groups are merged, and a large group opens into smaller ones: never more than MAX_BOXES boxes are drawn.
+// Up to MAX_BOXES nodes are drawn individually. In larger graphs, nodes of neighbouring levels form at most MAX_GROUPS
+// groups, and a large group opens into smaller groups. At most MAX_BOXES boxes are drawn.
 
 export const MAX_BOXES = 2000;
-/** Maximum groups that are drawn side by side, and members that are drawn when a group opens. */
-const GROUPS = 20;
-const MEMBERS = 400;
+/** Maximum number of groups of a graph, or of parts of a group; and maximum number of nodes drawn for an open group. */
+const MAX_GROUPS = 20;
+const MAX_MEMBERS = 400;
 const SEPARATOR = "\u0000";
-/** Fields that documents of nodes omit if they are empty. */
-const NONE = { reason: undefined, error: undefined };
+/** Defaults of fields that documents of nodes omit. */
+const EMPTY_FIELDS = { reason: undefined, error: undefined };
 
-/** The node of an item: `each` for `each[2]`; null for any other id. */
-export function mapOf(id) {
+/** The map node of an item ID: `each` for `each[2]`; null for the ID of a node. */
+export function mapNodeOf(id) {
   return id.endsWith("]") ? id.slice(0, id.indexOf("[")) : null;
 }
 
@@ -22,8 +22,8 @@ export class Model {
   /** Id of a node with items -> item id -> document of the item, with the same fields. */
   items = new Map();
   edges = [];
-  needs = new Map();
-  neededBy = new Map();
+  dependencies = new Map();
+  dependents = new Map();
   /** Node id -> number of edges of the longest path to it from the start. */
   levels = new Map();
   /** Key of each open group -> its label. */
@@ -31,41 +31,41 @@ export class Model {
   /** Whether the nodes of a group, such as a round, are drawn as one box. */
   isFolded = false;
   /** Whether an event named a node that is not in the graph. */
-  lacks = false;
+  hasUnknownNodes = false;
 
-  /** Load nodes and edges from `GET /v1/runs/ID/graph`; newer fields from events stay. */
-  take({ nodes, edges, cursor }) {
+  /** Load nodes and edges from `GET /v1/runs/ID/graph`; fields from newer events are kept. */
+  load({ nodes, edges, cursor }) {
     const before = this.nodes;
-    const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.changedAt, cursor) ? known.changes : {}) });
+    const joined = (node, known) => ({ ...known, ...EMPTY_FIELDS, ...node, ...(isLater(known?.changedAt, cursor) ? known.changes : {}) });
     this.nodes = new Map(nodes.map((node) => [node.node_id, joined(node, before.get(node.node_id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
-    this.needs = new Map(nodes.map(({ node_id: id }) => [id, []]));
-    this.neededBy = new Map(nodes.map(({ node_id: id }) => [id, []]));
+    this.dependencies = new Map(nodes.map(({ node_id: id }) => [id, []]));
+    this.dependents = new Map(nodes.map(({ node_id: id }) => [id, []]));
     for (const [from, to] of this.edges) {
-      this.needs.get(to).push(from);
-      this.neededBy.get(from).push(to);
+      this.dependencies.get(to).push(from);
+      this.dependents.get(from).push(to);
     }
-    this.levels = levelsOf([...this.nodes.keys()], this.needs, this.neededBy);
-    this.lacks = false;
+    this.levels = levelsOf([...this.nodes.keys()], this.dependencies, this.dependents);
+    this.hasUnknownNodes = false;
     this.#groups = null;
   }
 
-  /** Apply the node fields of an event with its id; return the ids of the changed nodes. */
-  change(events, at = null) {
+  /** Apply events of nodes that were sent together; `cursor` is their event ID. Return the IDs of the changed nodes. */
+  applyEvents(events, cursor = null) {
     const changed = new Set();
     for (const { node_id: id, ...rest } of events) {
-      const map = this.nodes.has(id) ? null : mapOf(id);
+      const map = this.nodes.has(id) ? null : mapNodeOf(id);
       if (map !== null && this.nodes.has(map)) {
         if (!this.items.has(map)) this.items.set(map, new Map());
         const items = this.items.get(map);
-        items.set(id, { ...items.get(id), ...NONE, node_id: id, ...rest });
+        items.set(id, { ...items.get(id), ...EMPTY_FIELDS, node_id: id, ...rest });
         changed.add(map);
       } else if (this.nodes.has(id)) {
-        const changes = { ...NONE, ...rest };
-        this.nodes.set(id, { ...this.nodes.get(id), ...changes, changes, changedAt: at });
+        const changes = { ...EMPTY_FIELDS, ...rest };
+        this.nodes.set(id, { ...this.nodes.get(id), ...changes, changes, changedAt: cursor });
         changed.add(id);
       } else {
-        this.lacks = true;
+        this.hasUnknownNodes = true;
       }
     }
     return changed;
@@ -81,25 +81,25 @@ export class Model {
     return counts;
   }
 
-  /** Whether the counts of a run differ from the counts of the known nodes. */
-  isBehind(counts) {
+  /** Whether the node counts of a run differ from those of the loaded nodes. */
+  differsFrom(counts) {
     const known = this.counts();
     return [...new Set([...Object.keys(counts), ...Object.keys(known)])].some((s) => (counts[s] ?? 0) !== (known[s] ?? 0));
   }
 
-  /** A node or an item. */
-  at(id) {
-    return this.nodes.get(id) ?? this.items.get(mapOf(id))?.get(id) ?? null;
+  /** Return the node or item with an ID, or null. */
+  find(id) {
+    return this.nodes.get(id) ?? this.items.get(mapNodeOf(id))?.get(id) ?? null;
   }
 
   #groups = null;
 
-  /** Groups of all nodes by level, for graphs with too many nodes; each {key, label, members}. */
-  #tops() {
+  /** Groups of nodes by level, for graphs with more than MAX_BOXES nodes; each {key, label, members}. */
+  #levelGroups() {
     if (this.#groups) return this.#groups;
     const levels = [];
     for (const [id, level] of this.levels) (levels[level] ??= []).push(id);
-    const each = Math.ceil(levels.length / GROUPS);
+    const each = Math.ceil(levels.length / MAX_GROUPS);
     this.#groups = [];
     for (let at = 0; at < levels.length; at += each) {
       const last = Math.min(at + each, levels.length) - 1;
@@ -110,12 +110,12 @@ export class Model {
   }
 
   /** Whether any node has a group. */
-  get hasParts() {
+  get hasGroups() {
     return this.nodes.size <= MAX_BOXES && [...this.nodes.values()].some((node) => node.group);
   }
 
-  /** Nodes by group, each {key, label, members}; a node without a group is a group of its own. */
-  *#folded() {
+  /** Groups of nodes with the same `group`, each {key, label, members}; a node without `group` is a group of its own. */
+  *#namedGroups() {
     const named = new Map();
     for (const { node_id: id, group } of this.nodes.values()) {
       const key = group ? `group${SEPARATOR}${group}` : id;
@@ -125,9 +125,9 @@ export class Model {
     yield* named.values();
   }
 
-  /** A group split into smaller groups, in its order. */
-  #parts(group) {
-    const count = Math.min(GROUPS, Math.ceil(group.members.length / MEMBERS) * 2);
+  /** Split a group into smaller groups, in the order of its members. */
+  #split(group) {
+    const count = Math.min(MAX_GROUPS, Math.ceil(group.members.length / MAX_MEMBERS) * 2);
     const each = Math.ceil(group.members.length / count);
     const parts = [];
     for (let at = 0; at < group.members.length; at += each) {
@@ -154,21 +154,21 @@ export class Model {
 
   /** Open the groups of a node, so that it is drawn. */
   reveal(id) {
-    const node = this.nodes.has(id) ? id : mapOf(id);
+    const node = this.nodes.has(id) ? id : mapNodeOf(id);
     if (this.nodes.size <= MAX_BOXES || !this.nodes.has(node)) return;
-    let groups = this.#tops();
+    let groups = this.#levelGroups();
     for (;;) {
       const group = groups.find((each) => each.members.includes(node));
       if (!this.open.has(group.key)) this.toggle(group.key, group.label);
-      if (group.members.length <= MEMBERS) return;
-      groups = this.#parts(group);
+      if (group.members.length <= MAX_MEMBERS) return;
+      groups = this.#split(group);
     }
   }
 
   /**
    * The boxes and edges to draw.
    *
-   * A box is {key, id} for a node, {key, id, of} for an item, or {key, label, members, isOpen} for a group. Edges are
+   * A box is {key, id} for a node, {key, id, of} for an item `of` a node, or {key, label, members} for a group. Edges are
    * [from, to] between keys, without duplicates. `boxOf` maps a node to the key of its box.
    */
   boxes() {
@@ -180,13 +180,13 @@ export class Model {
     };
     const put = (group) => {
       if (!this.open.has(group.key)) return add(group, group.members);
-      if (group.members.length > MEMBERS) return this.#parts(group).forEach(put);
+      if (group.members.length > MAX_MEMBERS) return this.#split(group).forEach(put);
       return group.members.forEach((id) => add({ key: id, id, within: group }, [id]));
     };
     const one = (id) => add({ key: id, id }, [id]);
-    if (this.nodes.size > MAX_BOXES) this.#tops().forEach(put);
+    if (this.nodes.size > MAX_BOXES) this.#levelGroups().forEach(put);
     else if (!this.isFolded) [...this.nodes.keys()].forEach(one);
-    else for (const group of this.#folded()) this.nodes.has(group.key) ? one(group.key) : put(group);
+    else for (const group of this.#namedGroups()) this.nodes.has(group.key) ? one(group.key) : put(group);
     const edges = new Map();
     for (const [from, to] of this.edges) {
       const [a, b] = [boxOf.get(from), boxOf.get(to)];
@@ -195,7 +195,7 @@ export class Model {
     const drawn = [...edges.values()];
     for (const box of [...boxes]) {
       const items = box.id !== undefined && this.open.has(itemsKey(box.id)) ? this.items.get(box.id) : undefined;
-      for (const id of [...(items?.keys() ?? [])].slice(0, MEMBERS)) {
+      for (const id of [...(items?.keys() ?? [])].slice(0, MAX_MEMBERS)) {
         boxes.push({ key: id, id, of: box.id });
         drawn.push([box.key, id]);
       }
@@ -221,14 +221,14 @@ export function itemsKey(id) {
   return `items${SEPARATOR}${id}`;
 }
 
-/** Node id -> level. Valid plans have no cycles; a node of a cycle would be in the first level. */
-function levelsOf(ids, needs, neededBy) {
+/** Node ID -> level. Valid plans have no cycles; nodes of a cycle would be in the first level. */
+function levelsOf(ids, dependencies, dependents) {
   const levels = new Map(ids.map((id) => [id, 0]));
-  const missing = new Map(ids.map((id) => [id, needs.get(id).length]));
+  const missing = new Map(ids.map((id) => [id, dependencies.get(id).length]));
   const ready = ids.filter((id) => missing.get(id) === 0);
   for (let at = 0; at < ready.length; at += 1) {
     const level = levels.get(ready[at]) + 1;
-    for (const next of neededBy.get(ready[at])) {
+    for (const next of dependents.get(ready[at])) {
       if (level > levels.get(next)) levels.set(next, level);
       missing.set(next, missing.get(next) - 1);
       if (missing.get(next) === 0) ready.push(next);

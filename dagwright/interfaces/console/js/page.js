@@ -1,4 +1,4 @@
-// The current page: its dialogs and status line end when the route changes.
+// The current page. A change of the route starts another page.
 
 let pageNumber = 0;
 let arrival = "";
@@ -6,12 +6,12 @@ let arrival = "";
 /** Goes to an address such as `#/runs/run-1?node=sum`; `message` becomes the status line of the page there. */
 export function go(address, message = "") {
   arrival = message;
-  // The same address is not a navigation, and causes no event.
+  // Setting the same address causes no `hashchange` event.
   if (location.hash === address) turnPage();
   else location.hash = address;
 }
 
-/** Start a page: the status line shows only the message of the navigation. */
+/** Start a page. Its status line shows the message of the navigation, if any. */
 export function turnPage() {
   pageNumber += 1;
   document.getElementById("status-line").textContent = arrival;

@@ -18,19 +18,19 @@ const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1
 /**
  * The commands that a run, or a node of it, accepts now.
  *
- * run: as returned by `GET /v1/runs/ID`; its `run_id`, `title`, `status` and `notes` are used.
- * node: as returned by `GET /v1/runs/ID/nodes/NODE`, or null for the whole run.
+ * run: the document from `GET /v1/runs/ID`; only `run_id`, `title`, `status` and `notes` are used.
+ * node: the document from `GET /v1/runs/ID/nodes/NODE`, or null for the whole run.
  *
- * The run view creates it again when `steeringKey` changes.
+ * The run view creates the buttons again when `steeringKey` changes.
  */
 export function steering(run, node, { api, go }) {
-  const actions = node === null ? ofRun(run, { api, go }) : ofNode(run, node, { api, go });
+  const actions = node === null ? runCommands(run, { api, go }) : nodeCommands(run, node, { api, go });
   const label = node === null ? "Steer the run" : `Steer ${node.node_id}`;
   const buttons = actions.map(([caption, act, kind]) => el("button", { type: "button", class: kind ?? "", onclick: act }, caption));
   return el("span", { class: "actions steering", role: "group", "aria-label": label }, buttons);
 }
 
-/** The inputs of the commands of a run. */
+/** A text that changes when the available commands of a run change. */
 export function steeringKey(run) {
   return `${run.status} ${isPaused(run)}`;
 }
@@ -40,25 +40,25 @@ export function isPaused(run) {
   return (run.notes ?? []).some((note) => note.code === "paused");
 }
 
-function ofRun(run, { api, go }) {
+function runCommands(run, { api, go }) {
   const fork = ["Fork", () => openFork(run, { api, go })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const pause = isPaused(run)
-    ? ["Resume", () => atOnce(api, run, "/resume")]
-    : ["Pause", () => withReason(api, run, { title: "Pause the run", act: "Pause", rest: "/pause", message: PAUSE })];
+    ? ["Resume", () => sendCommand(api, run, "/resume")]
+    : ["Pause", () => withReason(api, run, { title: "Pause the run", act: "Pause", rest: "/pause", message: PAUSE_MESSAGE })];
   return [
     pause,
     ["Limits", () => openLimits(run, { api })],
-    ["Add nodes", () => append(api, run)],
+    ["Add nodes", () => addNodes(api, run)],
     fork,
-    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", message: CANCEL, isDangerous: true }), "danger"],
+    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", message: CANCEL_MESSAGE, isDangerous: true }), "danger"],
   ];
 }
 
-const PAUSE = "Running nodes finish; no new nodes start until the run is resumed.";
-const CANCEL = "Running nodes are asked to stop; finished results are kept. A cancelled run cannot be resumed, but can be forked.";
+const PAUSE_MESSAGE = "Running nodes finish; no new nodes start until the run is resumed.";
+const CANCEL_MESSAGE = "Running nodes are asked to stop; finished results are kept. A cancelled run cannot be resumed, but can be forked.";
 
-async function atOnce(api, run, rest) {
+async function sendCommand(api, run, rest) {
   const isHere = onThisPage();
   const report = (message) => say(isHere() ? message : `${runName(run)}: ${message}`);
   try {
@@ -74,14 +74,14 @@ function reasonField() {
   return { element: el("div", {}, el("label", { for: field.id }, "Reason (optional)"), field), read };
 }
 
-function withReason(api, run, { title, act, rest, message, isDangerous = false }) {
+function withReason(api, run, { title, act: caption, rest, message, isDangerous = false }) {
   const reason = reasonField();
   const send = async () => (await api.post(runPath(run.run_id, rest), { reason: reason.read(), by: userName() })).message;
-  const actions = [{ label: act, isMain: !isDangerous, isDangerous, run: send }];
+  const actions = [{ label: caption, isMain: !isDangerous, isDangerous, run: send }];
   openDialog(title, { run, content: [el("p", {}, message), reason.element, userNameField()], actions });
 }
 
-function append(api, run) {
+function addNodes(api, run) {
   const nodes = jsonForm({ value: NEW_NODES, label: "Nodes, a list as in a plan written as JSON" });
   const send = async () => {
     const { value, problems } = nodes.read();
@@ -89,11 +89,11 @@ function append(api, run) {
     const listed = Array.isArray(value) ? value : [value];
     return (await api.post(runPath(run.run_id, "/nodes"), { nodes: listed, by: userName() })).message;
   };
-  const message = "They may refer to every node of the run, and are checked before they are added.";
+  const message = "New nodes may refer to every node of the run. They are checked before they are added.";
   openDialog("Add nodes", { run, content: [el("p", {}, message), nodes.element], actions: [{ label: "Add", isMain: true, run: send }], isWide: true });
 }
 
-function ofNode(run, node, { api, go }) {
+function nodeCommands(run, node, { api, go }) {
   const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.node_id] })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const actions = [];
@@ -104,21 +104,21 @@ function ofNode(run, node, { api, go }) {
   return [...actions, fork];
 }
 
-// Ready nodes wait for a slot among the running ones. A node of a sub-plan waits for the limit of its sub-plan.
+// Whether a node waits for the budget or the parallelism of the run. A node of a sub-plan has the limits of its sub-plan.
 function isAtLimit(run, node) {
-  const isOwn = node.run_id === undefined || node.run_id === run.run_id;
-  return node.reason?.startsWith("budget (") || (node.status === "ready" && isOwn && !isPaused(run));
+  const isOwnNode = node.run_id === undefined || node.run_id === run.run_id;
+  return node.reason?.startsWith("budget (") || (node.status === "ready" && isOwnNode && !isPaused(run));
 }
 
 function retry(api, run, node) {
-  const given = jsonForm({ label: "Other arguments, as an object", required: false });
+  const argumentsForm = jsonForm({ label: "Other arguments, as an object", required: false });
   const send = async () => {
-    const { value, problems } = given.read();
+    const { value, problems } = argumentsForm.read();
     if (problems.length) return undefined;
     return (await api.post(nodePath(run.run_id, node.node_id, "/retry"), { arguments: value, by: userName() })).message;
   };
-  const message = "The call is repeated with its key. With other arguments, a new node replaces this one.";
-  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, message), given.element], actions: [{ label: "Try again", isMain: true, run: send }] });
+  const message = "The call is repeated with the same idempotency key. With other arguments, a new node replaces this one.";
+  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, message), argumentsForm.element], actions: [{ label: "Try again", isMain: true, run: send }] });
 }
 
 function setResult(api, run, node) {

@@ -1,4 +1,4 @@
-// Links to the Temporal UI on every page: to one run, or to all of them.
+// Links to the Temporal UI: to one run, or to all runs.
 
 import { api } from "./api.js";
 import { el } from "./dom.js";

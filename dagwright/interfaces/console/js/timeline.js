@@ -1,11 +1,11 @@
-// The time of each node: one row per node, in the order of their starts.
+// The timeline: one row per node, in the order of their starts.
 
 import { el, fill } from "./dom.js";
 import { SIGNS, stateMark, stateLabel } from "./states.js";
 import { durationText } from "./times.js";
 
 const MAX_ROWS = 500;
-const SHARE = 20; // drawing takes at most a twentieth of the time
+const PAUSE_FACTOR = 20; // the pause after drawing is at least twenty times as long as the drawing
 
 export class Timeline {
   #model;
@@ -13,7 +13,7 @@ export class Timeline {
   #rows = new Map();
   #timer = null;
   #chosen = null;
-  #rested = 0; // when it may be drawn again
+  #nextDrawMs = 0; // time from which the timeline may be drawn again
 
   constructor(model, { onSelect }) {
     this.#model = model;
@@ -23,16 +23,16 @@ export class Timeline {
     this.element = el("section", { class: "timeline", "aria-label": "Timeline" }, el("h2", {}, "Timeline"), this.summary, this.list);
   }
 
-  drawn() {
+  draw() {
     this.#draw();
   }
 
-  /** Draw changes immediately, as the graph does; a long timeline is drawn less often. */
-  changed() {
+  /** Draw changes; a timeline that is slow to draw is drawn less often. */
+  update() {
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
       this.#draw();
-    }, Math.max(0, this.#rested - performance.now()));
+    }, Math.max(0, this.#nextDrawMs - performance.now()));
   }
 
   close() {
@@ -51,10 +51,10 @@ export class Timeline {
   }
 
   #draw() {
-    const began = performance.now();
+    const startMs = performance.now();
     this.#drawRows();
-    const ended = performance.now();
-    this.#rested = ended + SHARE * (ended - began);
+    const endMs = performance.now();
+    this.#nextDrawMs = endMs + PAUSE_FACTOR * (endMs - startMs);
   }
 
   #drawRows() {
@@ -71,7 +71,7 @@ export class Timeline {
     visible.forEach((node, at) => {
       kept.add(node.node_id);
       const entry = this.#rows.get(node.node_id) ?? this.#row(node);
-      this.#update(entry, node, { from, now });
+      this.#updateRow(entry, node, { from, now });
       if (this.list.children[at] !== entry.row) this.list.insertBefore(entry.row, this.list.children[at] ?? null);
     });
     for (const [id, { row }] of this.#rows) {
@@ -98,7 +98,7 @@ export class Timeline {
     return entry;
   }
 
-  #update(entry, node, { from, now }) {
+  #updateRow(entry, node, { from, now }) {
     const started = Date.parse(node.started_at);
     const ended = node.ended_at ? Date.parse(node.ended_at) : now;
     entry.isOpen = !node.ended_at;

@@ -1,4 +1,5 @@
-// The user's name, which is recorded with answers and commands. With keys, the owner of the key is recorded instead.
+// The user's name, which is recorded with answers and commands. If the gateway requires a key, the key's owner is recorded
+// instead.
 
 import { el } from "./dom.js";
 

@@ -1,7 +1,7 @@
-// The visible part of a large drawing: moved by dragging, zoomed by the wheel or two fingers.
+// The visible area of a large drawing. The user moves it by dragging, and zooms with the wheel or two fingers.
 
-const SMALLEST = 0.005;
-const LARGEST = 2.5;
+const MIN_SCALE = 0.005;
+const MAX_SCALE = 2.5;
 const TAP_PX = 5;
 
 export class Viewport {
@@ -32,24 +32,24 @@ export class Viewport {
   }
 
   /** The visible part of the drawing. */
-  get sight() {
+  get visibleArea() {
     const { clientWidth, clientHeight } = this.#canvas;
     const [left, top] = [-this.x / this.scale, -this.y / this.scale];
     return { left, top, right: left + clientWidth / this.scale, bottom: top + clientHeight / this.scale };
   }
 
-  /** Show a whole drawing, at most at full size, or only its start if it would be too small. */
-  fit(width, height, { smallest = SMALLEST } = {}) {
+  /** Show a whole drawing, at most at full size. If its scale would be below `smallest`, show only its start. */
+  fit(width, height, { smallest = MIN_SCALE } = {}) {
     const { clientWidth, clientHeight } = this.#canvas;
-    this.scale = Math.max(smallest, SMALLEST, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
+    this.scale = Math.max(smallest, MIN_SCALE, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
     this.x = Math.max(12, (clientWidth - width * this.scale) / 2);
     this.y = (clientHeight - height * this.scale) / 2;
     this.#onMove();
   }
 
   /** Zooms around a point of the canvas, by default its centre. */
-  zoom(by, px = this.#canvas.clientWidth / 2, py = this.#canvas.clientHeight / 2) {
-    const scale = Math.max(SMALLEST, Math.min(LARGEST, this.scale * by));
+  zoom(factor, px = this.#canvas.clientWidth / 2, py = this.#canvas.clientHeight / 2) {
+    const scale = Math.max(MIN_SCALE, Math.min(MAX_SCALE, this.scale * factor));
     this.x = px - ((px - this.x) / this.scale) * scale;
     this.y = py - ((py - this.y) / this.scale) * scale;
     this.scale = scale;
@@ -66,7 +66,7 @@ export class Viewport {
 
   /** Moves a point of the drawing into view if it is not visible. */
   bring(x, y) {
-    const { left, top, right, bottom } = this.sight;
+    const { left, top, right, bottom } = this.visibleArea;
     const edge = 40 / this.scale;
     if (x < left + edge || x > right - edge || y < top + edge || y > bottom - edge) this.center(x, y, this.scale);
   }

@@ -1,4 +1,4 @@
-// Chats: sessions with their turns, and requests to a plan, an agent or a model, whose runs are followed.
+// Chats: sessions with their turns, and requests to a planner, a plan, an agent or a model.
 
 import { newKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
@@ -14,12 +14,12 @@ const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Mod
 export async function mount(root, { api, params, go }) {
   const log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
   const sessions = el("ul", { class: "sessions" });
-  const trouble = el("p", { class: "problem", role: "alert", hidden: true });
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const title = el("h1", {}, params.id ?? "New chat");
   const composer = makeComposer({ onSend });
   const exchanges = [];
   keepAtEnd(log);
-  const begin = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
+  const welcome = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
   let session = params.id;
   let isLeft = false;
 
@@ -34,12 +34,12 @@ export async function mount(root, { api, params, go }) {
         el("details", { open: window.innerWidth > 800 }, el("summary", {}, "Sessions"), el("p", {}, el("a", { href: "#/chat" }, "New chat")), sessions),
         userNameField(),
       ),
-      el("section", { class: "conversation" }, title, trouble, log, composer.element),
+      el("section", { class: "conversation" }, title, problem, log, composer.element),
     ),
   );
 
   function add(exchange) {
-    if (begin) begin.remove();
+    if (welcome) welcome.remove();
     exchanges.push(exchange);
     log.append(exchange.element);
     log.scrollTop = log.scrollHeight;
@@ -49,23 +49,23 @@ export async function mount(root, { api, params, go }) {
     if (session === null) {
       session = `chat-${newKey().slice(-8)}`;
       title.textContent = session;
-      // The view stays: it follows the run.
+      // The address changes without a navigation, which would unmount this view while it follows the run.
       history.replaceState(null, "", `#/chat/${session}`);
       document.title = `${session} · Chat · Dagwright`;
     }
-    const before = exchanges.flatMap((each) => each.messages());
-    const exchange = new Exchange(message, { api, onRun: listSessions, onEnd: ended });
+    const earlierMessages = exchanges.flatMap((each) => each.messages());
+    const exchange = new Exchange(message, { api, onRun: listSessions, onEnd: onEnd });
     add(exchange);
-    // A model without a run gets the earlier messages; a session has its own turns.
-    const messages = kind === "model" ? [...before, { role: "user", content: message }] : [{ role: "user", content: message }];
+    // A model may answer without a run, and then needs the earlier messages. For a run, the session stores the turns.
+    const messages = kind === "model" ? [...earlierMessages, { role: "user", content: message }] : [{ role: "user", content: message }];
     const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
-    composer.busy(true);
+    composer.setBusy(true);
     await exchange.ask(body, newKey());
   }
 
-  function ended() {
+  function onEnd() {
     if (isLeft) return;
-    composer.busy(false);
+    composer.setBusy(false);
     listSessions();
   }
 
@@ -90,9 +90,9 @@ export async function mount(root, { api, params, go }) {
     const running = stored.turns.find((turn) => turn.status === "running");
     for (const turn of stored.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
     if (!running) return;
-    const exchange = new Exchange(running.request || "(a plan)", { api, onEnd: ended });
+    const exchange = new Exchange(running.request || "(a plan)", { api, onEnd: onEnd });
     add(exchange);
-    composer.busy(true);
+    composer.setBusy(true);
     exchange.join(running.run_id);
   }
 
@@ -107,12 +107,12 @@ export async function mount(root, { api, params, go }) {
 
   try {
     const { data } = await api.get("/v1/models");
-    composer.offer(data);
-    if (begin) log.append(begin);
+    composer.setModels(data);
+    if (welcome) log.append(welcome);
     else await load();
   } catch (error) {
-    trouble.textContent = error.message;
-    trouble.hidden = false;
+    problem.textContent = error.message;
+    problem.hidden = false;
   }
   listSessions();
   if (!isLeft) composer.focus();
@@ -126,8 +126,8 @@ export async function mount(root, { api, params, go }) {
 function keepAtEnd(log) {
   let isAtEnd = true;
   log.addEventListener("scroll", () => (isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40));
-  const grown = new MutationObserver(() => isAtEnd && (log.scrollTop = log.scrollHeight));
-  grown.observe(log, { childList: true, subtree: true, characterData: true });
+  const observer = new MutationObserver(() => isAtEnd && (log.scrollTop = log.scrollHeight));
+  observer.observe(log, { childList: true, subtree: true, characterData: true });
 }
 
 function sessionLine(each, current) {
@@ -141,48 +141,48 @@ function sessionLine(each, current) {
 function makeComposer({ onSend }) {
   const select = el("select", { id: "chat-model" });
   const message = el("textarea", { id: "chat-message", rows: "3", placeholder: "What should be done?" });
-  const place = el("div", { class: "composer-place" });
-  const about = el("p", { class: "hint" });
+  const fields = el("div", { class: "composer-place" });
+  const description = el("p", { class: "hint" });
   const button = el("button", { class: "main" }, "Send");
   const element = el(
     "form",
     { class: "composer" },
     el("div", { class: "bar" }, el("label", { for: select.id }, "For"), select),
-    about,
-    place,
+    description,
+    fields,
     el("div", { class: "actions" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter starts a new line")),
   );
   let models = [];
   let form = null;
-  let isBare = false;
+  let hasNoInputs = false;
 
-  function chosen() {
+  function selectedModel() {
     return models.find((model) => model.id === select.value);
   }
 
-  function shape() {
-    const model = chosen();
+  function updateForm() {
+    const model = selectedModel();
     const schema = model?.dagwright.inputs;
     const fields = Object.values(schema?.properties ?? {});
     const isText = !schema || (fields.length === 1 && fields[0].type === "string");
-    isBare = fields.length === 0 && Boolean(schema);
-    form = isText || isBare ? null : schemaForm(schema);
-    about.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
+    hasNoInputs = fields.length === 0 && Boolean(schema);
+    form = isText || hasNoInputs ? null : schemaForm(schema);
+    description.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
     const controls = form ? form.element : [el("label", { for: message.id }, "Request"), message];
-    fill(place, isBare ? el("p", { class: "hint" }, "This plan has no inputs.") : controls);
+    fill(fields, hasNoInputs ? el("p", { class: "hint" }, "This plan has no inputs.") : controls);
   }
 
   function send(event) {
     event?.preventDefault();
     if (button.disabled) return;
-    const model = chosen();
+    const model = selectedModel();
     if (!model) return;
     let request = { message: message.value.trim() };
     if (form) {
       const { value, problems } = form.read();
       if (problems.length) return;
       request = { message: JSON.stringify(value), inputs: value };
-    } else if (isBare) {
+    } else if (hasNoInputs) {
       request = { message: model.id, inputs: {} };
     } else if (!request.message) {
       message.focus();
@@ -198,38 +198,38 @@ function makeComposer({ onSend }) {
   });
   select.addEventListener("change", () => {
     localStorage.setItem(MODEL, select.value);
-    shape();
+    updateForm();
   });
 
   return {
     element,
-    focus: () => (form ?? (isBare ? button : message)).focus(),
-    busy(is) {
-      button.disabled = is;
-      button.textContent = is ? "At work…" : "Send";
+    focus: () => (form ?? (hasNoInputs ? button : message)).focus(),
+    setBusy(isBusy) {
+      button.disabled = isBusy;
+      button.textContent = isBusy ? "At work…" : "Send";
     },
-    offer(listed) {
+    setModels(listed) {
       models = listed;
       const groups = Object.entries(KINDS).map(([kind, label]) => {
-        const own = listed.filter((model) => model.dagwright.kind === kind);
-        const options = own.map((model) => el("option", { value: model.id }, nameOf(model)));
-        return own.length > 0 && el("optgroup", { label }, options);
+        const modelsOfKind = listed.filter((model) => model.dagwright.kind === kind);
+        const options = modelsOfKind.map((model) => el("option", { value: model.id }, nameOf(model)));
+        return modelsOfKind.length > 0 && el("optgroup", { label }, options);
       });
       fill(select, groups);
-      const before = localStorage.getItem(MODEL);
-      const wanted = [before, PLANNER, listed[0]?.id].find((id) => listed.some((model) => model.id === id));
-      if (wanted) select.value = wanted;
-      shape();
+      const savedModel = localStorage.getItem(MODEL);
+      const modelId = [savedModel, PLANNER, listed[0]?.id].find((id) => listed.some((model) => model.id === id));
+      if (modelId) select.value = modelId;
+      updateForm();
     },
   };
 }
 
-/** Kind of model -> prefix of its name: a closed list does not show the group of its selection. */
-const BEFORE = { profile: "Planner ", agent: "Agent " };
+/** Kind of model -> prefix of its name, because the closed list does not show the group of the selected model. */
+const NAME_PREFIXES = { profile: "Planner ", agent: "Agent " };
 
 function nameOf({ id, dagwright }) {
   const name = id.slice(id.indexOf("/") + 1);
   if (dagwright.kind === "model") return id;
   const title = dagwright.title && dagwright.title !== name ? `${name}: ${dagwright.title}` : name;
-  return `${BEFORE[dagwright.kind] ?? ""}${title}`;
+  return `${NAME_PREFIXES[dagwright.kind] ?? ""}${title}`;
 }

@@ -1,29 +1,29 @@
-// Pages of the open requests of all runs; each can be answered here, and all of one node at once.
+// The inbox: open requests of all runs. The requests of one node can be answered together.
 
 import { runPath } from "../api.js";
-import { keyOf, nodeOf, requestCard } from "../answers.js";
+import { requestKey, askingNode, requestCard } from "../answers.js";
 import { el, fill } from "../dom.js";
 import { userNameField } from "../user_name.js";
 
 const PAUSE_MS = 3000;
-const SHARE = 10; // reading takes at most a tenth of the time
-const SHOWN = 50;
+const PAUSE_FACTOR = 10; // the pause after a read is ten times as long as the read
+const PAGE_SIZE = 50;
 
 export async function mount(root, { api, params }) {
   const cards = new Map();
-  let found = [];
+  let requests = [];
   let hasMore = false;
   let omitted = [];
-  const whole = new Map(); // requests that are too large for the inbox, as their runs have them
-  let most = SHOWN;
+  const fullRequests = new Map(); // requests that are too large for the inbox, as their runs have them
+  let maxShown = PAGE_SIZE;
   let counts = new Map();
   let timer = null;
   let isLeft = false;
-  let looking = null;
+  let refreshing = null;
 
   const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off", value: params.find ?? "" });
   const state = el("p", { class: "hint", id: "inbox-state" });
-  const trouble = el("p", { class: "problem", role: "alert", hidden: true });
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const list = el("div", { class: "cards" });
   const more = el("button", { type: "button", hidden: true }, "Show more");
   fill(
@@ -31,41 +31,41 @@ export async function mount(root, { api, params }) {
     el("h1", {}, "Inbox"),
     el("div", { class: "bar" }, el("label", { for: filter.id }, "Find"), filter, userNameField()),
     state,
-    trouble,
+    problem,
     list,
     more,
   );
   filter.addEventListener("input", () => {
-    most = SHOWN;
+    maxShown = PAGE_SIZE;
     show();
   });
   more.addEventListener("click", () => {
-    most += SHOWN;
+    maxShown += PAGE_SIZE;
     show();
-    look();
+    refresh();
   });
 
-  function wanted() {
+  function filteredRequests() {
     const query = filter.value.trim().toLowerCase();
     const searchText = (each) => `${each.prompt}\n${each.request_id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
-    return query ? found.filter((each) => searchText(each).includes(query)) : found;
+    return query ? requests.filter((each) => searchText(each).includes(query)) : requests;
   }
 
   function show() {
-    const open = new Map(found.map((each) => [keyOf(each), each]));
+    const open = new Map(requests.map((each) => [requestKey(each), each]));
     for (const [key, card] of cards) {
       if (open.has(key)) continue;
-      // Drafts are not removed while they are written.
+      // A card with a draft is kept.
       if (!card.isDone && card.isTouched()) card.ended("This request is closed: it was answered elsewhere, or the run continued.");
       else if (!card.isDone) card.element.remove();
       cards.delete(key);
     }
     counts = new Map();
-    for (const each of found) counts.set(nodeOf(each), (counts.get(nodeOf(each)) ?? 0) + 1);
-    const chosen = wanted();
+    for (const each of requests) counts.set(askingNode(each), (counts.get(askingNode(each)) ?? 0) + 1);
+    const chosen = filteredRequests();
     const visible = new Set();
-    for (const request of chosen.slice(0, most)) {
-      const key = keyOf(request);
+    for (const request of chosen.slice(0, maxShown)) {
+      const key = requestKey(request);
       visible.add(key);
       if (!cards.has(key)) cards.set(key, makeCard(request));
       const card = cards.get(key);
@@ -74,80 +74,80 @@ export async function mount(root, { api, params }) {
       if (!card.element.isConnected) list.append(card.element);
     }
     for (const [key, card] of cards) if (!visible.has(key)) card.element.hidden = true;
-    more.hidden = chosen.length <= most && !hasMore;
-    const total = `${found.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
-    // The server has no index of the texts of requests, so the filter knows the loaded ones only.
+    more.hidden = chosen.length <= maxShown && !hasMore;
+    const total = `${requests.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
+    // The filter searches loaded requests only: the server has no index of their texts.
     const others = hasMore ? "; “Show more” loads and searches others" : "";
     const some = filter.value.trim()
-      ? `${chosen.length.toLocaleString("en")} found in ${found.length.toLocaleString("en")} loaded requests${others}`
+      ? `${chosen.length.toLocaleString("en")} found in ${requests.length.toLocaleString("en")} loaded requests${others}`
       : `${total} open`;
     const omittedText = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
-    state.textContent = found.length || omittedText ? `${some}${omittedText}` : "There are no open requests.";
+    state.textContent = requests.length || omittedText ? `${some}${omittedText}` : "There are no open requests.";
   }
 
   function makeCard(request) {
     const card = requestCard(request, {
       api,
-      alike: () => counts.get(nodeOf(request)) ?? 1,
+      countAlike: () => counts.get(askingNode(request)) ?? 1,
       onDone: () => {
         card.isDone = true;
-        look();
+        refresh();
       },
     });
     return card;
   }
 
-  /** Read now; a call during a read causes another read after it. */
-  function look() {
+  /** Read the inbox now. A call during a read causes another read after it. */
+  function refresh() {
     clearTimeout(timer);
-    looking = (looking ?? Promise.resolve()).then(lookOnce);
-    return looking;
+    refreshing = (refreshing ?? Promise.resolve()).then(refreshOnce);
+    return refreshing;
   }
 
   async function read() {
-    const requests = [];
-    const beyond = [];
+    const loaded = [];
+    const omittedRuns = [];
     let cursor = "";
     do {
       const query = new URLSearchParams(cursor ? { cursor } : {});
       const page = await api.get(`/v1/inbox?${query}`);
-      requests.push(...page.data);
-      beyond.push(...page.omitted);
+      loaded.push(...page.data);
+      omittedRuns.push(...page.omitted);
       cursor = page.next;
-    } while (cursor && requests.length < most);
-    for (const each of requests) if (each.shortened && !whole.has(keyOf(each))) await readWhole(each.run_id);
-    found = requests.map((each) => (each.shortened ? whole.get(keyOf(each)) ?? each : each));
+    } while (cursor && loaded.length < maxShown);
+    for (const each of loaded) if (each.shortened && !fullRequests.has(requestKey(each))) await readWhole(each.run_id);
+    loaded = loaded.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
     hasMore = Boolean(cursor);
-    omitted = beyond;
+    omitted = omittedRuns;
   }
 
   async function readWhole(run) {
-    for (const each of (await api.get(runPath(run, "/feedback"))).data) whole.set(keyOf(each), each);
+    for (const each of (await api.get(runPath(run, "/feedback"))).data) fullRequests.set(requestKey(each), each);
   }
 
-  async function lookOnce() {
+  async function refreshOnce() {
     if (isLeft) return;
-    const began = performance.now();
+    const startMs = performance.now();
     try {
       await read();
-      trouble.hidden = true;
+      problem.hidden = true;
       if (!isLeft) show();
     } catch (error) {
-      trouble.textContent = `${error.message}; this page looks again by itself.`;
-      trouble.hidden = false;
+      problem.textContent = `${error.message}; this page looks again by itself.`;
+      problem.hidden = false;
     }
     if (isLeft) return;
     clearTimeout(timer);
-    timer = setTimeout(next, Math.max(PAUSE_MS, SHARE * (performance.now() - began)));
+    timer = setTimeout(next, Math.max(PAUSE_MS, PAUSE_FACTOR * (performance.now() - startMs)));
   }
 
   function next() {
     if (document.hidden) return;
-    look();
+    refresh();
   }
 
   document.addEventListener("visibilitychange", next);
-  await look();
+  await refresh();
   const unmount = () => {
     isLeft = true;
     clearTimeout(timer);

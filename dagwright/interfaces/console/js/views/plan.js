@@ -1,13 +1,13 @@
-// A plan editor: problems are shown at their line while the plan is written; a form starts the plan.
+// A plan editor: problems are shown with their lines while the user types; a form starts the plan.
 
 import { newKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
 import { schemaForm } from "../forms.js";
 
 const DRAFT = "dagwright.plan";
-const SOON_MS = 300;
+const CHECK_DELAY_MS = 300;
 const PROBLEMS_SHOWN = 200;
-const FIRST = `plan: 1
+const EXAMPLE = `plan: 1
 title: Double a number
 inputs:
   number: {type: integer, prompt: "Which number?"}
@@ -30,7 +30,7 @@ export async function mount(root, { api, params, go }) {
   let checking = null;
   let timer = null;
   let form = null;
-  let shape = null;
+  let formSchema = null;
   let errors = [];
   let isLeft = false;
 
@@ -46,29 +46,29 @@ export async function mount(root, { api, params, go }) {
         "div",
         { class: "side" },
         el("section", { class: "detail", "aria-label": "Check" }, el("h2", {}, "Check"), state, problems),
-        el("form", { class: "detail", "aria-label": "Start", onsubmit: begin }, el("h2", {}, "Start"), inputs, problem, el("div", { class: "actions" }, start)),
+        el("form", { class: "detail", "aria-label": "Start", onsubmit: startPlan }, el("h2", {}, "Start"), inputs, problem, el("div", { class: "actions" }, start)),
       ),
     ),
   );
   text.addEventListener("input", () => {
-    keep();
-    numbered();
+    saveDraft();
+    updateGutter();
     clearTimeout(timer);
-    timer = setTimeout(check, SOON_MS);
+    timer = setTimeout(check, CHECK_DELAY_MS);
   });
   text.addEventListener("scroll", () => (gutter.scrollTop = text.scrollTop));
   published.addEventListener("change", () => published.value && open(published.value));
 
-  function keep() {
+  function saveDraft() {
     try {
       localStorage.setItem(DRAFT, text.value);
     } catch {
-      // Too large to be stored: it stays in the page.
+      // The plan is too large to be stored; it is lost if the page is closed.
     }
   }
 
-  /** Numbers the lines, and marks those with problems, by a sign and not by colour only. */
-  function numbered() {
+  /** Shows the line numbers, with a sign at lines that have problems. */
+  function updateGutter() {
     const marked = new Set(errors.map((each) => each.line));
     const parts = [];
     let plain = "";
@@ -87,32 +87,32 @@ export async function mount(root, { api, params, go }) {
   async function check() {
     clearTimeout(timer);
     checking?.abort();
-    const mine = new AbortController();
-    checking = mine;
+    const controller = new AbortController();
+    checking = controller;
     state.textContent = "Checking…";
-    let found;
+    let result;
     try {
-      found = await api.post("/v1/plans/check", { plan: text.value }, { signal: mine.signal });
+      result = await api.post("/v1/plans/check", { plan: text.value }, { signal: controller.signal });
     } catch (error) {
-      if (checking !== mine || error.name === "AbortError") return;
+      if (checking !== controller || error.name === "AbortError") return;
       start.disabled = true;
       state.textContent = `${error.message}; what is written next is checked again`;
       return;
     }
-    if (checking === mine && !isLeft) show(found);
+    if (checking === controller && !isLeft) show(result);
   }
 
-  function show(found) {
-    const isValid = found.status === "valid";
-    errors = found.errors;
+  function show(result) {
+    const isValid = result.status === "valid";
+    errors = result.errors;
     start.disabled = !isValid;
     const count = errors.length;
     state.textContent = isValid
-      ? `✓ Valid: ${found.node_count.toLocaleString("en")} ${found.node_count === 1 ? "node" : "nodes"}, dialect ${found.dialect}`
+      ? `✓ Valid: ${result.node_count.toLocaleString("en")} ${result.node_count === 1 ? "node" : "nodes"}, dialect ${result.dialect}`
       : `✗ ${count.toLocaleString("en")} ${count === 1 ? "problem" : "problems"}`;
     fill(problems, errors.slice(0, PROBLEMS_SHOWN).map(problemLine), count > PROBLEMS_SHOWN && el("li", {}, `and ${count - PROBLEMS_SHOWN} more`));
-    numbered();
-    if (isValid) shaped(found.inputs);
+    updateGutter();
+    if (isValid) updateForm(result.inputs);
   }
 
   function problemLine({ line, pointer, message, hint }) {
@@ -130,18 +130,18 @@ export async function mount(root, { api, params, go }) {
     text.scrollTop = Math.max(0, (line - 1) * height - text.clientHeight / 2);
   }
 
-  /** Creates the form for the inputs again if they changed; values of unchanged inputs are kept. */
-  function shaped(schema) {
+  /** Creates the form for the inputs if their schema has changed; values are kept. */
+  function updateForm(schema) {
     const key = JSON.stringify(schema);
-    if (key === shape) return;
-    shape = key;
+    if (key === formSchema) return;
+    formSchema = key;
     const before = form?.peek() ?? {};
     const has = Object.keys(schema.properties).length > 0;
     form = has ? schemaForm(schema, { value: before, later: "the run asks for it if empty" }) : null;
     fill(inputs, has ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
   }
 
-  async function begin(event) {
+  async function startPlan(event) {
     event.preventDefault();
     problem.hidden = true;
     const { value = {}, problems: bad = [] } = form?.read() ?? {};
@@ -165,9 +165,9 @@ export async function mount(root, { api, params, go }) {
       const { plan } = await api.get(`/v1/plans/${encodeURIComponent(name)}`);
       if (isLeft) return;
       text.value = typeof plan === "string" ? plan : `${JSON.stringify(plan, null, 2)}\n`;
-      keep();
+      saveDraft();
       errors = [];
-      numbered();
+      updateGutter();
       await check();
     } catch (error) {
       state.textContent = error.message;
@@ -186,8 +186,8 @@ export async function mount(root, { api, params, go }) {
     }
   }
 
-  text.value = localStorage.getItem(DRAFT) ?? FIRST;
-  numbered();
+  text.value = localStorage.getItem(DRAFT) ?? EXAMPLE;
+  updateGutter();
   list();
   if (params.id) await open(params.id);
   else check();

@@ -1,4 +1,4 @@
-// One run: its head with its commands, its graph, its timeline, and one node.
+// The page of a run: commands, graph, timeline, and the details of the selected node.
 
 import { runPath } from "../api.js";
 import { Detail } from "../detail.js";
@@ -11,22 +11,22 @@ import { steering, steeringKey } from "../steering.js";
 import { timeBetweenText, timeText } from "../times.js";
 import { Timeline } from "../timeline.js";
 
-const WITH_TIMES = 5000; // nodes; for more the first event would be too large
+const MAX_NODES_WITH_TIMES = 5000; // with more nodes, the page reads no past events, which have the times of nodes
 const TICK_MS = 1000;
 const PAUSE_MS = 500;
 
 export async function mount(root, { api, params, go }) {
   const run = params.id;
   const model = new Model();
-  let document_ = null;
+  let runDocument = null;
   let stop = () => {};
-  let isGone = false;
-  let steered = null;
+  let isLeft = false;
+  let shownSteeringKey = null;
   let tick = null;
-  let again = null;
+  let readTimer = null;
   let readingMs = 0;
   let selected = null;
-  const nodes = [];
+  const nodeChanges = [];
 
   const title = el("h1", {}, run);
   const facts = el("p", { class: "facts" });
@@ -34,10 +34,10 @@ export async function mount(root, { api, params, go }) {
   const offline = el("p", { class: "offline", role: "status", hidden: true });
   const notes = el("div", { class: "notes" });
   const outcome = el("div", { class: "outcome" });
-  const select = (node) => go(address(run, node));
+  const select = (node) => go(runAddress(run, node));
   const graph = new GraphView(model, { onSelect: select });
   const timeline = new Timeline(model, { onSelect: select });
-  const detail = new Detail(run, { api, go, steering, now: () => document_, onClose: () => select(null), onNode: select });
+  const detail = new Detail(run, { api, go, steering, now: () => runDocument, onClose: () => select(null), onNode: select });
   fill(
     root,
     el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")),
@@ -49,59 +49,59 @@ export async function mount(root, { api, params, go }) {
     el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
   );
 
-  /** Read the graph, and follow its events from there, so that no change is missed. */
+  /** Read the run and its graph, and follow the events; the events of large runs only from the graph's cursor on. */
   async function load() {
-    const [document, drawn] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
-    if (isGone) return;
-    document_ = document;
-    model.take(drawn);
-    headed();
-    graph.drawn();
-    timeline.drawn();
-    const after = drawn.nodes.length > WITH_TIMES ? drawn.cursor : null;
+    const [document, graphDocument] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
+    if (isLeft) return;
+    runDocument = document;
+    model.load(graphDocument);
+    updateHead();
+    graph.draw();
+    timeline.draw();
+    const after = graphDocument.nodes.length > MAX_NODES_WITH_TIMES ? graphDocument.cursor : null;
     stop = follow(runPath(run, "/events"), { onEvent, onState, after });
   }
 
   function onEvent({ name, id, data }) {
-    if (name.startsWith("node.")) nodes.push(data);
+    if (name.startsWith("node.")) nodeChanges.push(data);
     // The events of one moment arrive together; the last one has an ID.
-    if (nodes.length && (id !== null || !name.startsWith("node."))) nodesChanged(nodes.splice(0), id);
+    if (nodeChanges.length && (id !== null || !name.startsWith("node."))) nodesChanged(nodeChanges.splice(0), id);
     if (isEnd(name)) {
-      ended(data);
+      onEnd(data);
     } else if (name.startsWith("run.")) {
-      document_ = { ...document_, status: data.status, title: data.title, notes: data.notes, counts: data.node_counts, waiting_for: data.waiting_for };
-      headed();
-      if (model.isBehind(data.node_counts)) readAgain();
+      runDocument = { ...runDocument, status: data.status, title: data.title, notes: data.notes, counts: data.node_counts, waiting_for: data.waiting_for };
+      updateHead();
+      if (model.differsFrom(data.node_counts)) scheduleGraphRead();
     }
   }
 
   function nodesChanged(changes, id) {
-    const changed = model.change(changes, id);
-    graph.changed(changed);
-    timeline.changed();
+    const changed = model.applyEvents(changes, id);
+    graph.updateStates(changed);
+    timeline.update();
     if (selected !== null && changes.some((node) => node.node_id === selected)) detail.show(selected);
-    if (model.lacks) readAgain();
+    if (model.hasUnknownNodes) scheduleGraphRead();
   }
 
   /**
-   * Reads the graph again: nodes were added, or have no events, such as those inside large regions. The gateway needs
-   * seconds for a large graph, so it is read less often than that.
+   * Reads the graph again soon: nodes were added, or changed without events, as in large regions. The gateway needs
+   * seconds for a large graph, so the pause before a read is three times as long as the last read.
    */
-  function readAgain() {
-    if (again !== null || isGone) return;
-    again = setTimeout(async () => {
-      const begun = performance.now();
+  function scheduleGraphRead() {
+    if (readTimer !== null || isLeft) return;
+    readTimer = setTimeout(async () => {
+      const readStart = performance.now();
       try {
         const drawn = await api.get(runPath(run, "/graph"));
-        if (isGone) return;
-        model.take(drawn);
-        graph.drawn();
-        timeline.changed();
+        if (isLeft) return;
+        model.load(drawn);
+        graph.draw();
+        timeline.update();
       } catch (error) {
-        if (!isGone) say(error.message);
+        if (!isLeft) say(error.message);
       }
-      readingMs = performance.now() - begun;
-      again = null;
+      readingMs = performance.now() - readStart;
+      readTimer = null;
     }, Math.max(PAUSE_MS, 3 * readingMs));
   }
 
@@ -110,21 +110,21 @@ export async function mount(root, { api, params, go }) {
     offline.textContent = message ?? "";
   }
 
-  async function ended(end) {
-    document_ = { ...document_, status: end.status, error: end.error, output: end.output, counts: end.node_counts };
-    headed();
+  async function onEnd(end) {
+    runDocument = { ...runDocument, status: end.status, error: end.error, output: end.output, counts: end.node_counts };
+    updateHead();
     say(`The run is ${stateLabel(end.status)}.`);
-    readAgain();
-    // For a run that has ended, fewer commands are possible.
+    scheduleGraphRead();
+    // Updates the commands of the node: fewer are possible after the end of the run.
     if (selected !== null) detail.show(selected);
     const newest = await api.get(runPath(run)).catch(() => null);
-    if (newest === null || isGone) return;
-    document_ = { ...document_, ...newest };
-    headed();
+    if (newest === null || isLeft) return;
+    runDocument = { ...runDocument, ...newest };
+    updateHead();
   }
 
-  function headed() {
-    const now = document_;
+  function updateHead() {
+    const now = runDocument;
     title.textContent = now.title ?? run;
     document.title = `${now.title ?? run} · Dagwright`;
     const counts = now.counts ?? model.counts();
@@ -141,8 +141,8 @@ export async function mount(root, { api, params, go }) {
     );
     fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
     fill(outcome, now.error && el("p", { class: "problem" }, now.error.message));
-    if (steered !== steeringKey(now)) {
-      steered = steeringKey(now);
+    if (shownSteeringKey !== steeringKey(now)) {
+      shownSteeringKey = steeringKey(now);
       fill(actions, steering(now, null, { api, go }));
     }
   }
@@ -164,14 +164,14 @@ export async function mount(root, { api, params, go }) {
   }
   tick = setInterval(() => {
     const took = facts.querySelector(".took");
-    if (took && !ENDED_RUNS.has(document_.status)) took.textContent = timeBetweenText(document_.started_at, null);
+    if (took && !ENDED_RUNS.has(runDocument.status)) took.textContent = timeBetweenText(runDocument.started_at, null);
     timeline.tick();
   }, TICK_MS);
 
   const unmount = () => {
-    isGone = true;
+    isLeft = true;
     clearInterval(tick);
-    clearTimeout(again);
+    clearTimeout(readTimer);
     stop();
     graph.close();
     timeline.close();
@@ -180,7 +180,7 @@ export async function mount(root, { api, params, go }) {
   return unmount;
 }
 
-function address(run, node) {
+function runAddress(run, node) {
   const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
   return `#/runs/${encodeURIComponent(run)}${query}`;
 }

@@ -1,62 +1,62 @@
-// The list of runs: filters, pages, and live states.
+// The list of runs, with filters and pages; updated every few seconds.
 
 import { el, fill } from "../dom.js";
 import { RUN_STATES, stateMark, stateLabel } from "../states.js";
 import { timeBetweenText, timeText } from "../times.js";
 
-const PAGE = 50;
-const EVERY_MS = 2500;
+const PAGE_SIZE = 50;
+const POLL_MS = 2500;
 
 export async function mount(root, { api, go }) {
-  const chosen = { status: "", title: "", session_id: "" };
+  const filters = { status: "", title: "", session_id: "" };
   const pages = [null];
   let timer = null;
-  let isGone = false;
-  let latest = 0;
+  let isLeft = false;
+  let latestLoad = 0;
 
   const body = el("tbody");
   const notice = el("p", { class: "notice", role: "status" });
-  const newer = el("button", { type: "button", onclick: () => turned(-1) }, "Newer");
-  const older = el("button", { type: "button", onclick: () => turned(1) }, "Older");
-  const place = el("span", { class: "hint" });
-  const turning = el("div", { class: "pages", hidden: true }, newer, older, place);
+  const newer = el("button", { type: "button", onclick: () => turnPage(-1) }, "Newer");
+  const older = el("button", { type: "button", onclick: () => turnPage(1) }, "Older");
+  const pageText = el("span", { class: "hint" });
+  const pageButtons = el("div", { class: "pages", hidden: true }, newer, older, pageText);
   let next = null;
 
   async function load() {
     clearTimeout(timer);
-    const mine = (latest += 1);
+    const loadNumber = (latestLoad += 1);
     try {
       if (!document.hidden) {
         const page = await api.get(`/v1/runs?${query()}`);
-        if (isGone || mine !== latest) return;
+        if (isLeft || loadNumber !== latestLoad) return;
         showPage(page);
         notice.textContent = "";
       }
     } catch (error) {
-      if (isGone || mine !== latest) return;
+      if (isLeft || loadNumber !== latestLoad) return;
       notice.textContent = `${error.message}. This page tries again by itself.`;
     }
-    timer = setTimeout(load, EVERY_MS);
+    timer = setTimeout(load, POLL_MS);
   }
 
   function query() {
-    const asks = { ...chosen, cursor: pages.at(-1) ?? "", limit: PAGE };
-    return new URLSearchParams(Object.entries(asks).filter(([, value]) => value !== ""));
+    const parameters = { ...filters, cursor: pages.at(-1) ?? "", limit: PAGE_SIZE };
+    return new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== ""));
   }
 
   function showPage(page) {
     next = page.next ?? null;
     newer.disabled = pages.length === 1;
     older.disabled = next === null;
-    place.textContent = pages.length > 1 ? `page ${pages.length}` : "";
+    pageText.textContent = pages.length > 1 ? `page ${pages.length}` : "";
     const focused = document.activeElement?.closest?.("tr")?.dataset.run;
-    turning.hidden = newer.disabled && older.disabled;
-    fill(body, page.data.length ? page.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, none())));
+    pageButtons.hidden = newer.disabled && older.disabled;
+    fill(body, page.data.length ? page.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, emptyText())));
     if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus();
   }
 
-  function none() {
-    if (Object.values(chosen).some(Boolean)) return "No run matches.";
+  function emptyText() {
+    if (Object.values(filters).some(Boolean)) return "No run matches.";
     return ["No runs yet. Ask for something in ", el("a", { href: "#/chat" }, "Chat"), ", start a ", el("a", { href: "#/plan" }, "Plan"), ", or use the command ", el("code", {}, "dagwright run"), "."];
   }
 
@@ -78,21 +78,21 @@ export async function mount(root, { api, go }) {
     );
   }
 
-  function turned(by) {
+  function turnPage(by) {
     if (by > 0) pages.push(next);
     else pages.pop();
     load();
   }
 
-  function filtered(name, value) {
-    chosen[name] = value.trim();
+  function setFilter(name, value) {
+    filters[name] = value.trim();
     pages.length = 1;
     load();
   }
 
   const states = el(
     "select",
-    { id: "status", onchange: (event) => filtered("status", event.target.value) },
+    { id: "status", onchange: (event) => setFilter("status", event.target.value) },
     el("option", { value: "" }, "all"),
     RUN_STATES.map((status) => el("option", { value: status }, stateLabel(status))),
   );
@@ -103,8 +103,8 @@ export async function mount(root, { api, go }) {
       "form",
       { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
       el("label", {}, "State ", states),
-      el("label", {}, "Title or id starts with ", el("input", { type: "search", id: "title", oninput: later((v) => filtered("title", v)) })),
-      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: later((v) => filtered("session_id", v)) })),
+      el("label", {}, "Title or id starts with ", el("input", { type: "search", id: "title", oninput: afterTyping((v) => setFilter("title", v)) })),
+      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: afterTyping((v) => setFilter("session_id", v)) })),
     ),
     notice,
     el(
@@ -117,7 +117,7 @@ export async function mount(root, { api, go }) {
         body,
       ),
     ),
-    turning,
+    pageButtons,
   );
   const visible = () => document.hidden || load();
   document.addEventListener("visibilitychange", visible);
@@ -129,14 +129,14 @@ export async function mount(root, { api, go }) {
   await load();
 
   return () => {
-    isGone = true;
+    isLeft = true;
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", visible);
   };
 }
 
 /** Calls a function with the typed text once typing pauses. */
-function later(call, ms = 250) {
+function afterTyping(call, ms = 250) {
   let timer = null;
   return (event) => {
     clearTimeout(timer);
