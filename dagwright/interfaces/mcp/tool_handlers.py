@@ -77,7 +77,7 @@ class McpToolCall:
     @property
     def run_id(self) -> str | None:
         """The requested ID of the run; `None` for a new ID."""
-        run_id = self.arguments.get("run_id") if self.tool.name in _TOOLS_WITH_RUN_ID else None
+        run_id: str | None = self.arguments.get("run_id") if self.tool.name in _TOOLS_WITH_RUN_ID else None
         if run_id is not None:
             return run_id
         key = (self.context.meta or {}).get(IDEMPOTENCY_KEY_META)
