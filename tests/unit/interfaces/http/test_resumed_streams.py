@@ -195,7 +195,7 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
     run = breaking("update")
     async with gateway(run) as http:
         started = await received_events(http, path, first_id(path))
-        assert "does not answer" in str(started[-1 if path == RESPONSES else -2].content)
+        assert "does not respond" in str(started[-1 if path == RESPONSES else -2].content)
         run.first, run.looks = 2, 2
         if way == "id":
             rest = await received_events(http, path, str(started[-1].id))
