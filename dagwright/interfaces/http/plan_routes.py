@@ -127,8 +127,8 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
     policy = _policy(body)
     if body.template is None:
         posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
-        checking = partial(prepare_posted, inputs=body.inputs, policy=policy)
-        prepared = await check_in_pool(context, request, checking, posted, tools)
+        prepare = partial(prepare_posted, inputs=body.inputs, policy=policy)
+        prepared = await check_in_pool(context, request, prepare, posted, tools)
         if isinstance(prepared, RejectedPlan):
             raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)
         return prepared, None
