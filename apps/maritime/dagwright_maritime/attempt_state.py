@@ -1,7 +1,7 @@
 """State of a call of a worker tool, shared by its attempts through the heartbeat.
 
-Failures are counted by kind: Temporal's attempt number counts all of them, and an outage of the search server must not
-use up the attempts for slow answers or model failures.
+Failures are counted by kind, because an outage of the search server must not use up the attempts for model failures or
+slow queries.
 """
 
 from dataclasses import asdict, dataclass, fields, replace

@@ -41,7 +41,7 @@ async def connect_search() -> AsyncIterator[Search]:
 
     Raises:
         RetryLater: the server is not running.
-        GiveUp: no server was ever configured or started, or several attempts got no answer.
+        GiveUp: no server was ever configured or started, or the server did not respond to several attempts.
     """
     # Imports the Temporal client, which adds half a second to a command that only checks plans.
     from dagwright_maritime.search.server import find_address  # noqa: PLC0415

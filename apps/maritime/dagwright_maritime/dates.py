@@ -24,7 +24,7 @@ _MONTHS = (
 )  # fmt: skip
 _UNIT = r"(day|week|month|quarter|year)s?"
 _NAMED_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
-_STEPS = {"this": 0, "current": 0, "last": -1, "previous": -1, "past": -1, "next": 1}
+_UNIT_OFFSETS = {"this": 0, "current": 0, "last": -1, "previous": -1, "past": -1, "next": 1}
 
 
 class UnknownPeriod(ValueError):
@@ -43,7 +43,7 @@ def parse_period(text_of_period: str, today: date) -> Period:
     """
     text = " ".join(text_of_period.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
     try:
-        period = _open_period(text, today) or _between(text, today) or _whole(text, today)
+        period = _open_period(text, today) or _between(text, today) or _closed_period(text, today)
     except (ValueError, OverflowError):
         # An invalid day of a month, or a year out of range.
         period = None
@@ -59,7 +59,7 @@ def parse_period(text_of_period: str, today: date) -> Period:
 
 def _open_period(text: str, today: date) -> Period | None:
     match = re.fullmatch(r"(since|after|until|till|by|before) (.+)", text)
-    inner = _whole(match[2], today) if match is not None else None
+    inner = _closed_period(match[2], today) if match is not None else None
     if match is None or inner is None:
         return None
     first, last = inner
@@ -77,11 +77,11 @@ def _between(text: str, today: date) -> Period | None:
     match = re.fullmatch(r"(?:between |from )?(.+?) (?:to|and|until|till|through|-|–) (.+)", text)
     if match is None:
         return None
-    first, last = _whole(match[1], today), _whole(match[2], today)
+    first, last = _closed_period(match[1], today), _closed_period(match[2], today)
     return (first[0], last[1]) if first is not None and last is not None else None
 
 
-def _whole(text: str, today: date) -> Period | None:
+def _closed_period(text: str, today: date) -> Period | None:
     if text in _NAMED_DAYS:
         return _days(today + timedelta(days=_NAMED_DAYS[text]))
     for pattern, reader in _READERS:
@@ -95,9 +95,9 @@ def _days(day: date) -> Period:
     return day, day
 
 
-def _stepped(match: re.Match[str], today: date) -> Period:
+def _relative_period(match: re.Match[str], today: date) -> Period:
     """`last quarter`: the whole unit before the current one."""
-    return _unit_at(today, match[2], _STEPS[match[1]])
+    return _unit_at(today, match[2], _UNIT_OFFSETS[match[1]])
 
 
 def _ago(match: re.Match[str], today: date) -> Period:
@@ -108,7 +108,7 @@ def _ago(match: re.Match[str], today: date) -> Period:
 def _span(match: re.Match[str], today: date) -> Period:
     """`last 30 days`: that many days, including today."""
     count, unit = _count(match[2]), match[3]
-    forward = _STEPS[match[1]] > 0
+    forward = _UNIT_OFFSETS[match[1]] > 0
     if unit in ("day", "week"):
         days = timedelta(days=count * (7 if unit == "week" else 1) - 1)
         return (today, today + days) if forward else (today - days, today)
@@ -120,9 +120,9 @@ def _span(match: re.Match[str], today: date) -> Period:
 
 def _quarter(match: re.Match[str], today: date) -> Period:
     """`Q4 2025`; without a year, the latest that has started."""
-    number, year = int(match["quarter"]), int(match["year"] or match["before"] or today.year)
+    number, year = int(match["quarter"]), int(match["year"] or match["leading_year"] or today.year)
     first = date(year, 3 * number - 2, 1)
-    if not (match["year"] or match["before"]) and first > today:
+    if not (match["year"] or match["leading_year"]) and first > today:
         first = date(today.year - 1, first.month, 1)
     return _unit_at(first, "quarter", 0)
 
@@ -142,7 +142,7 @@ def _is_month(text: str, name: str) -> bool:
     return text == name or (len(text) >= 3 and text.rstrip(".") in (name[:3], name[:4]))
 
 
-def _numbers(match: re.Match[str], _: date) -> Period:
+def _iso_period(match: re.Match[str], _: date) -> Period:
     """`2025`, `2025-12` or `2025-12-31`."""
     year, month, day = (int(part) if part else None for part in match.groups())
     assert year is not None
@@ -152,12 +152,12 @@ def _numbers(match: re.Match[str], _: date) -> Period:
 
 
 _READERS: tuple[tuple[str, Callable[[re.Match[str], date], Period | None]], ...] = (
-    (rf"({'|'.join(_STEPS)}) {_UNIT}", _stepped),
+    (rf"({'|'.join(_UNIT_OFFSETS)}) {_UNIT}", _relative_period),
     (rf"(last|past|previous|next) (\d+) {_UNIT}", _span),
     (rf"(\d+) {_UNIT} ago", _ago),
-    (r"(?:(?P<before>\d{4})[ -]?)?q(?P<quarter>[1-4])(?:[ -]?(?P<year>\d{4}))?", _quarter),
+    (r"(?:(?P<leading_year>\d{4})[ -]?)?q(?P<quarter>[1-4])(?:[ -]?(?P<year>\d{4}))?", _quarter),
     (r"([a-z]+\.?)(?: (\d{4}))?", _month),
-    (r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?", _numbers),
+    (r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?", _iso_period),
 )
 
 
@@ -175,7 +175,7 @@ def _unit_at(day: date, unit: str, steps: int) -> Period:
 
 
 def _months_later(day: date, months: int) -> date:
-    """Return the same day of another month, or its last day if it is shorter."""
+    """Return the same day of another month, or the last day of that month if it has fewer days."""
     count = day.year * 12 + day.month - 1 + months
     year, month = count // 12, count % 12 + 1
     return date(year, month, min(day.day, monthrange(year, month)[1]))

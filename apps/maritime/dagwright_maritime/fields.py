@@ -12,8 +12,8 @@ from dagwright_maritime.search.results import SearchResult
 from dagwright_maritime.slots import EsQuery, FieldDescription
 
 NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
-VALUES_READ = 500
-"""Distinct values that are read of a field; a field with more holds names rather than categories."""
+MAX_VALUES = 500
+"""Maximum number of distinct values that are read of a field; a field with more values has names, not categories."""
 _FIELDS_PER_QUERY = 15
 """Fields per query: half of the aggregations that a query may have, each with the maximum number of values."""
 
@@ -91,12 +91,12 @@ def _object(value: Any) -> Mapping[str, Any]:
 def _field(name: str, mapped: Mapping[str, Any], about_field: Any) -> IndexField:
     about = {"description": about_field} if isinstance(about_field, str) else _object(about_field)
     text, description = about.get("synonyms"), about.get("description")
-    called = [text] if isinstance(text, str) else text if isinstance(text, list) else []
+    synonyms = [text] if isinstance(text, str) else text if isinstance(text, list) else []
     return IndexField(
         name,
         str(mapped.get("type", "object")),
         description if isinstance(description, str) else "",
-        tuple(word for word in called if isinstance(word, str)),
+        tuple(word for word in synonyms if isinstance(word, str)),
     )
 
 
@@ -131,10 +131,10 @@ async def find_documents(search: Search, index: str, body: Mapping[str, Any]) ->
 
 
 async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict[str, list[str]]:
-    """Return the most frequent values of keyword fields, at most `VALUES_READ` each; raises as `run_internal_query`."""
+    """Return the most frequent values of keyword fields, at most `MAX_VALUES` each; raises as `run_internal_query`."""
     if not fields:
         return {}
-    groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
+    groups = {name: {"terms": {"field": name, "size": MAX_VALUES}} for name in fields}
     _, results = await read_groups(search, index, groups)
     return {name: [str(bucket["key"]) for bucket in results[name]["buckets"]] for name in fields}
 
@@ -145,7 +145,7 @@ async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> 
     The fields are split over several queries if needed.
 
     Args:
-        groups: field -> aggregation. It is renamed in the query, because field names may have any characters.
+        groups: field -> aggregation. The query uses other names for them, because field names may have any characters.
     """
     total, results = 0, dict[str, Any]()
     names = list(groups)

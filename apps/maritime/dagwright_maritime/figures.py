@@ -17,15 +17,15 @@ from dagwright_maritime.slots import EsResults
 MAX_TABLES = 12
 MAX_ROWS = 50
 _MAX_COMPARED = 5
-"""Maximum number of rows that are each compared with the first."""
-_KINDS = 8
+"""Maximum number of rows for which each row is compared with the first."""
+_MAX_DISTINCT_TEXTS = 8
 """Maximum number of distinct texts of a document field that get their own table."""
 _SUMMABLE_KINDS = ("sum", "value_count")
-"""Figures of groups that can be added, so each has a share."""
+"""Kinds of figures that can be added over groups, so each group has a share."""
 _PARTITIONING_KINDS = ("terms", "histogram", "date_histogram")
-"""Groupings by the value of a field. Groups of all others may overlap, such as those of `filters`."""
+"""Groupings by the value of a field. Groups of other kinds, such as `filters`, may overlap."""
 _LIMITING_PARAMETERS = ("include", "exclude")
-"""Parameters with which such a grouping omits documents without counting them."""
+"""Parameters with which these groupings omit documents without counting them."""
 DOCUMENTS = "documents"
 
 Number = int | float
@@ -135,7 +135,7 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
 def aggregations_of(definition: Any) -> Mapping[str, Any]:
     """Return the top-level aggregations of a query or aggregation: name -> definition.
 
-    Any other value has none: the query of a result may come from a planner.
+    Any other value has no aggregations: the query of a result may come from a planner.
     """
     for name in ("aggs", "aggregations") if isinstance(definition, Mapping) else ():
         if isinstance(aggregations := definition.get(name), Mapping):
@@ -153,7 +153,7 @@ def _kind_of(definition: Any) -> str:
 
 
 def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Table]:
-    """Yield a table of the dates, and one of the numbers with comparisons."""
+    """Yield a table of the dates, and a table of the numbers with comparisons."""
     figures_of_results = [_overall_figures(result) for result in results]
     names = list(dict.fromkeys(name for figures in figures_of_results for name in figures))
     days = [name for name in names if any(isinstance(figures.get(name), str) for figures in figures_of_results)]
@@ -163,7 +163,7 @@ def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Ta
         "figure",
         columns,
         _rows(days, figures_of_results),
-        notes=_without_value(days, figures_of_results, labels),
+        notes=_missing_value_notes(days, figures_of_results, labels),
     )
     numbers = [name for name in names if name not in days]
     rows = _rows(numbers, figures_of_results)
@@ -172,7 +172,11 @@ def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Ta
             columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
             rows = [(name, [*values, *_comparison(values[0], values[position])]) for name, values in rows]
     yield Table(
-        "All matching documents", "figure", columns, rows, notes=_without_value(numbers, figures_of_results, labels)
+        "All matching documents",
+        "figure",
+        columns,
+        rows,
+        notes=_missing_value_notes(numbers, figures_of_results, labels),
     )
 
 
@@ -180,7 +184,7 @@ def _rows(names: Sequence[str], figures_of_results: Sequence[Mapping[str, Value]
     return [(name, [figures.get(name) for figures in figures_of_results]) for name in names]
 
 
-def _without_value(
+def _missing_value_notes(
     names: Sequence[str], figures_of_results: Sequence[Mapping[str, Value]], labels: Sequence[str]
 ) -> tuple[str, ...]:
     return tuple(
@@ -229,7 +233,7 @@ def _rounded(number: Number) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The documents that are grouped: all matching documents, or those of a group.
+    """The documents that are grouped: all matching documents, or the documents of a group.
 
     Args:
         definition: its aggregations, by name.
@@ -242,13 +246,13 @@ class _Scope:
     names: tuple[str, ...] = ()
 
     def inside(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
-        """Return the scope of one of its groups."""
+        """Return the scope of a group in this scope."""
         definition = aggregations_of(self.definition.get(grouping))
         return _Scope(definition, _number(bucket.get("doc_count")), (*self.names, key or grouping))
 
 
 def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
-    """Yield a table for each grouping, then those of nested groupings, each under the key of its group."""
+    """Yield a table for each grouping, then a table for each nested grouping, under the key of its group."""
     for name, grouping in groups.items():
         buckets = bucket_list(grouping)
         if buckets is None:
@@ -289,7 +293,7 @@ class _Grouping:
     others: int
 
     @property
-    def adds_up(self) -> bool:
+    def is_additive(self) -> bool:
         """Whether its documents can be added up: each is in one group, or in the count of the omitted groups."""
         kind = _kind_of(self.definition)
         parameters = self.definition[kind] if kind in _PARTITIONING_KINDS else None
@@ -305,7 +309,7 @@ class _Grouping:
     @property
     def covers_all(self) -> bool:
         """Whether each document is in one of the groups, so that sums of groups are sums of all documents."""
-        return self.adds_up and self.counted == self.documents
+        return self.is_additive and self.counted == self.documents
 
     def notes(self) -> tuple[str, ...]:
         if not self.others:
@@ -327,7 +331,7 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Gr
         (key or grouping.name, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
     ]
     sums: list[Row] = [("all other groups", [part.others for part in parts])] if grouping.others else []
-    if grouping.adds_up and (len(rows) > 1 or grouping.others):
+    if grouping.is_additive and (len(rows) > 1 or grouping.others):
         sums.append(("all together", [part.together for part in parts]))
     columns = [part.column for part in parts]
     return Table(
@@ -415,7 +419,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
     )
     for name in names:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))
-        if 1 < len(texts) <= _KINDS:
+        if 1 < len(texts) <= _MAX_DISTINCT_TEXTS:
             counts = [(text, [count, _rounded(100 * count / len(hits))]) for text, count in texts.most_common()]
             missing = len(hits) - texts.total()
             notes = (f"{missing:,} documents have no {name}.",) if missing else ()

@@ -47,11 +47,11 @@ async def load(
 
     Raises:
         ForeignIndex: an index with one of the names was not created by this module; nothing was changed.
-        LoadFailed: the server refused documents.
-        opensearchpy.exceptions.OpenSearchException: the server cannot be reached or refuses a request.
+        LoadFailed: the server rejected documents.
+        opensearchpy.exceptions.OpenSearchException: the server cannot be reached or rejects a request.
     """
     for index in indices.bodies():
-        await _refuse_foreign(client, index)
+        await _reject_foreign(client, index)
     for index, body in indices.bodies().items():
         await client.indices.delete(index=index, ignore_unavailable=True)
         await client.indices.create(index=index, body=_with_marker(body))
@@ -83,9 +83,9 @@ def articles() -> list[Mapping[str, Any]]:
     ]
 
 
-async def _refuse_foreign(client: "AsyncOpenSearch", index: str) -> None:
+async def _reject_foreign(client: "AsyncOpenSearch", index: str) -> None:
     meta = await _meta(client, index)
-    if meta is not None and meta.get("makers") != _CREATED_BY:
+    if meta is not None and meta.get("created_by") != _CREATED_BY:
         raise ForeignIndex(
             f"index {index!r} exists and was not created by a load of shipments: use another prefix "
             "(--prefix, DAGWRIGHT_OPENSEARCH_PREFIX), or delete it"
@@ -105,7 +105,7 @@ async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | No
 
 def _with_marker(body: Mapping[str, Any]) -> dict[str, Any]:
     mappings = body["mappings"]
-    return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "makers": _CREATED_BY}}}
+    return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "created_by": _CREATED_BY}}}
 
 
 async def _send(
@@ -134,8 +134,10 @@ async def _send(
 async def _send_batch(client: "AsyncOpenSearch", index: str, lines: str) -> None:
     answer = await client.bulk(index=index, body=lines, request_timeout=120)
     if answer["errors"]:
-        (refused, *_) = [item["index"] for item in answer["items"] if "error" in item["index"]]
-        raise LoadFailed(f"the server refused document {refused['_id']!r} of {index!r}: {refused['error']['reason']}")
+        (rejected, *_) = [item["index"] for item in answer["items"] if "error" in item["index"]]
+        raise LoadFailed(
+            f"the server rejected document {rejected['_id']!r} of {index!r}: {rejected['error']['reason']}"
+        )
 
 
 def _batches(

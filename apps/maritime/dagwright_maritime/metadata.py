@@ -56,12 +56,12 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
 async def _values(search: Search, parsed_question: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
     """Return the values in the data for each condition; only values of keyword fields are looked up."""
     conditions = parsed_question.analysis.filters
-    of_words = [
+    keyword_fields = [
         condition.field
         for condition in conditions
         if fields.by_name[condition.field].type == "keyword" and condition.value
     ]
-    values_of_fields = await read_values(search, fields.index, list(dict.fromkeys(of_words)))
+    values_of_fields = await read_values(search, fields.index, list(dict.fromkeys(keyword_fields)))
     return [match_values(condition, values_of_fields.get(condition.field)) for condition in conditions]
 
 
@@ -131,7 +131,7 @@ class _ResolvedNames:
             for name in (match.meanings or match.near)[:_MAX_VALUES]
         ]
 
-    def clear(self) -> list[tuple[str, str, Name]]:
+    def resolved(self) -> list[tuple[str, str, Name]]:
         """Return the text, field and value of each resolved name."""
         return [
             (match.text, field, match.meanings[0])
@@ -140,12 +140,14 @@ class _ResolvedNames:
         ]
 
     def entities(self) -> list[Entity]:
-        return [Entity(text=text, kind=name.kind, field=field, value=name.name) for text, field, name in self.clear()]
+        return [
+            Entity(text=text, kind=name.kind, field=field, value=name.name) for text, field, name in self.resolved()
+        ]
 
     def filters(self) -> list[Filter]:
         """Return the conditions for the names; several names in one field are alternatives."""
         by_field: dict[str, list[str]] = {}
-        for _, field, name in self.clear():
+        for _, field, name in self.resolved():
             by_field.setdefault(field, []).append(name.name)
         return [_is_any_of(field, list(dict.fromkeys(names))) for field, names in by_field.items()]
 

@@ -1,4 +1,4 @@
-"""Model calls of the worker tools: data separate from the task, an answer by schema, and repairs of invalid answers."""
+"""Model calls of the worker tools: data separate from the task, structured answers, and repairs of invalid answers."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,8 +12,8 @@ from dagwright_maritime.attempt_state import load_state, save_state
 PURPOSE = "worker"
 """Label of the calls in scripts and logs, distinct from those of the planner."""
 MODEL_ATTEMPTS = 3
-"""Failed model calls before the tool call fails, as for other tools; only the search server is waited for longer.
-Attempts that ended while waiting for the model count; attempts without a search server do not."""
+"""Failed model calls after which the tool call fails. Attempts that end during a model call are counted; attempts that
+fail because the search server is unavailable are not."""
 MAX_ANSWERS = 4
 """The first answer and three repairs, over all attempts together."""
 _UNANSWERED = "The model had not answered when {} attempts ended: they timed out, or their worker process died"
@@ -40,7 +40,7 @@ class NoValidAnswer(GiveUp):
 
 
 def data_lines(title: str, items: Iterable[Any]) -> str:
-    """Return data for a model, one JSON value per line, so that a value cannot break out of its line."""
+    """Return data for a model, one JSON value per line, so a value cannot add lines with instructions."""
     return "\n".join([f"{title}:", *map(json_line, items)])
 
 
@@ -52,7 +52,7 @@ async def request_answer(
     parse: Callable[[Any], T],
     validate: Callable[[T], Awaitable[None]] | None = None,
 ) -> T:
-    """Return the parsed answer of the model; an `InvalidAnswer` answer is sent back with the problem.
+    """Return the parsed answer of the model; the model repairs an answer that raises `InvalidAnswer`.
 
     Each answer is stored in the heartbeat with the number of answers, so that the next attempt does not pay for it
     again.
@@ -65,7 +65,7 @@ async def request_answer(
 
     Raises:
         NoValidAnswer: no answer was valid.
-        ModelFailure: the model does not answer.
+        ModelFailure: a model call failed.
     """
     messages: list[Message] = [system(task), user(data)]
     output, problem = load_state().answer, "the answer to an earlier attempt was invalid"
@@ -82,8 +82,8 @@ async def request_answer(
             if failure.action is not Action.FIX:
                 raise
             problem, message = str(failure), Message(role="assistant", content=failure.partial or "{}")
-        except InvalidAnswer as wrong:
-            problem = str(wrong)
+        except InvalidAnswer as invalid:
+            problem = str(invalid)
         else:
             return parsed
         output = None
@@ -97,24 +97,24 @@ async def _call_model(messages: Sequence[Message], schema: Mapping[str, Any]) ->
     Raises:
         ModelFailure: the call failed; it is final if the call has no attempts left.
     """
-    before = load_state()
-    if before.model_failures >= MODEL_ATTEMPTS:
-        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED.format(before.model_failures)))
-    # Counted before the call: the attempt may end while it waits for the answer.
-    failures = before.model_failures + 1
+    previous = load_state()
+    if previous.model_failures >= MODEL_ATTEMPTS:
+        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED.format(previous.model_failures)))
+    # Counted before the call, because the attempt may end during the call.
+    failures = previous.model_failures + 1
     save_state(model_failures=failures)
     try:
         answer = await context().ask_model(messages, purpose=PURPOSE, output=schema)
     except ModelFailure as failure:
         if failure.action is Action.FIX:
-            save_state(answer=None, answers=before.answers + 1, model_failures=before.model_failures)
+            save_state(answer=None, answers=previous.answers + 1, model_failures=previous.model_failures)
         elif failure.action is Action.RETRY and failures >= MODEL_ATTEMPTS:
             raise _final(failure) from None
         elif failure.action is Action.RETRY and failure.delay is None:
             # Temporal's backoff would also count the attempts without a search server.
             failure.delay = timedelta(seconds=2 ** (failures - 1))
         raise
-    save_state(answer=answer.output, answers=before.answers + 1, model_failures=before.model_failures)
+    save_state(answer=answer.output, answers=previous.answers + 1, model_failures=previous.model_failures)
     return answer
 
 

@@ -15,11 +15,11 @@ from dagwright_maritime.fields import find_documents
 from dagwright_maritime.search.limits import TEXT_CHARACTERS
 
 _CANDIDATES = 30
-NEAR = 5
-"""Similar names that are listed for an unknown name."""
+MAX_SIMILAR = 5
+"""Maximum number of similar names that are listed for an unknown name."""
 
-_EXACT, _WHOLE_WORDS, _NEAR_WORDS = 1.0, 0.8, 0.6
-_FAR = 0.3
+_EXACT, _WHOLE_WORDS, _NEAR_WORDS, _FAR = 1.0, 0.8, 0.6, 0.3
+"""Scores of candidates: same words, all words contained, similar words, other."""
 _WORDS = re.compile(r"[^\W_]+")
 _COMPANY_FORMS = frozenset(
     {
@@ -118,7 +118,7 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
         exact = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
     of_kind = [name for name in exact if name.kind == kind]
     candidates_of_kind = of_kind or exact
-    return NameMatch(text, candidates_of_kind, () if candidates_of_kind else names[:NEAR])
+    return NameMatch(text, candidates_of_kind, () if candidates_of_kind else names[:MAX_SIMILAR])
 
 
 def _score(text: str, document: Mapping[str, Any]) -> float:
@@ -131,13 +131,13 @@ def _score(text: str, document: Mapping[str, Any]) -> float:
 def _score_of(searched: Sequence[str], name: Sequence[str]) -> float:
     if searched == name:
         return _EXACT
-    meaning = [word for word in searched if word not in _COMPANY_FORMS]
-    if not meaning:
+    significant = [word for word in searched if word not in _COMPANY_FORMS]
+    if not significant:
         return _FAR
-    if all(any(_is_prefix(word, other) for other in name) for word in meaning):
+    if all(any(_is_prefix(word, other) for other in name) for word in significant):
         # "Corp" prefers a name with this word, but does not exclude others.
         return _WHOLE_WORDS + 0.1 * sum(word in name for word in searched) / len(searched)
-    return _NEAR_WORDS if all(any(_is_near(word, other) for other in name) for word in meaning) else _FAR
+    return _NEAR_WORDS if all(any(_is_near(word, other) for other in name) for word in significant) else _FAR
 
 
 def _words(text: str) -> list[str]:

@@ -43,22 +43,22 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
     """
     async with connect_search() as search:
         query = await check_query(search, es_query)
-        answer = await run_query(search, query)
+        result = await run_query(search, query)
     results = EsResults(
-        hits=answer.hits,
-        aggregations=answer.groups,
-        total=answer.total,
-        took_ms=answer.took_ms,
+        hits=result.hits,
+        aggregations=result.groups,
+        total=result.total,
+        took_ms=result.took_ms,
         index=query.index,
-        missing_values=[_missing(gap) for gap in answer.gaps],
+        missing_values=[_missing(gap) for gap in result.gaps],
         query=query.body,
     )
-    problems = [*answer.problems, *(gap.describe() for gap in answer.gaps)]
+    problems = [*result.problems, *(gap.describe() for gap in result.gaps)]
     return WorkerResult(
         status="partial" if problems else "success",
-        outputs={"es_results": results.model_dump(), "hit_count": answer.total},
+        outputs={"es_results": results.model_dump(), "hit_count": result.total},
         # The number of matches first: it is the most useful fact for people and for the planner of the next round.
-        message=" ".join([_matching(answer.total), *problems]),
+        message=" ".join([_matches_text(result.total), *problems]),
     )
 
 
@@ -85,36 +85,37 @@ async def page_query(
 
     Args:
         es_query: the query, from es_query_gen; must not have aggregations
-        offset: start of the page: `next_offset` of the previous page, or the number of documents before it
+        offset: start of the page: `next_offset` of the previous page, or the number of documents before the page
         page_size: documents on a page
     """
     async with connect_search() as search:
         size = min(page_size, search.limits.rows)
-        # One document more shows whether there is another page; one sort field more makes the order total.
+        # One more document shows whether there is another page. One more sort field, the identifier, makes the order
+        # of documents unambiguous.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
         page = _page(search, es_query, offset, size + 1)
         page_search = replace(search, limits=limits)
-        answer = await run_query(page_search, await _check_page(page_search, page))
-    # Documents that did not fit into the answer are on the next page.
-    hits, total = answer.hits[:size], len(answer.hits) + answer.omitted
-    # `from` cannot go beyond the window of the server; the total says whether there are more.
-    rest = total > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
-    # A document that is too large for any answer ends the pages.
-    has_more = rest and bool(hits)
+        result = await run_query(page_search, await _check_page(page_search, page))
+    # Documents that did not fit into the result are on the next page.
+    hits, total = result.hits[:size], len(result.hits) + result.omitted
+    # `from` cannot go beyond the window of the server, so the total shows whether there are more documents.
+    has_rest = total > len(hits) if isinstance(offset, list) else result.total > (offset or 0) + len(hits)
+    # A document that is too large for any result ends the pages.
+    has_more = has_rest and bool(hits)
     on_page = f"{len(hits):,} on this page; {'more follow' if has_more else 'no more follow'}."
     return WorkerResult(
-        status="partial" if answer.problems else "success",
+        status="partial" if result.problems else "success",
         outputs={
-            "page_results": {"hits": hits, "index": es_query.index, "total": answer.total, "has_more": has_more},
+            "page_results": {"hits": hits, "index": es_query.index, "total": result.total, "has_more": has_more},
             "has_more": has_more,
-            "next_offset": answer.sort_values[len(hits) - 1] if has_more else None,
+            "next_offset": result.sort_values[len(hits) - 1] if has_more else None,
         },
-        message=" ".join([f"{_matching(answer.total)} {on_page}", *answer.problems]),
+        message=" ".join([f"{_matches_text(result.total)} {on_page}", *result.problems]),
     )
 
 
 async def check_query(search: Search, es_query: EsQuery) -> CheckedQuery:
-    """Return a checked query with existing fields: the server would treat an unknown field as one without values.
+    """Return a checked query with existing fields: the server would treat an unknown field as a field without values.
 
     Raises:
         QueryRefused: the query is not allowed, or has an unknown field.
@@ -137,7 +138,7 @@ def check_index(search: Search, index: str) -> None:
     """Check that an index may be read.
 
     Raises:
-        QueryRefused: it is not one of the allowed indices.
+        QueryRefused: the index is not one of the allowed indices.
     """
     check_internal_query(search, EsQuery(index=index, body={}))
 
@@ -210,11 +211,11 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
 
 def _with_identifier(sort: Any, name: str) -> list[Any]:
     sorts = list(sort) if isinstance(sort, list) else [sort]
-    named = [each if isinstance(each, str) else next(iter(each), "") for each in sorts if isinstance(each, str | dict)]
-    return sorts if name in named else [*sorts, name]
+    names = [sort if isinstance(sort, str) else next(iter(sort), "") for sort in sorts if isinstance(sort, str | dict)]
+    return sorts if name in names else [*sorts, name]
 
 
-def _matching(total: int) -> str:
+def _matches_text(total: int) -> str:
     return f"{total:,} document{' matches' if total == 1 else 's match'}."
 
 

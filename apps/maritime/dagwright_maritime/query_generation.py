@@ -22,10 +22,10 @@ from dagwright_maritime.search.requests import IndexMissing, validation_error
 from dagwright_maritime.search.results import SearchResultTooLarge
 from dagwright_maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
 
-One = TypeVar("One")
+T = TypeVar("T")
 
 
-class Written(NamedTuple):
+class ParsedQuery(NamedTuple):
     """A valid answer of the model."""
 
     query: CheckedQuery
@@ -57,13 +57,13 @@ async def es_query_gen(
         metadata_results: result of metadata_lookup
         value_results: result of metadata_lookup: the names of the question as they are in the data
     """
-    analyses, described = _listed(analysis_result), _listed(metadata_results)
-    [index, *others] = dict.fromkeys(index_fields.index for index_fields in described)
+    analyses, metadata = _as_list(analysis_result), _as_list(metadata_results)
+    [index, *others] = dict.fromkeys(index_fields.index for index_fields in metadata)
     if others:
         raise ValueError(f"A query needs one index; metadata_results has {index!r} and {', '.join(map(repr, others))}")
     async with connect_search() as search:
         fields = await read_fields(search, index)
-        question = _question(analyses, described, _flat(value_results or []), sub_goal=sub_goal, fields=fields)
+        question = _question(analyses, metadata, _flattened(value_results or []), sub_goal=sub_goal, fields=fields)
         is_aggregation = any(analysis.intent_type == "aggregation" for analysis in analyses)
         written = await request_answer(
             TASK,
@@ -80,7 +80,7 @@ async def es_query_gen(
     return WorkerResult(outputs={"es_query": es_query, "ambiguity": ambiguity.model_dump()}, message=message)
 
 
-def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_aggregation: bool) -> Written:
+def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_aggregation: bool) -> ParsedQuery:
     """Return the model's query, checked against the allowed subset and the fields of the index.
 
     Raises:
@@ -95,10 +95,10 @@ def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is
         query = parse_query(fields.index, body, prefix=search.indices.prefix, check=check)
     except QueryRefused as refused:
         raise InvalidAnswer(str(refused)) from None
-    return Written(query, _ambiguity(answer["ambiguity"]))
+    return ParsedQuery(query, _ambiguity(answer["ambiguity"]))
 
 
-async def _validate(search: Search, written: Written) -> None:
+async def _validate(search: Search, written: ParsedQuery) -> None:
     """Validate a query on the server.
 
     Raises:
@@ -127,14 +127,14 @@ def _ambiguity(ambiguity: Any) -> Ambiguity | None:
 
 def _question(
     analyses: Sequence[AnalysisResult],
-    described: Sequence[MetadataResults],
+    metadata: Sequence[MetadataResults],
     values: Sequence[ValueResult],
     *,
     sub_goal: SubGoal,
     fields: IndexFields,
 ) -> str:
     """Return the input of the model, as JSON."""
-    about = {field.name: field.description for each in described for field in each.fields}
+    descriptions = {field.name: field.description for result in metadata for field in result.fields}
     prompt = {
         # The day of the data, from which the days of the analysis were computed.
         "today": fields.today.isoformat(),
@@ -142,14 +142,14 @@ def _question(
         "analysis": [analysis.model_dump(exclude_none=True) for analysis in analyses],
         "values": [value.model_dump(exclude={"score"}) for value in values],
         "fields": [
-            {"name": name, "type": kind, **({"description": about[name]} if about.get(name) else {})}
+            {"name": name, "type": kind, **({"description": descriptions[name]} if descriptions.get(name) else {})}
             for name, kind in fields.types.items()
         ],
     }
     return json.dumps(prompt, ensure_ascii=False, indent=1)
 
 
-def _listed(value: One | list[One]) -> list[One]:
+def _as_list(value: T | list[T]) -> list[T]:
     """Return one or several values of a slot as a list.
 
     Raises:
@@ -161,5 +161,5 @@ def _listed(value: One | list[One]) -> list[One]:
     return listed
 
 
-def _flat(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
+def _flattened(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
     return [value_result for result in results for value_result in (result if isinstance(result, list) else [result])]

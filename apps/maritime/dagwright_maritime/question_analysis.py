@@ -124,13 +124,13 @@ def _texts_of(results: Sequence[EsResults]) -> Iterator[str]:
 
 
 def labels_of(results: Sequence[EsResults]) -> list[str]:
-    """Return the conditions in which the queries differ as labels, else numbers; an empty label for a single result."""
+    """Return labels with the conditions in which the queries differ, or numbers; an empty label for a single result."""
     if len(results) == 1:
         return [""]
-    each = [dict(_conditions(result.query.get("query", {}))) for result in results]
-    names = list(dict.fromkeys(name for conditions in each for name in conditions))
-    differing = [name for name in names if len({conditions.get(name) for conditions in each}) > 1]
-    labels = [", ".join(conditions[name] for name in differing if name in conditions) for conditions in each]
+    all_conditions = [dict(_conditions(result.query.get("query", {}))) for result in results]
+    names = list(dict.fromkeys(name for conditions in all_conditions for name in conditions))
+    differing = [name for name in names if len({conditions.get(name) for conditions in all_conditions}) > 1]
+    labels = [", ".join(conditions[name] for name in differing if name in conditions) for conditions in all_conditions]
     is_clear = len(set(labels)) == len(labels) and all(labels)
     return labels if is_clear else [f"result {number}" for number in range(1, len(results) + 1)]
 

@@ -22,9 +22,9 @@ KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 _MAX_NUMBER = 1e15
 """Larger numbers are invalid, as are infinity and NaN."""
-_NO_VALUES = ("exists", "missing")
-_OF_NUMBERS = ("sum", "avg", "min", "max", "percentiles")
-_OF_ORDER = ("gt", "gte", "lt", "lte")
+_OPERATORS_WITHOUT_VALUE = ("exists", "missing")
+_NUMERIC_FIGURES = ("sum", "avg", "min", "max", "percentiles")
+_ORDER_OPERATORS = ("gt", "gte", "lt", "lte")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,14 @@ def _metric_problems(metric: Mapping[str, Any], fields: IndexFields) -> Iterator
         return
     if name is None:
         yield f"metrics: {op} needs a field"
-    elif op in _OF_NUMBERS and fields.by_name[name].type not in NUMBERS:
+    elif op in _NUMERIC_FIGURES and fields.by_name[name].type not in NUMBERS:
         yield f"metrics: {op} needs a numeric field, but {name} is {fields.by_name[name].type}"
 
 
 def _condition_problems(condition: Mapping[str, Any], fields: IndexFields) -> Iterator[str]:
     name, op, values = condition["field"], condition["op"], condition["values"]
     kind = fields.by_name[name].type
-    if op in _NO_VALUES:
+    if op in _OPERATORS_WITHOUT_VALUE:
         return
     if not values or not all(value.strip() for value in values):
         yield f"conditions: {op} of {name} needs a value"
@@ -134,7 +134,7 @@ def _condition_problems(condition: Mapping[str, Any], fields: IndexFields) -> It
         yield f"conditions: {op} of {name} takes one value; use in for several"
     elif kind == "date":
         yield f"conditions: {name} is a date; use period"
-    elif op in _OF_ORDER and kind not in NUMBERS:
+    elif op in _ORDER_OPERATORS and kind not in NUMBERS:
         yield f"conditions: {op} needs a numeric field, but {name} is {kind}"
     elif kind in NUMBERS and any(_number(value) is None for value in values):
         yield f"conditions: {name} is a number, but {values[0][:60]!r} is not"
@@ -147,7 +147,7 @@ def _period(period: Mapping[str, Any] | None, today: date) -> tuple[DateRange | 
         first, last = parse_period(period["words"], today)
     except UnknownPeriod as error:
         return None, f"period: {error}"
-    # Several fields mean that the question does not say which.
+    # Several fields mean that the question does not say which date it means.
     field = period["fields"][0] if len(dict.fromkeys(period["fields"])) == 1 else None
     start, end = (day.isoformat() if day is not None else None for day in (first, last))
     return DateRange(field=field, start=start, end=end), None
@@ -155,7 +155,7 @@ def _period(period: Mapping[str, Any] | None, today: date) -> tuple[DateRange | 
 
 def _filter(condition: Mapping[str, Any], fields: IndexFields) -> Filter:
     name, op = condition["field"], condition["op"]
-    if op in _NO_VALUES:
+    if op in _OPERATORS_WITHOUT_VALUE:
         return Filter(field=name, op=op)
     is_number = fields.by_name[name].type in NUMBERS
     values = [_number(value) if is_number else value.strip() for value in condition["values"]]
@@ -172,8 +172,8 @@ def _number(text: str) -> int | float | None:
     return int(number) if number == int(number) else number
 
 
-def with_names(read: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
+def with_names(parsed: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
     """Return the question with the conditions of its names, before the others."""
-    fields = list(dict.fromkeys([*(each.field for each in filters), *read.named_fields]))
-    parts = {"entities": entities, "filters": [*filters, *read.analysis.filters], "fields": fields}
-    return replace(read, analysis=read.analysis.model_copy(update=parts), named_fields=tuple(fields))
+    fields = list(dict.fromkeys([*(each.field for each in filters), *parsed.named_fields]))
+    parts = {"entities": entities, "filters": [*filters, *parsed.analysis.filters], "fields": fields}
+    return replace(parsed, analysis=parsed.analysis.model_copy(update=parts), named_fields=tuple(fields))

@@ -24,7 +24,7 @@ Shipment = dict[str, Any]
 _PAST_DAYS = 540
 """Days before today in which shipments depart: six whole quarters before any day."""
 
-_COMING_DAYS = 30
+_FUTURE_DAYS = 30
 _VOYAGE_DAYS = 90
 """Longer than any voyage with its delay."""
 
@@ -71,12 +71,12 @@ _COMMODITIES = (
     ("ceramics", 3),
 )
 
-_HOME_ORIGIN = 0.7
+_HOME_ORIGIN_SHARE = 0.7
 """Share of a shipper's goods that leave from its own port; the others leave from any port."""
 
-_HOME_DESTINATION = 0.45
-_UNREPORTED = 0.06
-"""Share of arrived shipments without transit time although shipper and carrier report it."""
+_HOME_DESTINATION_SHARE = 0.45
+_UNREPORTED_SHARE = 0.06
+"""Share of arrived shipments without a transit time, if shipper and carrier report transit times."""
 
 _DELAYS = ((-1, 14), (0, 38), (1, 18), (2, 11), (3, 7), (4, 5), (6, 4), (9, 3))
 """Days of delay after the estimated arrival, and their relative frequency."""
@@ -119,7 +119,7 @@ class _Choice:
 class _Generator:
     def __init__(self, seed: int, today: date) -> None:
         self._random = Random(seed).random
-        days = range(-_PAST_DAYS, _COMING_DAYS + _VOYAGE_DAYS)
+        days = range(-_PAST_DAYS, _FUTURE_DAYS + _VOYAGE_DAYS)
         self._days = {day: (today + timedelta(days=day)).isoformat() for day in days}
         self._shippers = _Choice([shipper.weight for shipper in SHIPPERS])
         self._carriers = _Choice([carrier.weight for carrier in CARRIERS])
@@ -136,8 +136,8 @@ class _Generator:
     def _shipment(self, number: int) -> Shipment:
         shipper_index = self._shippers.draw(self._random())
         shipper, carrier = SHIPPERS[shipper_index], CARRIERS[self._carriers.draw(self._random())]
-        origin = self._port(shipper.origin, self._origins, home_share=_HOME_ORIGIN)
-        destination = self._port(shipper.destination, self._destinations, home_share=_HOME_DESTINATION)
+        origin = self._port(shipper.origin, self._origins, home_share=_HOME_ORIGIN_SHARE)
+        destination = self._port(shipper.destination, self._destinations, home_share=_HOME_DESTINATION_SHARE)
         if destination == origin:
             destination = (destination + 1) % len(PORTS)
         return {
@@ -166,10 +166,10 @@ class _Generator:
 
     def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
-        departure_offset = int(self._random() * (_PAST_DAYS + _COMING_DAYS + 1)) - _PAST_DAYS
+        departure_offset = int(self._random() * (_PAST_DAYS + _FUTURE_DAYS + 1)) - _PAST_DAYS
         expected = departure_offset + max(2, round(base_days * (0.9 + 0.2 * self._random())))
         arrived = expected + _DELAYS[self._delays.draw(self._random())][0]
-        hours, heard = self._random(), self._random()
+        hours, report_chance = self._random(), self._random()
         shipment: Shipment = {
             "status": "booked" if departure_offset > 0 else "arrived" if arrived <= 0 else "in_transit",
             "departure_date": self._days[departure_offset],
@@ -177,6 +177,6 @@ class _Generator:
         }
         if arrived <= 0:
             shipment["arrival_date"] = self._days[arrived]
-            if reports and heard >= _UNREPORTED:
+            if reports and report_chance >= _UNREPORTED_SHARE:
                 shipment["transit_days"] = round(arrived - departure_offset + hours - 0.5, 1)
         return shipment

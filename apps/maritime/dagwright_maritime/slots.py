@@ -1,6 +1,6 @@
 """The slots of the maritime worker tools: the values that one tool passes to the next, as JSON.
 
-A slot has one type for all tools. The tools declare these types as parameters, so an invalid value is refused before a
+A slot has one type for all tools. The tools declare these types as parameters, so an invalid value is rejected before a
 tool runs. Unknown fields are ignored, because a planner may pass on more than a tool needs. Slots with a text, number
 or boolean (`formatted_results`, `hit_count`, `has_more`) have no type here.
 """

@@ -1,4 +1,4 @@
-"""Search for figures in a model's text that were not computed."""
+"""Find figures in a model's text that were not computed."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+(?:[.,'’\u00a0\u202f]\d+)*")
 """A number with any thousands and decimal separators; not the digits of `Q4` and `B2B`."""
 _LIST_MARK = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
 _DIGIT = re.compile(r"\d")
-_NEAR = 1e-9
+_TOLERANCE = 1e-9
 
 
 def unsupported_numbers(
@@ -24,7 +24,7 @@ def unsupported_numbers(
             alone could match any figure.
     """
     named = {match[0] for each in texts for match in _NUMBER.finditer(each)}
-    known = {abs(number) for number in numbers} | {value for each in named for value, _ in _readings(each)}
+    known = {abs(number) for number in numbers} | {value for each in named for value, _ in _possible_values(each)}
     rest = _without(_LIST_MARK.sub("", text), shown)
     in_text = dict.fromkeys(match[0] for match in _NUMBER.finditer(rest))
     return [written for written in in_text if written not in named and not _is_known(written, known)]
@@ -32,24 +32,26 @@ def unsupported_numbers(
 
 def _without(text: str, shown: Iterable[str]) -> str:
     """Return a text without the values that occur in it as a whole."""
-    standing = {each for each in shown if _DIGIT.search(each) and each in text}
+    occurring = {each for each in shown if _DIGIT.search(each) and each in text}
     # The longest first: a value may be a prefix of another.
-    for each in sorted(standing, key=lambda value: (-len(value), value)):
+    for each in sorted(occurring, key=lambda value: (-len(value), value)):
         text = re.sub(rf"(?<![\w-])(?<!\d[.,'’]){re.escape(each)}(?![\w-]|[.,'’]\d)", "…", text)
     return text
 
 
 def _is_known(written: str, known: set[int | float]) -> bool:
-    return any(_is_of(value, decimals, number) for value, decimals in _readings(written) for number in known)
+    return any(
+        _equals_rounded(value, decimals, number) for value, decimals in _possible_values(written) for number in known
+    )
 
 
-def _is_of(value: float, decimals: int, number: int | float) -> bool:
+def _equals_rounded(value: float, decimals: int, number: int | float) -> bool:
     if number == int(number):
         return value == number
-    return abs(value - number) <= 0.5 * 10.0**-decimals + _NEAR
+    return abs(value - number) <= 0.5 * 10.0**-decimals + _TOLERANCE
 
 
-def _readings(written: str) -> Iterator[tuple[float, int]]:
+def _possible_values(written: str) -> Iterator[tuple[float, int]]:
     """Yield the possible values of a number: `1.234` may have a thousands separator or three decimals."""
     parts = re.split(r"[.,'’\u00a0\u202f]", written)
     if len(written) > 40:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dagwright_maritime.fields import VALUES_READ
+from dagwright_maritime.fields import MAX_VALUES
 from dagwright_maritime.slots import Filter, ValueResult
 
 _MAX_SHOWN = 10
@@ -14,12 +14,12 @@ class ValueMatch:
     """The values of a condition with their possible meanings.
 
     Args:
-        meant: for each value that was looked up, the matching values of the data.
+        matches: for each value that was looked up, the matching values of the data.
         known: values of the field, the most frequent first.
     """
 
     condition: Filter
-    meant: Sequence[tuple[str, Sequence[str]]]
+    matches: Sequence[tuple[str, Sequence[str]]]
     known: Sequence[str]
 
     def problem(self) -> str | None:
@@ -28,7 +28,7 @@ class ValueMatch:
 
     def _problems(self) -> Iterator[str]:
         field = self.condition.field
-        for text, values in self.meant:
+        for text, values in self.matches:
             if len(values) > 1:
                 yield f"{text!r} of {field} may be {' or '.join(values[:_MAX_SHOWN])}"
             elif not values:
@@ -37,9 +37,9 @@ class ValueMatch:
 
     def filter(self) -> Filter:
         """Return the condition with the resolved values in the spelling of the data."""
-        if not self.meant:
+        if not self.matches:
             return self.condition
-        written = [values[0] if len(values) == 1 else text for text, values in self.meant]
+        written = [values[0] if len(values) == 1 else text for text, values in self.matches]
         return self.condition.model_copy(update={"value": written if self.condition.op == "in" else written[0]})
 
     def results(self) -> list[ValueResult]:
@@ -47,7 +47,7 @@ class ValueMatch:
         field = self.condition.field
         return [
             ValueResult(text=text, field=field, value=value, score=1.0 if len(values) == 1 else 0.5)
-            for text, values in self.meant
+            for text, values in self.matches
             for value in values[:_MAX_SHOWN]
         ]
 
@@ -56,20 +56,20 @@ def match_values(condition: Filter, known: Sequence[str] | None) -> ValueMatch:
     """Return the possible meanings of the values of a condition.
 
     Args:
-        known: values of its field, the most frequent first, at most `VALUES_READ`; `None` if it is not a keyword field.
+        known: values of its field, the most frequent first, at most `MAX_VALUES`; `None` if it is not a keyword field.
     """
     if known is None or condition.value is None:
         return ValueMatch(condition, (), ())
     texts = condition.value if condition.op == "in" else [condition.value]
-    return ValueMatch(condition, [(text, _meant(text, known)) for text in map(str, texts)], known)
+    return ValueMatch(condition, [(text, _matching_values(text, known)) for text in map(str, texts)], known)
 
 
-def _meant(text: str, known: Sequence[str]) -> list[str]:
+def _matching_values(text: str, known: Sequence[str]) -> list[str]:
     searched = _plain(text)
     same = [value for value in known if _plain(value) == searched]
     near = same or [value for value in known if searched in _plain(value) or _plain(value) in searched]
-    # A field with more values than were read has names or identifiers, so the value is taken as it is.
-    return near or ([text] if len(known) >= VALUES_READ else [])
+    # A field with more values than were read has names or identifiers, so the value is used as written.
+    return near or ([text] if len(known) >= MAX_VALUES else [])
 
 
 def _plain(text: str) -> str:

@@ -65,8 +65,10 @@ def _plain(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     valid_text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
-    seen = ("" if _is_invisible(character) else " " if _is_break(character) else character for character in valid_text)
-    return " ".join("".join(seen).split())
+    visible = (
+        "" if _is_invisible(character) else " " if _is_break(character) else character for character in valid_text
+    )
+    return " ".join("".join(visible).split())
 
 
 def _is_invisible(character: str) -> bool:

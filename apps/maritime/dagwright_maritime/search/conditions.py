@@ -1,4 +1,4 @@
-"""The allowed conditions of a query: each kind by name, with its allowed parameters; everything else is refused.
+"""The allowed conditions of a query: each kind by name, with its allowed parameters; everything else is rejected.
 
 The output is built from the checked parts, so no unchecked part reaches the server. Deliberately excluded: scripts in
 all forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a text), `more_like_this`,
@@ -42,7 +42,7 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     kind, inner = kind_and_body
     condition = _CONDITIONS.get(kind)
     if condition is None:
-        check.refuse((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITIONS)}")
+        check.add_problem((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITIONS)}")
         return {}
     return {kind: condition(check, inner, (*path, kind), depth)}
 
@@ -57,7 +57,7 @@ def date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
     return members(checked)
 
 
-def _nothing(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
+def _no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
     check.allowed_members(value, path, keys=())
     return {}
 
@@ -76,7 +76,7 @@ def _on_field(
     if isinstance(field_and_body[1], dict):
         body = check.allowed_members(field_and_body[1], location, keys=(main, *others))
         if main not in body:
-            check.refuse(location, f"{main!r} is missing")
+            check.add_problem(location, f"{main!r} is missing")
             return None
         return name, body, location
     return name, {main: field_and_body[1]}, location
@@ -109,12 +109,12 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
     name, body, location = field_and_body
     pattern = body["value"]
     if not isinstance(pattern, str) or not 0 < len(pattern) <= _PATTERN_CHARACTERS:
-        check.refuse(location, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
+        check.add_problem(location, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
         return {}
     if path[-1] == "wildcard" and _WILDCARDS.match(pattern):
-        check.refuse(location, "a leading wildcard would scan all values; use match on the text field")
+        check.add_problem(location, "a leading wildcard would scan all values; use match on the text field")
     if path[-1] == "wildcard" and len(_WILDCARDS.findall(pattern)) > _PATTERN_WILDCARDS:
-        check.refuse(location, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
+        check.add_problem(location, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
     checked: Json = {"value": check.scalar(pattern, location)}
     if "case_insensitive" in body:
         checked["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
@@ -148,7 +148,7 @@ def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # n
     checked = _full_text(check, body, path)
     fields = body.get("fields")
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
-        check.refuse((*path, "fields"), "expected a list of 1 to 20 fields")
+        check.add_problem((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
     checked["fields"] = [_weighted(check, each, (*path, "fields", position)) for position, each in enumerate(fields)]
     if "type" in body:
@@ -198,7 +198,7 @@ def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     body = check.allowed_members(field_and_bounds[1], location, keys=(*_BOUNDS, "format", "time_zone"))
     bounds = {bound: check.scalar(body[bound], (*location, bound)) for bound in _BOUNDS if bound in body}
     if not bounds:
-        check.refuse(location, f"a range needs one of {', '.join(_BOUNDS)}")
+        check.add_problem(location, f"a range needs one of {', '.join(_BOUNDS)}")
     return {name: members({**bounds, **date_parameters(check, body, location)})}
 
 
@@ -230,8 +230,8 @@ def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
 
 
 _CONDITIONS: Mapping[str, Condition] = {
-    "match_all": _nothing,
-    "match_none": _nothing,
+    "match_all": _no_parameters,
+    "match_none": _no_parameters,
     "term": _term,
     "terms": _terms,
     "match": _match,

@@ -1,4 +1,4 @@
-"""The allowed aggregations of a query, and the number of groups they may make; everything else is refused.
+"""The allowed aggregations of a query, and the number of groups they may make; everything else is rejected.
 
 A group is a bucket. A `terms` aggregation counts as its size. The number of buckets of dates and numbers is unknown
 before the query runs, so each counts as a hundred, and the actual number is checked in the result. Deliberately
@@ -17,44 +17,48 @@ from dagwright_maritime.search.rows import check_sort, check_source
 
 _NAME = re.compile(r"\w[\w .-]{0,79}", re.ASCII)
 _ORDER = re.compile(r"_count|_key|[A-Za-z_][\w-]{0,79}(>[A-Za-z_][\w-]{0,79}){0,3}(\.[a-z_0-9.]{1,20})?", re.ASCII)
-_DAYS = re.compile(r"[1-9][0-9]{0,3}d")
-_CALENDAR = re.compile(r"day|week|month|quarter|year|1d|1w|1M|1q|1y")
+_FIXED_INTERVAL = re.compile(r"[1-9][0-9]{0,3}d")
+_CALENDAR_INTERVAL = re.compile(r"day|week|month|quarter|year|1d|1w|1M|1q|1y")
 """`1m` would be a minute."""
-_NUMBERS = {"stats": 5, "percentiles": 7}
-"""Values per multi-value figure; for percentiles the default."""
-_DATES = ("date", "date_nanos")
+_VALUES_PER_FIGURE = {"stats": 5, "percentiles": 7}
+"""Values per figure with several values; for percentiles, the number of default percents."""
+_DATE_TYPES = ("date", "date_nanos")
 _DIRECTIONS = ("asc", "desc")
 MAX_GROUPINGS = 30
 """Maximum number of sibling aggregations."""
-_UNKNOWN_GROUPS = 100
-"""Assumed buckets of dates and numbers: eight years of months, or three months of days."""
+_ASSUMED_GROUPS = 100
+"""Assumed number of buckets of dates and numbers: eight years of months, or three months of days."""
 _DEFAULT_GROUPS = 10
 """The server's default for `terms`."""
-_TOP_DOCUMENTS = 10
-_RANGES = 50
+_MAX_TOP_HITS = 10
+_MAX_RANGES = 50
 
 
 def check_groupings(check: Check, value: Any, path: Path) -> Json:
     """Return the aggregations of a query as they are sent to the server; problems are added to `check`."""
     checked = _groupings(check, value, path, depth=1, multiplier=1)
     if check.buckets > check.limits.buckets:
-        check.refuse(
+        check.add_problem(
             path, f"the query requests at least {check.buckets:,} groups, over the limit of {check.limits.buckets:,}"
         )
     if check.figures > check.limits.figures:
         figures = f"the query requests at least {check.figures:,} figures over all groups"
-        check.refuse(path, f"{figures}, over the limit of {check.limits.figures:,}; request fewer groups or figures")
+        check.add_problem(
+            path, f"{figures}, over the limit of {check.limits.figures:,}; request fewer groups or figures"
+        )
     return checked
 
 
 def _groupings(check: Check, value: Any, path: Path, *, depth: int, multiplier: int) -> Json:
     if not isinstance(value, dict) or not 0 < len(value) <= MAX_GROUPINGS:
-        check.refuse(path, f"expected an object of 1 to {MAX_GROUPINGS} aggregations by name")
+        check.add_problem(path, f"expected an object of 1 to {MAX_GROUPINGS} aggregations by name")
         return {}
     checked: Json = {}
     for name, inner in value.items():
         if _NAME.fullmatch(name) is None:
-            check.refuse((*path, name), "an aggregation name must have 1 to 80 letters, digits, _, -, . and spaces")
+            check.add_problem(
+                (*path, name), "an aggregation name must have 1 to 80 letters, digits, _, -, . and spaces"
+            )
         else:
             checked[name] = _grouping(check, inner, (*path, name), depth=depth, multiplier=multiplier)
     return checked
@@ -64,7 +68,7 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
     if not check.clause(path, depth):
         return {}
     if not isinstance(value, dict):
-        check.refuse(path, "expected an object with the kind of an aggregation")
+        check.add_problem(path, "expected an object with the kind of an aggregation")
         return {}
     kinds = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
     nested = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
@@ -75,19 +79,19 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
     location = (*path, kind)
     if kind in _FIGURES:
         if nested:
-            check.refuse(path, f"{kind} makes no groups, so it cannot have aggregations")
+            check.add_problem(path, f"{kind} makes no groups, so it cannot have aggregations")
         figure = _FIGURES[kind](check, body, location, multiplier)
-        check.figures += multiplier * (len(figure.get("percents", ())) or _NUMBERS.get(kind, 1))
+        check.figures += multiplier * (len(figure.get("percents", ())) or _VALUES_PER_FIGURE.get(kind, 1))
         return {kind: figure}
     if kind not in _GROUPS:
-        check.refuse(location, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
+        check.add_problem(location, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
         return {}
     checked, groups = _GROUPS[kind](check, body, location)
     check.buckets += multiplier * groups
     if not nested:
         return {kind: checked}
     if len(nested) > 1:
-        check.refuse(path, "aggs and aggregations are synonyms; use one of them")
+        check.add_problem(path, "aggs and aggregations are synonyms; use one of them")
     inside = _groupings(check, nested[0], (*path, "aggs"), depth=depth + 1, multiplier=multiplier * groups)
     return {kind: checked, "aggs": inside}
 
@@ -107,7 +111,7 @@ def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         if name in body:
             # A text would be a pattern.
             checked[name] = check.scalars(body[name], (*path, name))
-    checked |= _order(check, body, path) | _least_documents(check, body, path)
+    checked |= _order(check, body, path) | _explicit_min_doc_count(check, body, path)
     return members(checked), checked["size"] or 1
 
 
@@ -116,16 +120,20 @@ def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=keys)
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if ("calendar_interval" in body) == ("fixed_interval" in body):
-        check.refuse(path, "expected either calendar_interval or fixed_interval")
+        check.add_problem(path, "expected either calendar_interval or fixed_interval")
     elif "calendar_interval" in body:
         location = (*path, "calendar_interval")
         what = "day, week, month, quarter or year"
-        checked["calendar_interval"] = check.text(body["calendar_interval"], location, form=_CALENDAR, what=what)
+        checked["calendar_interval"] = check.text(
+            body["calendar_interval"], location, form=_CALENDAR_INTERVAL, what=what
+        )
     else:
         location = (*path, "fixed_interval")
-        checked["fixed_interval"] = check.text(body["fixed_interval"], location, form=_DAYS, what="days, such as 7d")
+        checked["fixed_interval"] = check.text(
+            body["fixed_interval"], location, form=_FIXED_INTERVAL, what="days, such as 7d"
+        )
     checked |= date_parameters(check, body, path) | _order(check, body, path)
-    return members(checked | _min_doc_count(check, body, path)), _UNKNOWN_GROUPS
+    return members(checked | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
 
 
 def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -133,9 +141,9 @@ def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     interval = check.scalar(body.get("interval"), (*path, "interval"))
     if isinstance(interval, bool | str) or (interval is not None and interval < 1):
-        check.refuse((*path, "interval"), "expected a number from 1")
+        check.add_problem((*path, "interval"), "expected a number from 1")
     checked |= {"interval": interval, **_order(check, body, path)}
-    return members(checked | _min_doc_count(check, body, path)), _UNKNOWN_GROUPS
+    return members(checked | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
 
 
 def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -152,8 +160,8 @@ def _date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "ranges": []}
     ranges, location = body.get("ranges"), (*path, "ranges")
-    if not isinstance(ranges, list) or not 0 < len(ranges) <= _RANGES:
-        check.refuse(location, f"expected a list of 1 to {_RANGES} ranges")
+    if not isinstance(ranges, list) or not 0 < len(ranges) <= _MAX_RANGES:
+        check.add_problem(location, f"expected a list of 1 to {_MAX_RANGES} ranges")
         return members(checked), 1
     for position, each in enumerate(ranges):
         known = check.allowed_members(each, (*location, position), keys=("from", "to", "key"))
@@ -168,8 +176,8 @@ def _filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
     filters, location = body.get("filters"), (*path, "filters")
-    if not isinstance(filters, dict) or not 0 < len(filters) <= _RANGES:
-        check.refuse(location, f"expected an object of 1 to {_RANGES} conditions by name")
+    if not isinstance(filters, dict) or not 0 < len(filters) <= _MAX_RANGES:
+        check.add_problem(location, f"expected an object of 1 to {_MAX_RANGES} conditions by name")
         return {}, 1
     checked: Json = {"filters": {}}
     for name, each in filters.items():
@@ -183,7 +191,7 @@ def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 
 def _missing(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    return _of_field(check, value, path, 1), 1
+    return _field_only(check, value, path, 1), 1
 
 
 def _order(check: Check, body: Json, path: Path) -> Json:
@@ -202,7 +210,7 @@ def _order(check: Check, body: Json, path: Path) -> Json:
     return {"order": checked} if checked else {}
 
 
-def _least_documents(check: Check, body: Json, path: Path) -> Json:
+def _explicit_min_doc_count(check: Check, body: Json, path: Path) -> Json:
     if "min_doc_count" not in body:
         return {}
     return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), minimum=1, maximum=2**31 - 1)}
@@ -210,21 +218,21 @@ def _least_documents(check: Check, body: Json, path: Path) -> Json:
 
 def _min_doc_count(check: Check, body: Json, path: Path) -> Json:
     """Return `min_doc_count` of a histogram, by default 1: the number of empty groups would be unlimited."""
-    return {"min_doc_count": 1} | _least_documents(check, body, path)
+    return {"min_doc_count": 1} | _explicit_min_doc_count(check, body, path)
 
 
 # Figures: each function returns the checked aggregation.
 
 
-def _of_field(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001 - as every figure
+def _field_only(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001 - as every figure
     body = check.allowed_members(value, path, keys=("field",))
     return members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
 def _sum(check: Check, value: Any, path: Path, multiplier: int) -> Json:
-    checked = _of_field(check, value, path, multiplier)
-    if check.fields is not None and check.fields.get(checked.get("field", "")) in _DATES:
-        check.refuse((*path, "field"), "dates cannot be summed; use min, max or avg")
+    checked = _field_only(check, value, path, multiplier)
+    if check.fields is not None and check.fields.get(checked.get("field", "")) in _DATE_TYPES:
+        check.add_problem((*path, "field"), "dates cannot be summed; use min, max or avg")
     return checked
 
 
@@ -245,7 +253,7 @@ def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:
         if not 0 < len(percents) <= 20 or not all(
             type(percent) in (int, float) and 0 <= percent <= 100 for percent in percents
         ):
-            check.refuse((*path, "percents"), "expected a list of 1 to 20 numbers from 0 to 100")
+            check.add_problem((*path, "percents"), "expected a list of 1 to 20 numbers from 0 to 100")
         checked["percents"] = percents
     return members(checked)
 
@@ -254,7 +262,7 @@ def _top_hits(check: Check, value: Any, path: Path, multiplier: int) -> Json:
     body = check.allowed_members(value, path, keys=("size", "sort", "_source"))
     checked: Json = {"size": 3}
     if "size" in body:
-        checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_TOP_DOCUMENTS)
+        checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_MAX_TOP_HITS)
     if "sort" in body:
         checked["sort"] = check_sort(check, body["sort"], (*path, "sort"))
     if "_source" in body:
@@ -274,12 +282,12 @@ _GROUPS: Mapping[str, Callable[[Check, Any, Path], tuple[Json, int]]] = {
     "missing": _missing,
 }
 _FIGURES: Mapping[str, Callable[[Check, Any, Path, int], Json]] = {
-    "avg": _of_field,
+    "avg": _field_only,
     "sum": _sum,
-    "min": _of_field,
-    "max": _of_field,
-    "stats": _of_field,
-    "value_count": _of_field,
+    "min": _field_only,
+    "max": _field_only,
+    "stats": _field_only,
+    "value_count": _field_only,
     "cardinality": _cardinality,
     "percentiles": _percentiles,
     "top_hits": _top_hits,

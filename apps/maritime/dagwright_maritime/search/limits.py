@@ -82,38 +82,38 @@ class Check:
     buckets: int = 0
     figures: int = 0
 
-    def refuse(self, path: Path, why: str) -> None:
+    def add_problem(self, path: Path, why: str) -> None:
         """Add a problem at a path."""
         self.problems.append(f"{_cut(pointer_of(path)) or '/'}: {why}")
 
     def allowed_members(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
         """Return the members of an object with an allowed key; any other member is a problem."""
         if not isinstance(value, dict):
-            self.refuse(path, f"expected an object, got {_short_json(value)}")
+            self.add_problem(path, f"expected an object, got {_short_json(value)}")
             return {}
         allowed = list(keys)
         for name in value:
             if name not in allowed:
                 keys_text = ", ".join(allowed) or "nothing"
-                self.refuse((*path, name), f"not allowed here; allowed: {keys_text}")
+                self.add_problem((*path, name), f"not allowed here; allowed: {keys_text}")
         return {name: value[name] for name in allowed if name in value}
 
     def single_member(self, value: Any, path: Path, *, what: str) -> tuple[str, Any] | None:
         """Return the name and value of the only member of an object."""
         if not isinstance(value, dict) or len(value) != 1:
-            self.refuse(path, f"expected an object with one key, {what}, got {_short_json(value)}")
+            self.add_problem(path, f"expected an object with one key, {what}, got {_short_json(value)}")
             return None
         [(name, inner)] = value.items()
         return str(name), inner
 
     def field_name(self, value: Any, path: Path) -> str | None:
-        """Return a field name; patterns are refused."""
+        """Return a field name; a pattern is a problem."""
         if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS or _FIELD.fullmatch(value) is None:
-            self.refuse(path, f"{_short_json(value)} is not a field name")
+            self.add_problem(path, f"{_short_json(value)} is not a field name")
             return None
         if self.fields is not None and value not in self.fields:
             hint = suggestion(value, list(self.fields))
-            self.refuse(path, f"there is no field {value!r}{f'; {hint}' if hint else ''}")
+            self.add_problem(path, f"there is no field {value!r}{f'; {hint}' if hint else ''}")
             return None
         return value
 
@@ -127,13 +127,15 @@ class Check:
         if isinstance(value, str) and len(value) <= TEXT_CHARACTERS and _is_encodable(value):
             return value
         expected = f"a text of at most {TEXT_CHARACTERS} characters, a number, true or false"
-        self.refuse(path, f"expected {expected}, got {_short_json(value)}")
+        self.add_problem(path, f"expected {expected}, got {_short_json(value)}")
         return None
 
     def scalars(self, value: Any, path: Path) -> list[Any]:
         """Return a list of scalars."""
         if not isinstance(value, list) or len(value) > self.limits.values:
-            self.refuse(path, f"expected a list of at most {self.limits.values:,} values, got {_short_json(value)}")
+            self.add_problem(
+                path, f"expected a list of at most {self.limits.values:,} values, got {_short_json(value)}"
+            )
             return []
         return [self.scalar(scalar, (*path, position)) for position, scalar in enumerate(value)]
 
@@ -141,38 +143,38 @@ class Check:
         """Return a text that matches a pattern; `what` describes it."""
         if isinstance(value, str) and form.fullmatch(value):
             return value
-        self.refuse(path, f"expected {what}, got {_short_json(value)}")
+        self.add_problem(path, f"expected {what}, got {_short_json(value)}")
         return None
 
     def choice(self, value: Any, path: Path, *, choices: Sequence[str]) -> str | None:
         """Return one of some words, in lower case."""
         if isinstance(value, str) and value.lower() in choices:
             return value.lower()
-        self.refuse(path, f"expected {' or '.join(choices)}, got {_short_json(value)}")
+        self.add_problem(path, f"expected {' or '.join(choices)}, got {_short_json(value)}")
         return None
 
     def flag(self, value: Any, path: Path) -> bool | None:
         """Return a boolean."""
         if isinstance(value, bool):
             return value
-        self.refuse(path, f"expected true or false, got {_short_json(value)}")
+        self.add_problem(path, f"expected true or false, got {_short_json(value)}")
         return None
 
     def count(self, value: Any, path: Path, *, minimum: int = 0, maximum: int) -> int | None:
         """Return an integer within two inclusive bounds."""
         if type(value) is int and minimum <= value <= maximum:
             return value
-        self.refuse(path, f"expected an integer from {minimum:,} to {maximum:,}, got {_short_json(value)}")
+        self.add_problem(path, f"expected an integer from {minimum:,} to {maximum:,}, got {_short_json(value)}")
         return None
 
     def clause(self, path: Path, depth: int) -> bool:
         """Count a condition at a depth, 1 for the outermost; return whether it may be processed."""
         self.clauses += 1
         if depth > self.limits.depth:
-            self.refuse(path, f"nested more than {self.limits.depth} levels deep")
+            self.add_problem(path, f"nested more than {self.limits.depth} levels deep")
             return False
         if self.clauses == self.limits.clauses + 1:
-            self.refuse(path, f"the query has more than {self.limits.clauses} conditions and aggregations")
+            self.add_problem(path, f"the query has more than {self.limits.clauses} conditions and aggregations")
         return self.clauses <= self.limits.clauses
 
 

@@ -93,8 +93,8 @@ async def _install(target: Path, sources: Path) -> None:
     async with locked(cache_folder / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_report_other_install):
         if target.exists():
             return
-        for left_over in cache_folder.glob(".search-server-*"):
-            shutil.rmtree(left_over, ignore_errors=True)
+        for leftover in cache_folder.glob(".search-server-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".search-server-") as name:
             build_folder = Path(name) / "made"
             (build_folder / "config").mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Read-only queries: the check of a query from a model or a person against the allowed subset.
 
 Only `parse_query` creates a `CheckedQuery`, and requests accept nothing else. Anything that these modules do not list
-is refused, and the query is built from the checked parts.
+is rejected, and the query is built from the checked parts.
 """
 
 import json
@@ -67,31 +67,33 @@ def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQ
 
 def _index(index: Any, prefix: str, check: Check) -> str:
     if not isinstance(index, str) or not index.startswith(f"{prefix}-"):
-        check.refuse(("index",), f"{index!r:.100} is not one of the allowed indices, {prefix}-…")
+        check.add_problem(("index",), f"{index!r:.100} is not one of the allowed indices, {prefix}-…")
         return ""
     if _REST.fullmatch(index.removeprefix(f"{prefix}-")) is None:
-        check.refuse(("index",), f"{index!r:.100} is not the name of one index; patterns and lists are not allowed")
+        check.add_problem(
+            ("index",), f"{index!r:.100} is not the name of one index; patterns and lists are not allowed"
+        )
     return index
 
 
 def _is_small(body: Any, check: Check) -> bool:
     if not isinstance(body, dict):
-        check.refuse((), "the body of a query must be an object")
+        check.add_problem((), "the body of a query must be an object")
         return False
     try:
         size_bytes = len(json.dumps(body, allow_nan=False).encode())
     except (ValueError, TypeError, RecursionError) as error:
-        check.refuse((), f"the body of the query is not valid JSON: {type(error).__name__}")
+        check.add_problem((), f"the body of the query is not valid JSON: {type(error).__name__}")
         return False
     if size_bytes > check.limits.body_bytes:
-        check.refuse((), f"the query has {size_bytes:,} bytes, over the limit of {check.limits.body_bytes:,}")
+        check.add_problem((), f"the query has {size_bytes:,} bytes, over the limit of {check.limits.body_bytes:,}")
     return size_bytes <= check.limits.body_bytes
 
 
 def _body(check: Check, body: Json) -> Json:
     fields = check.allowed_members(body, (), keys=_KEYS)
     if "aggs" in fields and "aggregations" in fields:
-        check.refuse(("aggregations",), "aggs and aggregations are synonyms; use one of them")
+        check.add_problem(("aggregations",), "aggs and aggregations are synonyms; use one of them")
     groups = fields.get("aggs", fields.get("aggregations"))
     checked: Json = {"query": check_condition(check, fields.get("query", {"match_all": {}}), ("query",))}
     if groups is not None:
@@ -101,7 +103,7 @@ def _body(check: Check, body: Json) -> Json:
     if "_source" in fields:
         checked["_source"] = check_source(check, fields["_source"], ("_source",))
     if "track_total_hits" in fields and fields["track_total_hits"] is not True:
-        check.refuse(("track_total_hits",), "all hits are always counted; remove it")
+        check.add_problem(("track_total_hits",), "all hits are always counted; remove it")
     checked |= _window(check, fields, default=DEFAULT_ROWS if groups is None else 0)
     return members({**checked, "track_total_hits": True, "timeout": _time(check, fields)})
 
@@ -110,7 +112,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
     size = check.count(body.get("size", min(default, check.limits.rows)), ("size",), maximum=check.limits.rows)
     start = check.count(body.get("from", 0), ("from",), maximum=check.limits.window)
     if size is not None and start is not None and size + start > check.limits.window:
-        check.refuse(
+        check.add_problem(
             ("from",), f"from and size together are limited to {check.limits.window:,} documents; use search_after"
         )
     checked: Json = {"size": size}
@@ -120,7 +122,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
         after = _search_after(check, body["search_after"])
         sorts = body.get("sort", [])
         if start or len(after) != (len(sorts) if isinstance(sorts, list) else 1):
-            check.refuse(("search_after",), "expected one value for each sort field, and no from")
+            check.add_problem(("search_after",), "expected one value for each sort field, and no from")
         checked["search_after"] = after
     return checked
 
@@ -128,7 +130,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
 def _search_after(check: Check, value: Any) -> list[Any]:
     """Return the sort values of the last document; null for a missing value."""
     if not isinstance(value, list):
-        check.refuse(("search_after",), "expected a list")
+        check.add_problem(("search_after",), "expected a list")
         return []
     return [
         None if each is None else check.scalar(each, ("search_after", position)) for position, each in enumerate(value)

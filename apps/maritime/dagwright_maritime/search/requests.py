@@ -29,16 +29,16 @@ RETRY_AFTER = timedelta(seconds=5)
 """A server needs about five seconds to restart."""
 _GRACE_S = 10.0
 """Extra time for the response after the server's own search timeout."""
-_PASSING = (408, 429, 500, 502, 503, 504)
-_FINAL_TYPES = (
+_TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
+_FINAL_ERROR_TYPES = (
     "too_many_buckets_exception", "index_closed_exception", "illegal_argument_exception", "parsing_exception",
     "query_shard_exception", "null_pointer_exception", "class_cast_exception", "number_format_exception",
     "index_out_of_bounds_exception", "array_index_out_of_bounds_exception",
 )  # fmt: skip
 """Errors of the query that the server reports with a status for an overloaded or broken server."""
-_OWN_MEMORY = ("[request]", "[fielddata]")
+_REQUEST_MEMORY_LIMITS = ("[request]", "[fielddata]")
 """Memory limits of a single request; other limits depend on the total load of the server."""
-_SIGN_OF_LIFE_S = 3.0
+_PING_TIMEOUT_S = 3.0
 _REASON_CHARACTERS = 500
 
 
@@ -107,13 +107,13 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
                 body = {name: value for name, value in query.body.items() if name not in ("from", "search_after")}
                 response = await client.search(index=query.index, body={**body, "size": 0}, params=_params(limits))
                 parse_result(response, query.groups, limits)
-    except QueryInvalid as wrong:
-        return str(wrong)
+    except QueryInvalid as invalid:
+        return str(invalid)
     return None
 
 
 async def read_mapping(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> Mapping[str, Any]:
-    """Return the mapping of an index; for an alias, that of the first index in the response.
+    """Return the mapping of an index; for an alias, the mapping of the first index in the response.
 
     Raises:
         RequestFailed: the index does not exist, or access is denied.
@@ -144,7 +144,7 @@ async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) 
 
 
 def _params(limits: QueryLimits) -> dict[str, Any]:
-    # The server limits the time of the query; this limit is for a server that does not answer at all.
+    # The server limits the time of the query; this timeout is for a server that does not respond.
     return {"request_timeout": limits.timeout_s + _GRACE_S}
 
 
@@ -173,7 +173,7 @@ async def _client_errors_mapped(client: "AsyncOpenSearch", index: str) -> AsyncI
     try:
         yield
     except ConnectionTimeout as error:
-        if await client.ping(params={"request_timeout": _SIGN_OF_LIFE_S}):
+        if await client.ping(params={"request_timeout": _PING_TIMEOUT_S}):
             raise error_of(error, index) from None
         raise ServerUnresponsive(_timeout_message(index), after=RETRY_AFTER) from None
     except OpenSearchException as error:
@@ -202,12 +202,12 @@ def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryL
     if error.status_code in (401, 403):
         return AccessRefused(f"The search server denies access to {index!r}: {detail}")
     if "circuit_breaking_exception" in kinds:
-        if reason.startswith(_OWN_MEMORY):
+        if reason.startswith(_REQUEST_MEMORY_LIMITS):
             return QueryInvalid(
                 f"The query needs more memory than the search server has; request fewer groups or figures: {detail}"
             )
         return QueryTimeout(f"The search server has no memory left: {detail}", after=RETRY_AFTER)
-    if error.status_code in _PASSING and not any(kind in kinds for kind in _FINAL_TYPES):
+    if error.status_code in _TRANSIENT_STATUSES and not any(kind in kinds for kind in _FINAL_ERROR_TYPES):
         return RetryLater(f"The search server cannot answer now: {detail}", after=RETRY_AFTER)
     return QueryInvalid(f"The search server rejects the query: {detail}")
 
@@ -219,14 +219,14 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
         return [str(error.error)], str(failure or error.error)[:_REASON_CHARACTERS]
     causes = [failure, *_causes(failure)]
     kinds = [str(cause.get("type", "")) for cause in causes]
-    reasons = [_once(str(cause["reason"])) for cause in causes if cause.get("reason")]
+    reasons = [_without_repetition(str(cause["reason"])) for cause in causes if cause.get("reason")]
     # The outermost reason only says that the query failed.
     text = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
     return kinds, "; ".join(text)[:_REASON_CHARACTERS] or str(error.error)
 
 
-def _once(reason: str) -> str:
-    """Return a reason without its repetition, as in those of dates."""
+def _without_repetition(reason: str) -> str:
+    """Return a reason without its repetition, which reasons about dates have."""
     half = reason[: (len(reason) - len(": []")) // 2]
     return half if reason == f"{half}: [{half}]" else reason
 

@@ -12,7 +12,7 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
     sorts = value if isinstance(value, list) else [value]
     max_sorts = check.limits.sorts
     if len(sorts) > max_sorts:
-        check.refuse(path, f"at most {max_sorts} sort fields are allowed")
+        check.add_problem(path, f"at most {max_sorts} sort fields are allowed")
     return [_sort(check, sort, (*path, position)) for position, sort in enumerate(sorts[:max_sorts])]
 
 
@@ -49,6 +49,6 @@ def check_source(check: Check, value: Any, path: Path) -> Any:
 def _names(check: Check, value: Any, path: Path) -> list[str | None]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or len(names) > _FIELDS:
-        check.refuse(path, f"expected a list of at most {_FIELDS} fields")
+        check.add_problem(path, f"expected a list of at most {_FIELDS} fields")
         return []
     return [check.field_name(name, (*path, position)) for position, name in enumerate(names)]

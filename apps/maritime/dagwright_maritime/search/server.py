@@ -1,4 +1,4 @@
-"""The search server of one state folder: found if it runs, otherwise started; stopped by its process id.
+"""Find, start and stop the search server of one state folder.
 
 Files in the state folder: `search.lock` (locked by the server process), `search.json` (address and pid),
 `search.pid`, `search.log`, `search-start.lock` (locked by the command that starts or stops it) and `search/` (its
@@ -27,16 +27,17 @@ _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 120.0
 """It takes 4 s on an idle machine; this leaves room for slow test machines."""
 
-_ANSWER_TIMEOUT_S = 30.0
-"""How long a running server may not answer before it is restarted."""
+_UNRESPONSIVE_TIMEOUT_S = 30.0
+"""How long a running server may be unresponsive before it is restarted."""
 
-_TURN_TIMEOUT_S = 1200.0
+_LOCK_TIMEOUT_S = 1200.0
 """How long to wait for another command that starts the server, possibly after a download."""
 
 _POLL_S = 0.1
 _LAST_LINES = 12
-_MEMORY = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""The smallest heap that loads a million shipments in reasonable time; the other two cut the start from 5.4 to 4 s."""
+_JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""The smallest heap that loads a million shipments in reasonable time. The other two options shorten the start from 5.4
+to 4 s."""
 
 
 class RunningSearch(BaseModel):
@@ -71,7 +72,7 @@ class LocalSearch:
         with _state_folder():
             pid = self._daemon.pid()
             record = self._read()
-        # The file of a killed server has the pid of another process.
+        # The file of a killed server has an outdated pid.
         return record if record is not None and record.pid == pid else None
 
     @property
@@ -89,7 +90,7 @@ class LocalSearch:
         with _state_folder():
             make_private_folder(self.folder)
             async with locked(
-                self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_report_other_start
+                self.folder / "search-start.lock", timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start
             ):
                 return await self._find_or_start()
 
@@ -103,7 +104,7 @@ class LocalSearch:
             return False
         with _state_folder():
             async with locked(
-                self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_report_other_start
+                self.folder / "search-start.lock", timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start
             ):
                 return await self._daemon.stop()
 
@@ -132,10 +133,10 @@ class LocalSearch:
 
     async def _find_or_start(self) -> RunningSearch:
         if (running := self.find()) is not None:
-            if await self._is_answering(running.address, timeout_s=_ANSWER_TIMEOUT_S):
+            if await self._is_responsive(running.address, timeout_s=_UNRESPONSIVE_TIMEOUT_S):
                 return running
             print_progress(f"the search server, process {running.pid}, does not answer and is started again")
-        # A server whose starting command was killed before it wrote the address.
+        # Stop a server whose starting command was killed before it wrote the address.
         await self._daemon.stop()
         return await self._start(await get_program(self.cache_home))
 
@@ -144,21 +145,21 @@ class LocalSearch:
         ports = self._home / "logs" / "http.ports"
         make_private_folder(ports.parent)
         ports.unlink(missing_ok=True)
-        written = self.log_path.stat().st_size if self.log_path.exists() else 0
+        log_size = self.log_path.stat().st_size if self.log_path.exists() else 0
         await self._daemon.start(self._command(program, port=_previous_port(previous)))
         address = await self._address(ports)
-        if address is None or not await self._is_answering(address, timeout_s=_START_TIMEOUT_S):
+        if address is None or not await self._is_responsive(address, timeout_s=_START_TIMEOUT_S):
             state = "does not answer" if self._daemon.is_running() else "has ended"
             await self._daemon.stop()
             raise StartFailed(
-                f"the search server {state}: see {self.log_path}; it needs Java 17 or newer", self._lines(written)
+                f"the search server {state}: see {self.log_path}; it needs Java 17 or newer", self._lines(log_size)
             )
         running = RunningSearch(address=address, pid=self._daemon.pid() or 0)
         replace_private(self._record_path, running.model_dump_json(indent=2))
         return running
 
     def _command(self, program: SearchProgram, *, port: int) -> list[str]:
-        command = [program.java, *_MEMORY, "-cp", program.class_path, "SearchServer"]
+        command = [program.java, *_JVM_OPTIONS, "-cp", program.class_path, "SearchServer"]
         command += [str(self._home), str(program.configuration)]
         command += [f"path.data={self._home}/data", f"path.logs={self._home}/logs"]
         return [*command, f"http.port={port}", "transport.port=0"]
@@ -172,7 +173,7 @@ class LocalSearch:
             await asyncio.sleep(_POLL_S)
         return None
 
-    async def _is_answering(self, address: str, *, timeout_s: float) -> bool:
+    async def _is_responsive(self, address: str, *, timeout_s: float) -> bool:
         """Wait until the server can search; False as soon as its process has ended, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         # A proxy from the environment must not be used for this address.
@@ -188,14 +189,14 @@ class LocalSearch:
                 await asyncio.sleep(_POLL_S)
         return False
 
-    def _lines(self, written: int) -> list[str]:
-        """Return the last lines of the log after its first `written` bytes."""
+    def _lines(self, log_size: int) -> list[str]:
+        """Return the last lines of the log after its first `log_size` bytes."""
         try:
             text = self.log_path.read_bytes()
         except FileNotFoundError:
             return []
         # A log that was rotated is shorter.
-        fresh = text[written:] if len(text) >= written else text
+        fresh = text[log_size:] if len(text) >= log_size else text
         return fresh.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
 
     @property
@@ -222,7 +223,7 @@ async def stop_search(settings: Settings) -> list[str]:
 
 
 def find_address(settings: MaritimeSettings) -> str:
-    """Return the address of the server: from the settings, otherwise that of the state folder.
+    """Return the address of the server: the configured one, otherwise the server of the state folder.
 
     Raises:
         NotRunning: there is no server; `NeverStarted` if none ever ran in the state folder.
