@@ -53,23 +53,23 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
         return _problems_of(found)
     try:
         if any("create" in entry for entry in found):
-            return EffectLog(database).once(key, VERB, list[Entry], lambda call: _bound_and_created(call, found))
-        return database.read(lambda session: _bound(session, found))
+            return EffectLog(database).once(key, VERB, list[Entry], lambda call: _bind_and_create(call, found))
+        return database.read(lambda session: _bind_all(session, found))
     except _Unbound as unbound:
         return unbound.entries
 
 
-def _bound_and_created(call: VerbCall, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    entries = _bound(call.session, lookups)
+def _bind_and_create(call: VerbCall, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    entries = _bind_all(call.session, lookups)
     for position, entry in enumerate(lookups):
         if "create" in entry:
-            entries[position] = _created(call, entry)
+            entries[position] = _create(call, entry)
     if any("problem" in entry for entry in entries):
         raise _Unbound(_problems_of(entries))
     return entries
 
 
-def _created(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
+def _create(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
     new_party = entry["create"]
     new = NewParty(
         PartyKind(new_party["kind"]), new_party["name"], new_party.get("jurisdiction"), new_party.get("date_of_birth")
@@ -82,7 +82,7 @@ def _created(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
     return {"entity": created_party, "reason": entry["reason"], "created": party.created}
 
 
-def _bound(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def _bind_all(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Return the entries with the current state of each party; entries to create stay unchanged.
 
     Raises:
@@ -111,12 +111,12 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
 
 
 def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
-    known_as, either = entry[KNOWN_AS], _kinds_text(entry)
+    known_as, kinds = entry[KNOWN_AS], _kinds_text(entry)
     if known_as == BY_ID:
-        code, hint = INVALID_ARGUMENTS, f"give the id of a {either}, or look up its name under lookups"
+        code, hint = INVALID_ARGUMENTS, f"give the id of a {kinds}, or look up its name under lookups"
     else:
         name = known_as.removeprefix("@")
-        code, hint = MISSING_CONTEXT, f"give the id of a {either} in the context: {name}=ID"
+        code, hint = MISSING_CONTEXT, f"give the id of a {kinds} in the context: {name}=ID"
     return {"code": code, "message": message, "hint": hint, "candidates": []}
 
 

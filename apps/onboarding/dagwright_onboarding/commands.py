@@ -1,4 +1,4 @@
-"""The command group `entities …`; what its commands do is in `party_commands`, loaded when one is called."""
+"""The command group `entities …`; `party_commands` has the implementation, which is loaded when a command is called."""
 
 from typing import Annotated
 

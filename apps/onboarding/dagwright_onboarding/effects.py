@@ -81,9 +81,11 @@ class VerbCall:
         for change, rows in ((RecordedChange.ADDED, added), (RecordedChange.REMOVED, removed)):
             self.changes += [_record(change, row, columns_of(row)) for row in rows]
         for row in session.dirty:
-            if isinstance(row, Row) and (before := _before(row)):
-                now = {name: getattr(row, name) for name in before}
-                self.changes.append({**_record(RecordedChange.CHANGED, row, {"id": row.id, **now}), "before": before})
+            if isinstance(row, Row) and (before := _previous_values(row)):
+                current = {name: getattr(row, name) for name in before}
+                self.changes.append(
+                    {**_record(RecordedChange.CHANGED, row, {"id": row.id, **current}), "before": before}
+                )
 
 
 Result = TypeVar("Result")
@@ -95,14 +97,14 @@ class EffectLog:
     def __init__(self, database: EntityDatabase) -> None:
         self._database = database
 
-    def once(self, key: str, verb: str, result_type: type[Result], work: Callable[[VerbCall], Result]) -> Result:
-        """Return the result of `work` under this key, from this attempt or an earlier one.
+    def once(self, key: str, verb: str, result_type: type[Result], apply: Callable[[VerbCall], Result]) -> Result:
+        """Return the result of `apply` under this key, from this attempt or an earlier one.
 
         Args:
             key: idempotency key of the call.
             verb: name of the verb; the same for each attempt.
             result_type: a type that JSON can represent, such as a dataclass of texts.
-            work: makes all changes through the session of its `VerbCall`.
+            apply: makes all changes through the session of its `VerbCall`.
 
         Raises:
             ValueError: the call was undone, or the key belongs to another verb.
@@ -111,13 +113,13 @@ class EffectLog:
         def transaction(session: Session) -> Result:
             recorded = session.get(Effect, validate_key(key))
             if recorded is not None:
-                return _recorded(recorded, verb, result_type=result_type)
+                return _stored_result(recorded, verb, result_type=result_type)
             call = VerbCall(session)
-            result = work(call)
+            result = apply(call)
             session.flush()
             encoded = TypeAdapter(result_type).dump_python(result, mode="json")
             session.add(Effect(key=key, verb=verb, result=encoded, changes=call.changes))
-            # The rows refer to it by a foreign key, for which the session knows no relationship.
+            # Flush first: the rows refer to the record by a foreign key that the session does not know.
             session.flush()
             session.add_all(EffectRow(key=key, row_id=row_id) for row_id in call.relied_on())
             return result
@@ -147,12 +149,12 @@ def _record(change: RecordedChange, row: Row, columns: dict[str, Any]) -> dict[s
     return {"change": change.value, "table": row.__tablename__, "row": columns}
 
 
-def _before(row: Row) -> dict[str, Any]:
+def _previous_values(row: Row) -> dict[str, Any]:
     histories = {name: get_history(row, name) for name in row.__table__.columns.keys()}  # noqa: SIM118 - as above
     return {name: history.deleted[0] for name, history in histories.items() if history.added and history.deleted}
 
 
-def _recorded(effect: Effect, verb: str, *, result_type: type[Result]) -> Result:
+def _stored_result(effect: Effect, verb: str, *, result_type: type[Result]) -> Result:
     if effect.verb not in (verb, UNKNOWN_CALL):
         raise ValueError(f"the idempotency key of a {effect.verb} was reused for a {verb}")
     if effect.undone_at is not None:

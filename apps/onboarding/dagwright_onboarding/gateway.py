@@ -63,16 +63,16 @@ class EntityGateway:
             ValueError: the text is empty or too long, or the type or jurisdiction is unknown.
         """
 
-        def work(session: Session) -> Findings:
-            candidates = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
+        def search(session: Session) -> Findings:
+            findings = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
             return Findings(
                 *(
-                    _with_details(session, candidates_of_kind)
-                    for candidates_of_kind in (candidates.hits, candidates.near, candidates.inactive)
+                    _with_details(session, candidates)
+                    for candidates in (findings.hits, findings.near, findings.inactive)
                 )
             )
 
-        return self._database.read(work)
+        return self._database.read(search)
 
     def get(self, party_id: str) -> KnownParty | None:
         """Return the party with an id, active or not, or the product or role with a code; None if it does not exist.

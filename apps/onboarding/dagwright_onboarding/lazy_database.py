@@ -18,7 +18,7 @@ class LazyDatabase:
     """
 
     def __init__(self, database: "EntityDatabase | str") -> None:
-        self._given = database
+        self._database_or_url = database
         self._lock = threading.Lock()
         self._opened: EntityDatabase | None = None
 
@@ -29,5 +29,5 @@ class LazyDatabase:
 
         with self._lock:
             if self._opened is None:
-                self._opened = as_database(self._given)
+                self._opened = as_database(self._database_or_url)
             return self._opened

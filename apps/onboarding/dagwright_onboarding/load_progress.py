@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dagwright.plugins.commands import CommandRefused, Output, Refusal, leave_at_once
 from dagwright_onboarding.party_loading import ProgressCallback, describe_progress
 
-SHOWN_EVERY_S = 0.5
+UPDATE_INTERVAL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_CLEARED = "\r\x1b[K"
+_CLEAR_LINE = "\r\x1b[K"
 """Clears the terminal line and moves the cursor to its start."""
 
 
@@ -25,18 +25,20 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         CommandRefused: a signal came; the message says how many rows were loaded.
     """
     progress_line = _ProgressLine(output)
-    signals, in_parts = [0], [False]
+    first_signal, is_loading = 0, False
 
     def on_signal(number: int, _: object) -> None:
-        if signals[0]:
+        nonlocal first_signal
+        if first_signal:
             leave_at_once()
-        signals[0] = number
-        if not in_parts[0]:
+        first_signal = number
+        if not is_loading:
             raise KeyboardInterrupt
 
     def on_progress(done: int, rows: int) -> None:
-        in_parts[0] = True
-        if signals[0] and done < rows:
+        nonlocal is_loading
+        is_loading = True
+        if first_signal and done < rows:
             raise _interrupted(done, rows)
         progress_line.update(done, rows)
 
@@ -67,12 +69,12 @@ class _ProgressLine:
         now = time.monotonic()
         if not self._is_enabled or now < self._next:
             return
-        self._next, self._is_shown = now + SHOWN_EVERY_S, True
+        self._next, self._is_shown = now + UPDATE_INTERVAL_S, True
         rows_per_s = round(done / max(now - self._started, 0.001))
-        sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
+        sys.stderr.write(f"{_CLEAR_LINE}{done:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
         sys.stderr.flush()
 
     def clear(self) -> None:
         if self._is_shown:
-            sys.stderr.write(_CLEARED)
+            sys.stderr.write(_CLEAR_LINE)
             sys.stderr.flush()

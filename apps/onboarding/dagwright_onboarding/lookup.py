@@ -39,13 +39,13 @@ from dagwright_onboarding.terms import TermNames
 from dagwright_onboarding.text_formats import parse_jurisdiction
 
 CANDIDATE_LIMIT = 10
-"""Candidates returned for one lookup."""
+"""Maximum number of candidates of one lookup."""
 ROLES_RETURNED = 3
-"""Roles returned for one candidate; enough to recognize a person."""
+"""Maximum number of roles of one candidate; enough to recognize a person."""
 _EXACT_LIMIT = 1_000
-"""Parties with the same name that are ranked."""
+"""Maximum number of parties with the same name that are ranked."""
 NEAR_ENOUGH = 5
-"""Near matches with all words after which names that lack a word are no longer searched."""
+"""If at least this many near matches have all words, names that lack a word are not searched."""
 NEAR_SIMILARITY = 65.0
 """Minimum rapidfuzz ratio (0 to 100) of a near match."""
 
@@ -115,13 +115,13 @@ class _SearchText:
     core: tuple[str, ...]
     form: tuple[str, ...]
 
-    def is_whole(self, known: KnownName) -> bool:
+    def is_whole_name(self, known: KnownName) -> bool:
         """Return whether the text is a whole name, in any order; the legal form of an organisation may differ."""
         if known.kind not in _ORGANISATION_KINDS:
             return sorted(known.words) == sorted(self.words)
         return sorted(known.core) == sorted(self.core) and not is_legal_form(self.key)
 
-    def is_of_form(self, known: KnownName) -> bool:
+    def has_legal_form_of_text(self, known: KnownName) -> bool:
         """Return whether a name has the legal form of the text, or neither has one; true for persons."""
         return known.kind not in _ORGANISATION_KINDS or _form_of(known) == self.form
 
@@ -157,7 +157,7 @@ class _Filter:
         return conditions
 
 
-_ANY = _Filter(None, None)
+_NO_FILTER = _Filter(None, None)
 _ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
 _WITHOUT_FORM, _ANY_ORDER = "same name without the legal form", "same words in another order"
 _IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
@@ -200,34 +200,34 @@ class PartyFinder:
         """
         kinds = RESOLVER.kinds_of(entity_type)
         if kinds is not None and kinds[0] in RESOLVER.terms:
-            return _term(_checked_text(search_text), TermNames(kinds[0]))
+            return _find_terms(_parse_search_text(search_text), TermNames(kinds[0]))
         criteria = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
-        text = _checked_text(search_text)
+        text = _parse_search_text(search_text)
         exact = self._exact(text, criteria)
         hits = exact.active
-        unusable = exact.inactive
+        inactive_matches = exact.inactive
         if not any(hit.reason in _CERTAIN for hit in hits):
-            unusable = [*unusable, *self._inactive_by_name(text, criteria)]
-        inactive = tuple(_ranked(replace(each, binds=False) for each in unusable))
+            inactive_matches = [*inactive_matches, *self._inactive_by_name(text, criteria)]
+        inactive = tuple(_ranked(replace(match, binds=False) for match in inactive_matches))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
             hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
             if not hits:
-                others = [
-                    replace(each, reason=criteria.mismatch(each) or each.reason, binds=False)
-                    for each in self._exact(text, _ANY).active
+                filtered_out = [
+                    replace(match, reason=criteria.mismatch(match) or match.reason, binds=False)
+                    for match in self._exact(text, _NO_FILTER).active
                 ]
-                return Findings((), tuple(_ranked([*others, *_near(text, names)])), inactive)
+                return Findings((), tuple(_ranked([*filtered_out, *_near_matches(text, names)])), inactive)
         if inactive:
             # An inactive party has the same name, so only an identifier, id or exact name is certain.
             hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN) for hit in hits]
         return Findings(tuple(_ranked(hits)), (), inactive)
 
     def _exact(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
-        """Return the parties with this identifier, otherwise those with this name or id."""
+        """Return the parties with this identifier, otherwise the parties with this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
-        of_value = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
-        identified = [(party, _IDENTIFIER) for party in self._parties(of_value, criteria)]
+        identified_ids = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
+        identified = [(party, _IDENTIFIER) for party in self._parties(identified_ids, criteria)]
         if any(party.status == PartyStatus.ACTIVE for party, _ in identified):
             return _ExactMatches.of(identified)
         ids = union_all(
@@ -236,14 +236,14 @@ class PartyFinder:
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
         return _ExactMatches.of(
-            [*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, criteria))]
+            [*identified, *((party, _exact_reason(party, text)) for party in self._parties(ids, criteria))]
         )
 
     def _inactive_by_name(self, text: _SearchText, criteria: _Filter) -> list[Candidate]:
         """Return inactive parties with the whole name, in any word order and any spelling of the legal form."""
-        written = func.coalesce(PartyName.name_key, Party.name_key)
+        stored_key = func.coalesce(PartyName.name_key, Party.name_key)
         query = (
-            select(Party, PartySearch.use, written)
+            select(Party, PartySearch.use, stored_key)
             .join(PartySearch, PartySearch.party_id == Party.id)
             .outerjoin(PartyName, PartyName.id == PartySearch.name_id)
             .where(
@@ -252,10 +252,12 @@ class PartyFinder:
             .limit(_EXACT_LIMIT)
         )
         inactive = [
-            _known(party, use, key) for party, use, key in self._session.execute(query) if criteria.accepts(party)
+            _known_name(party, use, key) for party, use, key in self._session.execute(query) if criteria.accepts(party)
         ]
         return [
-            _whole(text, known, binds=False) for known in inactive if text.is_whole(known) and text.is_of_form(known)
+            _whole_name_match(text, known, binds=False)
+            for known in inactive
+            if text.is_whole_name(known) and text.has_legal_form_of_text(known)
         ]
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Filter) -> list[Party]:
@@ -273,14 +275,14 @@ def find_parties(session: Session, search_text: str, *, entity_type: str, jurisd
     return PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
 
 
-def _term(text: _SearchText, names: TermNames) -> Findings:
+def _find_terms(text: _SearchText, names: TermNames) -> Findings:
     """Return the products or roles that a text can mean; terms have no jurisdiction."""
     exact = [
         replace(_candidate(known, 100, ""), reason=_EXACT_NAME if known.use == OWN_NAME else _OTHER_NAME, binds=True)
         for known in names.exact(text.key, text.raw.upper())
     ]
     hits = exact or next((found for found in (step(text, names) for step in _STEPS) if found), [])
-    return Findings(tuple(_ranked(hits)), () if hits else tuple(_ranked(_near(text, names))))
+    return Findings(tuple(_ranked(hits)), () if hits else tuple(_ranked(_near_matches(text, names))))
 
 
 class Names(Protocol):
@@ -300,17 +302,17 @@ Step = Callable[[_SearchText, Names], list[Candidate]]
 
 def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
     """Return the whole-name matches, preferring the same legal form, then the same word order."""
-    read = names.exact_names(text.words, text.core)
-    matches = [known for known in read if text.is_whole(known)]
+    stored_names = names.exact_names(text.words, text.core)
+    matches = [known for known in stored_names if text.is_whole_name(known)]
     if text.form and (same := [known for known in matches if _form_of(known) == text.form]):
         matches = same
     if in_order := [known for known in matches if known.core == text.core]:
         matches = in_order
-    # At the limit, further names were not read and may match too.
-    return [_whole(text, known, binds=len(read) < NAMES_RETURNED) for known in matches]
+    # At the limit, more names may match that were not read.
+    return [_whole_name_match(text, known, binds=len(stored_names) < NAMES_RETURNED) for known in matches]
 
 
-def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
+def _whole_name_match(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
     """Return a whole-name match; a different legal form means a different company."""
     # A name without a legal form may have any.
     if text.form and _form_of(known) not in ((), text.form):
@@ -329,7 +331,7 @@ def _form_of(name: KnownName) -> tuple[str, ...]:
     return legal_form(name.words) if name.kind in _ORGANISATION_KINDS else ()
 
 
-def _beginnings(text: _SearchText, names: Names) -> list[Candidate]:
+def _prefixes(text: _SearchText, names: Names) -> list[Candidate]:
     return [
         _candidate(known, 80, "words start with these")
         for known in names.names_with_prefixes(text.words)
@@ -337,11 +339,11 @@ def _beginnings(text: _SearchText, names: Names) -> list[Candidate]:
     ]
 
 
-_STEPS: tuple[Step, ...] = (_whole_name, _all_words, _beginnings)
-"""Ordered from the most to the least certain; the first step with a result ends the search."""
+_STEPS: tuple[Step, ...] = (_whole_name, _all_words, _prefixes)
+"""Search steps from the most to the least certain; the first step with a result ends the search."""
 
 
-def _near(text: _SearchText, names: Names) -> list[Candidate]:
+def _near_matches(text: _SearchText, names: Names) -> list[Candidate]:
     candidates: list[Candidate] = []
     for step, found in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
         rated = ((known, name_similarity(text.core, known.core)) for known in found)
@@ -353,37 +355,37 @@ def _near(text: _SearchText, names: Names) -> list[Candidate]:
     return candidates
 
 
-def _are_prefixes(beginnings: Sequence[str], words: Sequence[str]) -> bool:
+def _are_prefixes(prefixes: Sequence[str], words: Sequence[str]) -> bool:
     """Return whether each prefix starts a word of its own, in the order of the words."""
     position = 0
-    for beginning in beginnings:
-        while position < len(words) and not words[position].startswith(beginning):
+    for prefix in prefixes:
+        while position < len(words) and not words[position].startswith(prefix):
             position += 1
         if position == len(words):
             return False
         position += 1
-    return bool(beginnings)
+    return bool(prefixes)
 
 
 def _candidate(known: KnownName, score: float, reason: str, *, binds: bool = False) -> Candidate:
-    jurisdiction, because = known.jurisdiction or None, _because(reason, known.use)
-    return Candidate(known.id, known.name, known.kind, jurisdiction, round(score, 1), because, binds)
+    reason = _reason_for_name(reason, known.use)
+    return Candidate(known.id, known.name, known.kind, known.jurisdiction or None, round(score, 1), reason, binds)
 
 
-def _known(party: Party, use: str, key: str) -> KnownName:
+def _known_name(party: Party, use: str, key: str) -> KnownName:
     """Return a name of a party from its key."""
     words = words_of(key)
     core = core_words(key) if party.kind in _ORGANISATION_KINDS else words
     return KnownName(party.id, party.name, party.kind, party.jurisdiction, use, words=words, core=core)
 
 
-def _because(reason: str, use: str) -> str:
+def _reason_for_name(reason: str, use: str) -> str:
     if use == NameUse.FORMER:
         return f"{reason} (a former name)"
     return f"{reason} (an alias)" if use == NameUse.ALIAS else reason
 
 
-def _why_exact(party: Party, text: _SearchText) -> str:
+def _exact_reason(party: Party, text: _SearchText) -> str:
     if party.name_key == text.key:
         return _EXACT_NAME
     return _ITS_ID if party.id == text.raw else _OTHER_NAME
@@ -400,7 +402,7 @@ def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     return order[:CANDIDATE_LIMIT]
 
 
-def _checked_text(search_text: str) -> _SearchText:
+def _parse_search_text(search_text: str) -> _SearchText:
     raw = clean_name(search_text, "search_text")
     key = name_key(raw)
     words = words_of(key)

@@ -25,24 +25,25 @@ from dagwright_onboarding.spelling import (
 )
 
 _MAX_RANKED_NAMES = 1_000
-"""Names that are ranked for one search."""
+"""Maximum number of names that are ranked for one search."""
 NAMES_RETURNED = 200
-"""Names returned for one search; ten parties are shown, and some have several names."""
+"""Maximum number of names of one search; ten parties are shown, and some have several names."""
 _MAX_COMPARED_NAMES = 500
-"""Names whose spelling is compared for one combination of words."""
+"""Maximum number of names whose spelling is compared for one combination of words."""
 _MAX_SIMILAR_NAMES = 50
-"""The most similar of these; ten parties are shown, and some have several names or do not meet the conditions."""
+"""Maximum number of most similar names; ten parties are shown, and some have several names or do not meet the
+conditions."""
 _TRIGRAM_LENGTH = 3
 _MAX_SIMILAR_WORDS = 100
-"""Words whose spelling is compared: those that share the most trigrams."""
+"""Maximum number of words whose spelling is compared: the words that share the most trigrams."""
 _MAX_COUNTED_POSTINGS = 10_000
-"""Entries of the trigram index that SQLite counts; the rarest trigrams are used up to this total."""
+"""Maximum number of index entries that SQLite counts; the rarest trigrams are used up to this total."""
 _MIN_TRIGRAM_SHARE = "0.2"
 """Minimum share of common trigrams for PostgreSQL, set through its `similarity_threshold` option."""
 _MIN_TRIGRAM_WORD = 5
 """Minimum letters of an unknown word for the comparison by trigrams; shorter words have too few."""
 _MAX_CORRECTED_WORDS = 12
-"""Words of a text whose spelling is corrected; further words must match exactly."""
+"""Maximum number of words of a text whose spelling is corrected; further words must match exactly."""
 
 RequiredWords = Sequence[Spellings]
 """A name must have at least one word of each of these."""
@@ -80,11 +81,11 @@ class NameIndex:
         self._kinds = kinds
         self._jurisdiction = jurisdiction
         self._is_sqlite = session.get_bind().dialect.name == "sqlite"
-        # For `US-DE`, the first tag is that of the whole country.
-        tagged = [party_tags(kind, jurisdiction or "") for kind in kinds or [""]]
-        each = [[tag for tag in (tags[0], tags[-1]) if tag != "#"] for tags in tagged]
+        # Use the first and the last tag: for `US-DE`, the tag between them means the whole country.
+        all_tags = [party_tags(kind, jurisdiction or "") for kind in kinds or [""]]
+        required_tags = [[tag for tag in (tags[0], tags[-1]) if tag != "#"] for tags in all_tags]
         # For each kind, the tags that all of its parties have.
-        self._tags = [tags for tags in each if tags]
+        self._tags = [tags for tags in required_tags if tags]
 
     def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
         """Return the names with exactly these words in any order, or with the core and any or no legal form."""
@@ -99,9 +100,9 @@ class NameIndex:
         """Return the names whose words start with these prefixes, in this order."""
         if not self._are_prefixes(prefixes):
             return []
-        each = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
+        expressions = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
         pattern = "%" + "".join(f" {_escaped(prefix)}%" for prefix in prefixes)
-        return self._names_that_match(self._all(each), in_order=pattern)
+        return self._names_that_match(self._all(expressions), in_order=pattern)
 
     def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
         """Yield names with similarly spelt words, with fewer and fewer of the words.
@@ -125,7 +126,7 @@ class NameIndex:
         self, alternatives: Sequence[RequiredWords], words: Sequence[str], *, min_similarity: float
     ) -> list[KnownName]:
         """Return the most similar names that match one of the alternatives."""
-        # Only a few of hundreds of names are similar, so parties are read for these only.
+        # Only a few of hundreds of names are similar, so only their parties are read.
         rated = [
             (name_similarity(words, core), name_id) for name_id, core in self._cores(self._expression(alternatives))
         ]
@@ -158,18 +159,18 @@ class NameIndex:
             )
             return not self._session.scalar(text(query), {"prefixes": json.dumps([*prefixes])})
         # The trigram index does not cover shorter prefixes; an underscore matches any letter here.
-        long = [f"{prefix}%" for prefix in prefixes if len(prefix) >= _TRIGRAM_LENGTH]
+        patterns = [f"{prefix}%" for prefix in prefixes if len(prefix) >= _TRIGRAM_LENGTH]
         query = (
             "SELECT count(*) FROM unnest(CAST(:patterns AS text[])) b(pattern) WHERE NOT EXISTS"
             " (SELECT 1 FROM search_word w WHERE lower(w.word) LIKE b.pattern)"
         )
-        return not self._session.scalar(text(query), {"patterns": long})
+        return not self._session.scalar(text(query), {"patterns": patterns})
 
     def _spellings(self, words: Sequence[str]) -> dict[str, Spellings]:
         """Return for each word the known words that it may stand for, the most likely first."""
         corrected = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
         edits = {word: one_edit_away(word) for word in corrected}
-        known = self._known({*words, *(edit for each in edits.values() for edit in each)})
+        known = self._known_words({*words, *(edit for each in edits.values() for edit in each)})
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
             candidates = known & ({word} | edits.get(word, set()))
@@ -180,10 +181,10 @@ class NameIndex:
 
     def _known_splits(self, words: Sequence[str]) -> list[RequiredWords]:
         splits = resplit_words(words[:_MAX_CORRECTED_WORDS])
-        known = self._known({word for split in splits for word in split})
+        known = self._known_words({word for split in splits for word in split})
         return [[[word] for word in split] for split in splits if known.issuperset(split)]
 
-    def _known(self, words: set[str]) -> set[str]:
+    def _known_words(self, words: set[str]) -> set[str]:
         # Passed as one value: thousands of parameters in a statement take longer than the lookup itself.
         searched = sorted(words)
         if self._is_sqlite:
@@ -204,21 +205,21 @@ class NameIndex:
                 " ORDER BY similarity(word, :word) DESC, word LIMIT :n"
             )
             return list(self._session.scalars(text(query), {"word": word, "n": _MAX_SIMILAR_WORDS}))
-        rare = self._rare(trigrams(word))
-        if not rare:
+        rare_trigrams = self._rarest(trigrams(word))
+        if not rare_trigrams:
             return []
-        each = " UNION ALL ".join(
+        matching = " UNION ALL ".join(
             f"SELECT rowid AS id FROM word_trigrams WHERE word_trigrams MATCH :trigram{number}"
-            for number in range(len(rare))
+            for number in range(len(rare_trigrams))
         )
         query = (
-            f"SELECT w.word FROM (SELECT id, count(*) AS shared FROM ({each}) GROUP BY id ORDER BY shared DESC, id"
+            f"SELECT w.word FROM (SELECT id, count(*) AS shared FROM ({matching}) GROUP BY id ORDER BY shared DESC, id"
             " LIMIT :n) g CROSS JOIN search_word w ON w.id = g.id"
         )
-        matches = {f"trigram{number}": _quoted(trigram) for number, trigram in enumerate(rare)}
+        matches = {f"trigram{number}": _quoted(trigram) for number, trigram in enumerate(rare_trigrams)}
         return list(self._session.scalars(text(query), {**matches, "n": _MAX_SIMILAR_WORDS}))
 
-    def _rare(self, word_trigrams: Sequence[str]) -> list[str]:
+    def _rarest(self, word_trigrams: Sequence[str]) -> list[str]:
         """Return the rarest trigrams, as many as can be counted in one query; at least one."""
         counts = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
         counted = sorted(

@@ -70,7 +70,7 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
 def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="entity.create-limited-company", effects="idempotent", undo=UNDO, returns="company")
     def create_limited_company(*, name: Name, jurisdiction: Jurisdiction) -> CompanyResult:
-        """Create a limited company, or return the one of that name and jurisdiction.
+        """Create a limited company, or return the existing company with this name and jurisdiction.
 
         Args:
             name: registered name, legal form included.
@@ -82,7 +82,7 @@ def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
     def create_person(
         *, name: Name, jurisdiction: Jurisdiction | None = None, date_of_birth: DateOfBirth | None = None
     ) -> PersonResult:
-        """Create a person, or return the one of that name, jurisdiction and date of birth.
+        """Create a person, or return the existing person with this name, jurisdiction and date of birth.
 
         Args:
             name: full name.
@@ -106,7 +106,7 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
         manco_id: CompanyId | None = None,
         related_to: OrganisationId | None = None,
     ) -> CbuResult:
-        """Create a client business unit (a fund), or return the one of that name, and link it.
+        """Create a client business unit (a fund), or return the existing fund with this name, and link it.
 
         Args:
             name: name of the fund.
@@ -201,7 +201,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
 
 def _undo_tool(verbs: Verbs) -> Callable[..., Any]:
     @tool(name=UNDO, effects="idempotent")
-    def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - of every undo
+    def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - undo tools
         """Undo a call of a verb, and prevent any later attempt of that call from taking effect.
 
         Args:

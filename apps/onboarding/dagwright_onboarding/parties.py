@@ -81,13 +81,13 @@ def describe_with_birth(party: Party) -> str:
 
 
 def required_party(session: Session, party_id: str, *, argument: str) -> Party:
-    """Return the active party with an id, which came as `argument`. Raises ValueError if it does not exist."""
+    """Return the active party with the id in `argument`. Raises ValueError if there is no such party."""
     party = session.get(Party, party_id) if is_id(party_id) else None
     return _required(party, party_id, argument=argument)
 
 
 def locked_party(session: Session, party_id: str, *, argument: str) -> Party:
-    """Return the same as `required_party`, with a shared lock until this transaction ends."""
+    """Return the active party like `required_party`, with a shared lock until this transaction ends."""
     party = session.get(Party, party_id, with_for_update=dict(SHARED_LOCK)) if is_id(party_id) else None
     return _required(party, party_id, argument=argument)
 
@@ -317,7 +317,7 @@ def _same_name_query(has_name: ColumnElement[bool]) -> Select[Party]:
     return others.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
 
 
-# Built once: building takes longer than running, and a file may have millions of rows.
+# Built once, because building a query takes longer than running it, and a file may have millions of rows.
 _SAME_NAME = _same_name_query(Party.name_key == bindparam("name_key"))
 _SAME_NAME_BEFORE = _same_name_query(
     Party.id.in_(

@@ -33,8 +33,8 @@ from dagwright_onboarding.text_formats import check_name, parse_jurisdiction
 REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
 
-_HEADER_SHOWN = 200
-"""Characters of a header that a message quotes; the first line of a file of another type may be long."""
+_HEADER_CHARACTERS = 200
+"""Maximum length of a header that a message quotes; the first line of a file of another type may be long."""
 
 
 _SURROGATE_BASE = 0xDC00
@@ -122,11 +122,11 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
     known_columns = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
     rows: list[PartyRow] = []
     refused: list[RefusedRow] = []
-    rows_by_name: dict[str, PartyRow] = {}
+    rows_by_id: dict[str, PartyRow] = {}
     for line, fields in _records(lines, delimiter, start=reader.line_num):
         try:
             row = _party_row(line, _named_fields(header, fields))
-            _refuse_second_name(row, rows_by_name)
+            _check_single_name(row, rows_by_id)
             rows.append(row)
         except ValueError as error:
             refused.append(RefusedRow(line, str(error)))
@@ -134,15 +134,15 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
     return PartyFile(tuple(rows), tuple(refused), ignored)
 
 
-def _refuse_second_name(row: PartyRow, named: dict[str, PartyRow]) -> None:
-    """Refuse a row that names a party differently than an earlier row: each load of the file would rename it twice.
+def _check_single_name(row: PartyRow, rows_by_id: dict[str, PartyRow]) -> None:
+    """Check that no earlier row gives the party another name: each load of the file would rename the party twice.
 
     Args:
-        named: id -> the first row with the id; this row is added.
+        rows_by_id: id -> the first row with the id; the row is added.
     """
     if row.id is None:
         return
-    first = named.setdefault(row.id, row)
+    first = rows_by_id.setdefault(row.id, row)
     if first.key.name != row.key.name:
         raise ValueError(f"id: {row.id!r} is called {first.key.name!r} in line {first.line}")
 
@@ -151,7 +151,7 @@ def _reader(lines: Sequence[str], delimiter: str, *, start: int = 0) -> CsvReade
     return csv.reader((lines[at] for at in range(start, len(lines))), delimiter=delimiter, strict=True)
 
 
-def _refuse_foreign_bytes(fields: Iterable[str]) -> None:
+def _check_utf8(fields: Iterable[str]) -> None:
     for field in fields:
         if (invalid_byte := _INVALID_BYTE.search(field)) is not None:
             raise ValueError(f"not UTF-8 (byte 0x{ord(invalid_byte[0]) - _SURROGATE_BASE:02x}); save the file as UTF-8")
@@ -160,7 +160,7 @@ def _refuse_foreign_bytes(fields: Iterable[str]) -> None:
 def _header(name: str, reader: CsvReader) -> list[str]:
     try:
         fields = next(reader)
-        _refuse_foreign_bytes(fields)
+        _check_utf8(fields)
     except StopIteration:
         fields = []
     except csv.Error as error:
@@ -175,7 +175,7 @@ def _header(name: str, reader: CsvReader) -> list[str]:
     if missing:
         columns = " and ".join(missing)
         has = ", ".join(header)
-        header_text = has if len(has) <= _HEADER_SHOWN and has.isprintable() else "something else"
+        header_text = has if len(has) <= _HEADER_CHARACTERS and has.isprintable() else "something else"
         raise PartiesUnreadable(
             f"{name}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
             f"as name, kind, jurisdiction; it has {header_text}"
@@ -216,7 +216,7 @@ def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str,
     if isinstance(fields, csv.Error):
         problem = "unclosed quote" if str(fields) == _NOT_CLOSED else str(fields)
         raise ValueError(f"invalid CSV: {problem}")
-    _refuse_foreign_bytes(fields)
+    _check_utf8(fields)
     if len(fields) != len(header):
         raise ValueError(f"the row has {len(fields)} fields, the header has {len(header)}")
     return {column: field.strip() for column, field in zip(header, fields, strict=True)}

@@ -148,7 +148,7 @@ def load_party_file(
     try:
         if on_progress is not None:
             on_progress(0, len(file.rows))
-        for part in _outcomes_by_transaction(database, file.rows):
+        for part in _load_by_transaction(database, file.rows):
             done += len(part)
             for loaded in part:
                 if isinstance(loaded, RefusedRow):
@@ -177,18 +177,18 @@ def load_party_file(
     )
 
 
-def _outcomes_by_transaction(
+def _load_by_transaction(
     database: EntityDatabase, rows: Sequence[PartyRow]
 ) -> Iterator[Sequence[_RowResult | RefusedRow]]:
     """Yield the outcomes by transaction. Rows that wait for another row's rename are loaded after it."""
     waiting: list[_ConflictingRow] = []
     chunks = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
-    for outcome_lists in database.write_in_parts(chunks, _outcomes):
+    for outcome_lists in database.write_in_parts(chunks, _load_batch):
         outcomes = [outcome for outcome_list in outcome_lists for outcome in outcome_list]
         waiting += [outcome for outcome in outcomes if isinstance(outcome, _ConflictingRow)]
         yield [outcome for outcome in outcomes if not isinstance(outcome, _ConflictingRow)]
     ready = _in_rename_order(waiting)
-    for late_outcomes in database.write_in_parts([conflict.row for conflict in ready], _outcome):
+    for late_outcomes in database.write_in_parts([conflict.row for conflict in ready], _load_single_row):
         yield [outcome.refused if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
     loaded_lines = {conflict.row.line for conflict in ready}
     for conflict in waiting:
@@ -218,11 +218,11 @@ def describe_progress(done: int, rows: int) -> str:
     return f"{done:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
 
 
-def _outcomes(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
+def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
     simple = load_simple_rows(session, rows)
     results = dict.fromkeys(simple.added, _RowResult(RowOutcome.ADDED))
     results |= {row.line: _unchanged(row, simple.unchanged[row.line]) for row in rows if row.line in simple.unchanged}
-    return [results.get(row.line) or _outcome(session, row) for row in rows]
+    return [results.get(row.line) or _load_single_row(session, row) for row in rows]
 
 
 def _unchanged(row: PartyRow, party: Party) -> _RowResult:
@@ -233,7 +233,7 @@ def _stays_inactive(row: PartyRow, party: Party) -> bool:
     return row.status is None and party.status == PartyStatus.INACTIVE
 
 
-def _outcome(session: Session, row: PartyRow) -> _RowResult | RefusedRow | _ConflictingRow:
+def _load_single_row(session: Session, row: PartyRow) -> _RowResult | RefusedRow | _ConflictingRow:
     try:
         with session.begin_nested():
             return _load_row(session, row)

@@ -25,13 +25,13 @@ LOOKUP_NOT_FOUND = "lookup_not_found"
 INVALID_FIELD = "invalid_field"
 
 NONE_OF_THESE, CREATE_NEW = "none of these", "create new"
-"""Options besides the parties; no party has such an id."""
+"""Options in addition to the parties; no party has such an ID."""
 CHOSEN, CREATED = "chosen by a person", "created at the request of a person"
 
-_SHOWN_IN_MESSAGE = 5
-_TEXT_SHOWN = 200
+_MAX_LISTED = 5
+_QUOTED_CHARACTERS = 200
 _MAX_TEXT_CHARACTERS = 1_000
-"""Characters of a text that a checkpoint stores; no name is longer."""
+"""Maximum length of a text in a checkpoint; no name is longer."""
 _DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _JURISDICTION = "^[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?$"
 
@@ -71,14 +71,14 @@ class _PreviousQuestion:
     """The question that an answer belongs to.
 
     Args:
-        step: `choose` if parties were offered, which were found for `shown`.
+        step: `choose` if parties were offered as options.
         text: the last text that a person gave.
-        shown: the text whose search found the options.
+        searched_text: the text whose search found the options.
     """
 
     step: str
     text: str
-    shown: str
+    searched_text: str
 
 
 class PartyResolver:
@@ -147,7 +147,7 @@ class PartyResolver:
         searched = f"{lookup.entity_type} {_quoted(text)}" + (
             f" in {lookup.jurisdiction}" if lookup.jurisdiction else ""
         )
-        inactive = _inactive(findings.inactive)
+        inactive = _inactive_sentence(findings.inactive)
         if findings.hits:
             message = f"Several parties match {searched}: {_listed(findings.hits)}."
             if len(findings.hits) == 1:
@@ -206,18 +206,18 @@ class PartyResolver:
             text: the last text that a person gave.
         """
         try:
-            findings = self._find(previous.shown)
+            findings = self._find(previous.searched_text)
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
-        why += _inactive([table for table in findings.inactive if table.id not in why])
+        why += _inactive_sentence([party for party in findings.inactive if party.id not in why])
         if previous.step == "choose" and findings.hits:
-            return self._ask_which(findings.hits, text, shown=previous.shown, why=why)
+            return self._ask_which(findings.hits, text, shown=previous.searched_text, why=why)
         # Near matches of another type were already declined.
-        near = _listed([each for each in findings.near if self._lookup.accepts(each.kind)])
+        near = _listed([party for party in findings.near if self._lookup.accepts(party.kind)])
         if near and near not in why:
-            why = f"{why}Near {_quoted(previous.shown)}: {near}. "
-        return self._ask_other_name(why, text, shown=previous.shown)
+            why = f"{why}Near {_quoted(previous.searched_text)}: {near}. "
+        return self._ask_other_name(why, text, shown=previous.searched_text)
 
     def _ask_which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
         """Return the question which of several parties is meant.
@@ -253,7 +253,7 @@ class PartyResolver:
 
     def _apply_choice(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
-            raise self._ask_other_name("", previous.text, shown=previous.shown)
+            raise self._ask_other_name("", previous.text, shown=previous.searched_text)
         return self._apply_name(answered_text, previous)
 
     def _apply_name(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
@@ -292,7 +292,7 @@ class PartyResolver:
         kinds = kinds_of_entity_type(self._lookup.entity_type)
         kind = kind or (kinds[0] if len(kinds) == 1 else None)
         if kind is None:
-            options = [each.value for each in kinds]
+            options = [party_kind.value for party_kind in kinds]
             question = {
                 "type": "SELECTION",
                 "prompt": f"Is {_quoted(text)} a person or an organisation?",
@@ -311,11 +311,13 @@ class PartyResolver:
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
         active, inactive = self._persons_called(name) if kind == PartyKind.PERSON else ([], [])
         if (active or inactive) and born is None:
-            raise self._ask_details(text, kind, why=f"A person called {_quoted(name)} already exists. ", of_birth=True)
-        if same := [each for each in active if each.born == born]:
+            raise self._ask_details(
+                text, kind, why=f"A person called {_quoted(name)} already exists. ", requires_birth_date=True
+            )
+        if same := [person for person in active if person.born == born]:
             raise self._ask_which(same, text, shown=name, why="This person already exists. ")
-        if same := [each for each in inactive if each.born == born]:
-            raise self._ask_other_name(f"This person already exists: {_inactive(same)}", text)
+        if same := [person for person in inactive if person.born == born]:
+            raise self._ask_other_name(f"This person already exists: {_inactive_sentence(same)}", text)
         if needs_more:
             raise self._ask_details(text, kind)
         party = {
@@ -326,14 +328,14 @@ class PartyResolver:
         }
         return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED}
 
-    def _ask_details(self, text: str, kind: str, *, why: str = "", of_birth: bool = False) -> AskPerson:
+    def _ask_details(self, text: str, kind: str, *, why: str = "", requires_birth_date: bool = False) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
         required = [] if _is_name(text) else ["name"]
         if not required:
             fields["name"]["default"] = text
         if kind == PartyKind.PERSON:
             fields["date_of_birth"] = _text_field("date_of_birth", pattern=_DATE, example="1980-01-31")
-            required += ["date_of_birth"] if of_birth else []
+            required += ["date_of_birth"] if requires_birth_date else []
         if kind != PartyKind.PERSON or self._lookup.jurisdiction is None:
             fields["jurisdiction"] = _text_field("jurisdiction", pattern=_JURISDICTION, example="LU")
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
@@ -403,13 +405,13 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 def _listed(candidates: Sequence[Candidate]) -> str:
     shown = [
         f"{candidate.name} ({', '.join([*_what_it_is(candidate), candidate.id])})"
-        for candidate in candidates[:_SHOWN_IN_MESSAGE]
+        for candidate in candidates[:_MAX_LISTED]
     ]
     omitted = len(candidates) - len(shown)
     return "; ".join(shown) + (f"; and {omitted} more" if omitted > 0 else "")
 
 
-def _inactive(candidates: Sequence[Candidate]) -> str:
+def _inactive_sentence(candidates: Sequence[Candidate]) -> str:
     """Return a sentence that lists inactive parties, empty if there are none."""
     if not candidates:
         return ""
@@ -445,7 +447,7 @@ def _is_name(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…")
+    return repr(text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…")
 
 
 def _sentence(error: ValueError) -> str:

@@ -122,18 +122,18 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
     rows = []
     words: dict[str, None] = {}
     for party_id, kind, jurisdiction, status, name_id, use, key in names:
-        own = words_of(key)
-        searched = [*own, *party_tags(kind, jurisdiction)] if status == PartyStatus.ACTIVE else []
-        words.update(dict.fromkeys(own) if searched else {})
+        name_words = words_of(key)
+        searched = [*name_words, *party_tags(kind, jurisdiction)] if status == PartyStatus.ACTIVE else []
+        words.update(dict.fromkeys(name_words) if searched else {})
         rows.append(
             {
                 "party_id": party_id,
                 "name_id": name_id,
                 "use": use,
                 # A person's name has no legal form: "Kim Se" is not "Kim" with the form "SE".
-                "core": core_of(own if kind == PartyKind.PERSON else core_words(key)),
+                "core": core_of(name_words if kind == PartyKind.PERSON else core_words(key)),
                 "tokens": " ".join(searched),
-                "word_count": len(own),
+                "word_count": len(name_words),
             }
         )
     if rows:
@@ -145,62 +145,62 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
 
 
 @dataclass(slots=True)
-class _Written:
+class _NamesToIndex:
     """Ids of the parties and of other names that a flush wrote and that must be indexed, each once and in order."""
 
     parties: dict[str, None] = field(default_factory=dict)
     names: dict[int, None] = field(default_factory=dict)
 
 
-_WRITTEN = "names to be indexed"
-"""Key of `_Written` in the session of the flush."""
+_SESSION_KEY = "names to be indexed"
+"""Key of `_NamesToIndex` in the session of the flush."""
 
 
-def _written(instance: Party | PartyName) -> _Written:
+def _names_to_index(instance: Party | PartyName) -> _NamesToIndex:
     session = object_session(instance)
     # Mapper events come from the flush of a session only.
     assert session is not None
-    written: _Written = session.info.setdefault(_WRITTEN, _Written())
-    return written
+    names_to_index: _NamesToIndex = session.info.setdefault(_SESSION_KEY, _NamesToIndex())
+    return names_to_index
 
 
 def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
-    # Its other names are indexed by their own events.
-    _written(party).parties[party.id] = None
+    # Its other names are indexed by separate events.
+    _names_to_index(party).parties[party.id] = None
 
 
-def _index_party_again(mapper: Mapper[Any], connection: Connection, party: Party) -> None:
-    _forget_party(mapper, connection, party)
-    written = _written(party)
-    written.parties[party.id] = None
+def _reindex_party(mapper: Mapper[Any], connection: Connection, party: Party) -> None:
+    _remove_party(mapper, connection, party)
+    names_to_index = _names_to_index(party)
+    names_to_index.parties[party.id] = None
     of_party = select(PartyName.id).where(PartyName.party_id == party.id).order_by(PartyName.id)
-    written.names.update(dict.fromkeys(connection.scalars(of_party)))
+    names_to_index.names.update(dict.fromkeys(connection.scalars(of_party)))
 
 
 def _index_name(_mapper: Mapper[Any], _connection: Connection, name: PartyName) -> None:
-    _written(name).names[name.id] = None
+    _names_to_index(name).names[name.id] = None
 
 
-def _index_name_again(mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
-    _forget_name(mapper, connection, name)
-    _written(name).names[name.id] = None
+def _reindex_name(mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
+    _remove_name(mapper, connection, name)
+    _names_to_index(name).names[name.id] = None
 
 
-def _start(session: Session, _context: object, _instances: object) -> None:
+def _discard_pending(session: Session, _context: object, _instances: object) -> None:
     """Discard the names of a failed flush."""
-    session.info.pop(_WRITTEN, None)
+    session.info.pop(_SESSION_KEY, None)
 
 
-def _index_written(session: Session, _context: object) -> None:
+def _index_pending(session: Session, _context: object) -> None:
     """Index all names of a flush in one batch; one statement per name would take several times as long."""
-    written: _Written | None = session.info.pop(_WRITTEN, None)
-    if written is None:
+    names_to_index: _NamesToIndex | None = session.info.pop(_SESSION_KEY, None)
+    if names_to_index is None:
         return
     connection = session.connection()
-    for of_parties in _in_parts([*written.parties]):
-        _write(connection, connection.execute(_OWN_NAMES.where(Party.id.in_(of_parties))).all())
-    for of_names in _in_parts([*written.names]):
-        _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id.in_(of_names))).all())
+    for party_ids in _in_parts([*names_to_index.parties]):
+        _write(connection, connection.execute(_OWN_NAMES.where(Party.id.in_(party_ids))).all())
+    for name_ids in _in_parts([*names_to_index.names]):
+        _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id.in_(name_ids))).all())
 
 
 def _in_parts(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
@@ -208,21 +208,21 @@ def _in_parts(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
         yield ids[at : at + _IDS_PER_STATEMENT]
 
 
-def _forget_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
+def _remove_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
     rows = delete(PartySearch).where(PartySearch.party_id == name.party_id, PartySearch.name_id == name.id)
     connection.execute(rows)
 
 
-def _forget_party(_mapper: Mapper[Any], connection: Connection, party: Party) -> None:
+def _remove_party(_mapper: Mapper[Any], connection: Connection, party: Party) -> None:
     connection.execute(delete(PartySearch).where(PartySearch.party_id == party.id))
 
 
 # Bound to the tables rather than called by writers: a missing name in the index would go unnoticed.
 event.listen(Party, "after_insert", _index_party)
-event.listen(Party, "after_update", _index_party_again)
-event.listen(Party, "before_delete", _forget_party)
+event.listen(Party, "after_update", _reindex_party)
+event.listen(Party, "before_delete", _remove_party)
 event.listen(PartyName, "after_insert", _index_name)
-event.listen(PartyName, "after_update", _index_name_again)
-event.listen(PartyName, "after_delete", _forget_name)
-event.listen(Session, "before_flush", _start)
-event.listen(Session, "after_flush", _index_written)
+event.listen(PartyName, "after_update", _reindex_name)
+event.listen(PartyName, "after_delete", _remove_name)
+event.listen(Session, "before_flush", _discard_pending)
+event.listen(Session, "after_flush", _index_pending)

@@ -19,7 +19,7 @@ from dagwright_onboarding.party_file import PartyRow
 LEI_SCHEME = "LEI"
 
 _Identity = tuple[str, str]
-"""A value that identifies a party, with its sort: an id, a LEI or the key of a name. Several parties may share one."""
+"""Kind and value of an id, a LEI or the key of a name. Several parties may have the same name."""
 _Key = tuple[str, str, str, str]
 """Natural key of a party: kind, key of the name, jurisdiction, distinguisher."""
 
@@ -30,7 +30,7 @@ class SimpleRows:
 
     Args:
         added: lines of the rows whose parties were added.
-        unchanged: line of a row -> the party that already has everything the row says.
+        unchanged: line of a row -> the party, which already has all values of the row.
     """
 
     added: frozenset[int]
@@ -44,15 +44,15 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     A row is new if no party in the store has any of its values, current or former: such a row cannot conflict.
     """
     identities = {row.line: _identities(row) for row in rows}
-    identity_counts = Counter(mark for identity in identities.values() for mark in identity)
-    alone = [row for row in rows if all(identity_counts[mark] == 1 for mark in identities[row.line])]
-    stored = _read_stored(session, alone)
-    fresh = [row for row in alone if stored.identities.isdisjoint(identities[row.line])]
-    for row in fresh:
+    counts = Counter(identity for row_identities in identities.values() for identity in row_identities)
+    unique_rows = [row for row in rows if all(counts[identity] == 1 for identity in identities[row.line])]
+    stored = _read_stored(session, unique_rows)
+    new_rows = [row for row in unique_rows if stored.identities.isdisjoint(identities[row.line])]
+    for row in new_rows:
         session.add_all(_rows_of(row))
     session.flush()
-    same = {row.line: party for row in alone if (party := stored.unchanged_party(row)) is not None}
-    return SimpleRows(frozenset(row.line for row in fresh), same)
+    unchanged = {row.line: party for row in unique_rows if (party := stored.unchanged_party(row)) is not None}
+    return SimpleRows(frozenset(row.line for row in new_rows), unchanged)
 
 
 def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known: set[str]) -> Iterator[PartyName]:
@@ -118,19 +118,19 @@ def _read_stored(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
     leis = [row.lei for row in rows if row.lei is not None]
     parties = [*session.scalars(select(Party).where(or_(Party.name_key.in_(keys), Party.id.in_(ids))))]
     party_ids = [party.id for party in parties]
-    of_names = select(PartyName.party_id, PartyName.name_key)
-    of_names = of_names.where(or_(PartyName.name_key.in_(keys), PartyName.party_id.in_(party_ids)))
-    of_leis = select(PartyIdentifier.party_id, PartyIdentifier.value).where(PartyIdentifier.scheme == LEI_SCHEME)
-    of_leis = of_leis.where(or_(PartyIdentifier.value.in_(leis), PartyIdentifier.party_id.in_(party_ids)))
+    names_query = select(PartyName.party_id, PartyName.name_key)
+    names_query = names_query.where(or_(PartyName.name_key.in_(keys), PartyName.party_id.in_(party_ids)))
+    leis_query = select(PartyIdentifier.party_id, PartyIdentifier.value).where(PartyIdentifier.scheme == LEI_SCHEME)
+    leis_query = leis_query.where(or_(PartyIdentifier.value.in_(leis), PartyIdentifier.party_id.in_(party_ids)))
     identities: set[_Identity] = {("id", party.id) for party in parties} | {
         ("name", party.name_key) for party in parties
     }
     names: defaultdict[str, set[str]] = defaultdict(set)
-    for party_id, key in session.execute(of_names):
+    for party_id, key in session.execute(names_query):
         names[party_id].add(key)
         identities.add(("name", key))
     lei_of_party: dict[str, str] = {}
-    for party_id, lei in session.execute(of_leis):
+    for party_id, lei in session.execute(leis_query):
         lei_of_party[party_id] = lei
         identities.add(("lei", lei))
     by_key = {(party.kind, party.name_key, party.jurisdiction, party.distinguisher): party for party in parties}

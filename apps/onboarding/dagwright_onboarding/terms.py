@@ -1,7 +1,8 @@
 """Products and roles as lookup targets: the codes of the catalogue with their common names.
 
-They are not rows of the store: verbs accept the codes that their schemas list, so a table could only be inconsistent
-with these. The steps of `lookup` search them in the same way as parties. This module must not import the database.
+They are not rows of the store: verbs accept the codes that their schemas list, so a table could only become
+inconsistent with the schemas. The steps of `lookup` search them in the same way as parties. This module must not import
+the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,8 +110,8 @@ def _names(kind: str) -> tuple[KnownName, ...]:
     for code in codes:
         if code in _DUPLICATE_CODES:
             continue
-        own = code.replace("_", " ").capitalize()
-        for name, use in ((own, OWN_NAME), *((alias, NameUse.ALIAS) for alias in aliases.get(code, ()))):
+        own_name = code.replace("_", " ").capitalize()
+        for name, use in ((own_name, OWN_NAME), *((alias, NameUse.ALIAS) for alias in aliases.get(code, ()))):
             key = name_key(name)
-            names.append(KnownName(code, own, kind, "", use, words=words_of(key), core=core_words(key)))
+            names.append(KnownName(code, own_name, kind, "", use, words=words_of(key), core=core_words(key)))
     return tuple(names)

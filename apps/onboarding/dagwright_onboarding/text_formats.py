@@ -18,7 +18,7 @@ _BLANK_LETTERS: Final = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters in Unicode that are displayed as blank."""
 
 _FIRST_BIRTH, _LAST_BIRTH = "1800-01-01", "2099-12-31"
-"""Constant, because plans are also validated without a clock; the verbs refuse dates in the future."""
+"""Constant, because plans are also validated without a clock; the verbs reject dates in the future."""
 
 
 def check_date_of_birth(text: str) -> None:
@@ -43,16 +43,16 @@ def check_name(text: str) -> None:
     Raises:
         ValueError: the text has no letter or digit, is too long, or has line ends or invisible characters.
     """
-    no_name = f"{text[:200]!r} is not a name"
+    not_a_name = f"{text[:200]!r} is not a name"
     if not any(map(str.isalnum, text)):
-        raise ValueError(f"{no_name}: it has no letter or digit")
+        raise ValueError(f"{not_a_name}: it has no letter or digit")
     length = len(unicodedata.normalize("NFC", text))
     if length > NAME_LIMIT:
-        raise ValueError(f"{no_name}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
+        raise ValueError(f"{not_a_name}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
     for position, character in enumerate(text):
         is_invisible = unicodedata.category(character) in _NOT_IN_NAMES and character not in _JOINERS
         if is_invisible or character in _BLANK_LETTERS:
-            raise ValueError(f"{no_name}: it has the character U+{ord(character):04X} at position {position}")
+            raise ValueError(f"{not_a_name}: it has the character U+{ord(character):04X} at position {position}")
 
 
 _JURISDICTION = re.compile(r"([A-Z]{2})(-[A-Z0-9]{1,3})?")

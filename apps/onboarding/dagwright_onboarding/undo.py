@@ -1,6 +1,6 @@
 """Undo one call of a verb by its record: all of its changes and nothing else, in one transaction.
 
-If another call relies on a change, the undo is refused. The record of an undone call stays under its key, and a call
+If another call relies on a change, the undo fails. The record of an undone call stays under its key, and a call
 that never took effect gets one too, so that a late attempt finds it and changes nothing.
 This module must not depend on the verbs.
 """
@@ -67,19 +67,19 @@ def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None
         return None
     text = _describe(session, row)
     if change is RecordedChange.ADDED:
-        _refuse_if_relied_on(session, row_id, text, key=key)
-        _refuse_if_referenced(session, row, text)
+        _check_not_relied_on(session, row_id, text, key=key)
+        _check_not_referenced(session, row, text)
         session.delete(row)
         session.flush()
         return f"{text} was removed"
     for column, before in record["before"].items():
-        _refuse_if_relied_on(session, value_id(row_id, column), f"the {column} of {text}", key=key)
+        _check_not_relied_on(session, value_id(row_id, column), f"the {column} of {text}", key=key)
         setattr(row, column, before)
     session.flush()
     return f"{text} was reset"
 
 
-def _refuse_if_relied_on(session: Session, row_id: str, text: str, *, key: str) -> None:
+def _check_not_relied_on(session: Session, row_id: str, text: str, *, key: str) -> None:
     calls = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
     others = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
     verbs = session.scalars(others.order_by(Effect.at, Effect.key).limit(_CALLS_SHOWN)).all()
@@ -88,8 +88,8 @@ def _refuse_if_relied_on(session: Session, row_id: str, text: str, *, key: str) 
         raise ValueError(f"{text} cannot be undone: {users} has used it since")
 
 
-def _refuse_if_referenced(session: Session, row: Row, text: str) -> None:
-    """Refuse to remove a party that has rows which no call has made, such as names loaded from a file."""
+def _check_not_referenced(session: Session, row: Row, text: str) -> None:
+    """Check that a party has no rows of other origin, such as names loaded from a file."""
     if not isinstance(row, Party):
         return
     referring: Sequence[tuple[str, Any, ColumnElement[bool]]] = (

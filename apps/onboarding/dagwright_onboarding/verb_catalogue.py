@@ -20,9 +20,9 @@ CATALOGUE_FILE = Path(__file__).parent.parent / "docs" / "verbs.yaml"
 
 _HEAD = """\
 # The onboarding verbs, generated from dagwright_onboarding/onboarding.py by `make docs-schema`; see onboarding.md.
-# A parameter with `lookups` takes the result of a lookup of one of these entity types. One with `refs` takes a party:
-# the result of one of these verbs, a session name, or an id. All others take a value in `params`. `only` lists the
-# values of another parameter that restrict the party to one kind.
+# A parameter with `lookups` takes the result of a lookup of one of these entity types. A parameter with `refs` takes a
+# party: the result of one of these verbs, a session name, or an id. Other parameters take a value in `params`. `only`
+# lists the values of another parameter that restrict the party to one kind.
 """
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}
 _NULL = {"type": "null"}
@@ -77,22 +77,22 @@ def _parameter(
 
 
 def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    some = [choice for choice in schema.get("anyOf", [schema]) if choice != _NULL]
-    if "enum" in some[0]:
-        return {"one_of": list(some[0]["enum"])}
-    text_format = some[0].get(TEXT_FORMAT)
-    return {"type": _TYPES[some[0]["type"]], **({"format": text_format} if text_format is not None else {})}
+    choices = [choice for choice in schema.get("anyOf", [schema]) if choice != _NULL]
+    if "enum" in choices[0]:
+        return {"one_of": list(choices[0]["enum"])}
+    text_format = choices[0].get(TEXT_FORMAT)
+    return {"type": _TYPES[choices[0]["type"]], **({"format": text_format} if text_format is not None else {})}
 
 
 def _fields(spec: ToolSpec) -> dict[str, str]:
     """Return the other fields of a result, each with its type in words."""
     result_schema = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
-    return {name: _words(part) for name, part in result_schema["properties"].items() if name != "id"}
+    return {name: _type_text(part) for name, part in result_schema["properties"].items() if name != "id"}
 
 
-def _words(schema: Mapping[str, Any]) -> str:
+def _type_text(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join("null" if choice == _NULL else _words(choice) for choice in schema["anyOf"])
+        return " or ".join("null" if choice == _NULL else _type_text(choice) for choice in schema["anyOf"])
     if schema.get("type") == "array":
         items = schema["items"]
         return "list of objects" if "$ref" in items else f"list of {_TYPES[items['type']]}s"

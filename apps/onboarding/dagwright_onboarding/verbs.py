@@ -1,7 +1,7 @@
 """The onboarding verbs: one idempotent transaction each.
 
-A verb is idempotent in two ways. By key: the effect is recorded under the idempotency key in its own transaction, so a
-second attempt gets the recorded result. By natural key: existing rows are found and left unchanged.
+A verb is idempotent in two ways. By key: the result is recorded under the idempotency key in the transaction of the
+change, so a second attempt returns the recorded result. By natural key: existing rows are found and left unchanged.
 `OnboardingVerbs` takes the key as an argument; the tools of `onboarding` take it from their context.
 """
 
@@ -104,12 +104,12 @@ class OnboardingVerbs:
         """Return the company with this name and jurisdiction; it is added if it does not exist."""
         natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), parse_jurisdiction(jurisdiction))
 
-        def work(call: VerbCall) -> CompanyResult:
+        def apply(call: VerbCall) -> CompanyResult:
             company, created = ensure_party(call.session, natural_key)
             call.relies_on(company)
             return CompanyResult(company.id, company.kind, company.name, company.jurisdiction, created)
 
-        return self._log.once(key, "entity.create-limited-company", CompanyResult, work)
+        return self._log.once(key, "entity.create-limited-company", CompanyResult, apply)
 
     def create_person(
         self, key: str, *, name: str, jurisdiction: str | None = None, date_of_birth: str | None = None
@@ -117,13 +117,13 @@ class OnboardingVerbs:
         """Return the person with this name, jurisdiction and date of birth; they are added if they do not exist."""
         natural_key = NewParty(PartyKind.PERSON, name, jurisdiction, date_of_birth).natural_key()
 
-        def work(call: VerbCall) -> PersonResult:
+        def apply(call: VerbCall) -> PersonResult:
             person, created = ensure_person(call.session, natural_key)
             call.relies_on(person)
-            where, born = person.jurisdiction or None, person.distinguisher or None
-            return PersonResult(person.id, person.kind, person.name, where, born, created)
+            jurisdiction, born = person.jurisdiction or None, person.distinguisher or None
+            return PersonResult(person.id, person.kind, person.name, jurisdiction, born, created)
 
-        return self._log.once(key, "entity.create-person", PersonResult, work)
+        return self._log.once(key, "entity.create-person", PersonResult, apply)
 
     def ensure_cbu(self, key: str, request: CbuRequest) -> CbuResult:
         """Return the fund with this name and jurisdiction, linked as requested; it is added if it does not exist."""
@@ -131,7 +131,7 @@ class OnboardingVerbs:
         natural_key = NaturalKey(PartyKind.FUND, clean_name(request.name), jurisdiction)
         client_type = validate_client_type(request.client_type) if request.client_type else None
 
-        def work(call: VerbCall) -> CbuResult:
+        def apply(call: VerbCall) -> CbuResult:
             default = client_type or DEFAULT_CLIENT_TYPE
             fund, created = ensure_party(call.session, natural_key, client_type=default)
             call.relies_on(fund)
@@ -139,7 +139,7 @@ class OnboardingVerbs:
             linked = _link(call, fund, request)
             return _cbu_result(call.session, fund, created=created, linked=linked)
 
-        return self._log.once(key, "cbu.ensure", CbuResult, work)
+        return self._log.once(key, "cbu.ensure", CbuResult, apply)
 
     def get_cbu(self, cbu_id: str) -> CbuFound:
         """Return the current state of a fund or company, with its links, roles and products."""
@@ -155,71 +155,71 @@ class OnboardingVerbs:
     def assign_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleResult:
         """Assign a role at a fund or company, unless the party has it."""
 
-        def work(call: VerbCall) -> RoleResult:
+        def apply(call: VerbCall) -> RoleResult:
             cbu, entity = _locked_pair(call, cbu_id, entity_id)
             assignment, created = ensure_role(call.session, cbu, entity, role=role)
             call.relies_on(assignment)
             return RoleResult(assignment.id, cbu.id, cbu.name, entity.id, entity.name, role, created)
 
-        return self._log.once(key, "cbu.assign-role", RoleResult, work)
+        return self._log.once(key, "cbu.assign-role", RoleResult, apply)
 
     def remove_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleRemoval:
         """Remove a role of a party at a fund or company."""
         validate_role(role)
 
-        def work(call: VerbCall) -> RoleRemoval:
+        def apply(call: VerbCall) -> RoleRemoval:
             cbu, entity = _locked_pair(call, cbu_id, entity_id)
             assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=EXCLUSIVE_LOCK))
             removed = assignment_id is not None
             return RoleRemoval(assignment_id, cbu.id, cbu.name, entity.id, entity.name, role, removed)
 
-        return self._log.once(key, "cbu.remove-role", RoleRemoval, work)
+        return self._log.once(key, "cbu.remove-role", RoleRemoval, apply)
 
     def add_product(self, key: str, *, cbu_id: str, product: str) -> ProductResult:
         """Subscribe a fund to a product, unless it is subscribed."""
 
-        def work(call: VerbCall) -> ProductResult:
+        def apply(call: VerbCall) -> ProductResult:
             cbu = _locked(call, cbu_id, argument="cbu-id")
             subscription, created = ensure_product(call.session, cbu, product=product)
             call.relies_on(subscription)
             return ProductResult(subscription.id, cbu.id, cbu.name, product, created)
 
-        return self._log.once(key, "cbu.add-product", ProductResult, work)
+        return self._log.once(key, "cbu.add-product", ProductResult, apply)
 
     def remove_product(self, key: str, *, cbu_id: str, product: str) -> ProductRemoval:
         """End the subscription of a fund to a product."""
         validate_product(product)
 
-        def work(call: VerbCall) -> ProductRemoval:
+        def apply(call: VerbCall) -> ProductRemoval:
             cbu = _locked(call, cbu_id, argument="cbu-id")
             subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=EXCLUSIVE_LOCK))
             return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
 
-        return self._log.once(key, "cbu.remove-product", ProductRemoval, work)
+        return self._log.once(key, "cbu.remove-product", ProductRemoval, apply)
 
     def link(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkResult:
         """Link two existing parties, unless they are linked in this way."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
-        def work(call: VerbCall) -> LinkResult:
+        def apply(call: VerbCall) -> LinkResult:
             cbu, entity = _locked_pair(call, cbu_id, entity_id)
             relation, created = ensure_relation(call.session, cbu, entity, kind=kind)
             call.relies_on(relation)
             return LinkResult(relation.id, cbu.id, cbu.name, entity.id, entity.name, link, created)
 
-        return self._log.once(key, "cbu.link", LinkResult, work)
+        return self._log.once(key, "cbu.link", LinkResult, apply)
 
     def unlink(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkRemoval:
         """Remove a link between two parties."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
-        def work(call: VerbCall) -> LinkRemoval:
+        def apply(call: VerbCall) -> LinkRemoval:
             cbu, entity = _locked_pair(call, cbu_id, entity_id)
             relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=EXCLUSIVE_LOCK))
             removed = relation_id is not None
             return LinkRemoval(relation_id, cbu.id, cbu.name, entity.id, entity.name, link, removed)
 
-        return self._log.once(key, "cbu.unlink", LinkRemoval, work)
+        return self._log.once(key, "cbu.unlink", LinkRemoval, apply)
 
     def undo(self, key: str) -> UndoResult:
         """Undo the call of a key, and prevent it from taking effect later; see `undo.undo_call`."""
@@ -237,10 +237,10 @@ def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[Part
     Raises:
         ValueError: one of the parties is invalid; the transaction is rolled back.
     """
-    return [_created(call, party.natural_key()) for party in new_parties]
+    return [_ensure_new_party(call, party.natural_key()) for party in new_parties]
 
 
-def _created(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
+def _ensure_new_party(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
     client_type = DEFAULT_CLIENT_TYPE if natural_key.kind is PartyKind.FUND else ""
     party, created = ensure_exactly(call.session, natural_key, client_type=client_type)
     call.relies_on(party)

@@ -127,7 +127,7 @@ def test_load_interrupted_while_reading_has_loaded_nothing(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("row_by_row")
 def test_load_shows_its_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr("dagwright_onboarding.load_progress.SHOWN_EVERY_S", 0.0)
+    monkeypatch.setattr("dagwright_onboarding.load_progress.UPDATE_INTERVAL_S", 0.0)
     assert "rows loaded" not in run(load, "parties.csv")[2]
     other = _write("other.csv", "name,kind", "Bo Ray,person", "Cy Poe,person")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
