@@ -33,9 +33,7 @@ from dagwright.dialects.taskbench import read_taskbench
 from dagwright.dialects.tasks import read_tasks
 
 _MAX_SUB_PLANS_DEEP = 50
-"""Maximum translated depth of sub-plans; validation rejects far smaller depths, and a greater depth would overflow the
-stack.
-"""
+"""Maximum depth of translated sub-plans, against a stack overflow; validation rejects far smaller depths."""
 
 _BY_KEY: Final[Mapping[str, str]] = {
     "dag": "tasks",
@@ -102,7 +100,9 @@ def _read(
     }
     name = dialect if dialect is not None else detect_dialect(raw)
     if name not in readers:
-        raise PlanInvalid([Problem("invalid_field", f"there is no dialect {name!r}; there are {', '.join(Dialect)}")])
+        raise PlanInvalid(
+            [Problem("invalid_field", f"unknown dialect {name!r}; the dialects are {', '.join(Dialect)}")]
+        )
     return readers[name]()
 
 
@@ -117,7 +117,7 @@ def detect_dialect(raw: JsonValue) -> str:
     if isinstance(raw, str) and (text_plan := text_dialect(raw)) is not None:
         return text_plan[0]
     if not isinstance(raw, dict):
-        raise _unknown_shape(f"{describe(raw)} is no plan", hint=None)
+        raise _unknown_shape(f"{describe(raw)} is not a plan", hint=None)
     if not raw:
         raise PlanInvalid([Problem("empty_plan", "the document is an empty object")])
     if "plan" in raw:
@@ -128,9 +128,9 @@ def detect_dialect(raw: JsonValue) -> str:
     if "verb" in raw:
         raise _unwrapped("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
     if "nodes" in raw:
-        return "agents" if _is_of_agents(raw) else "plan"
+        return "agents" if _is_agents_plan(raw) else "plan"
     near = [similar for key in raw if (similar := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
-    raise _unknown_shape("this object is no plan", hint=near[0] if near else None)
+    raise _unknown_shape("this object is not a plan", hint=near[0] if near else None)
 
 
 def text_dialect(text: str) -> tuple[str, int] | None:
@@ -151,7 +151,7 @@ def _dialect_of_list(raw: list[JsonValue]) -> str:
     return "nestful" if any("name" in item for item in objects) else "steps"
 
 
-def _is_of_agents(raw: Mapping[str, JsonValue]) -> bool:
+def _is_agents_plan(raw: Mapping[str, JsonValue]) -> bool:
     nodes = raw["nodes"]
     if not isinstance(nodes, list) or raw.keys() & _NATIVE_ROOT_KEYS:
         return False
@@ -166,5 +166,5 @@ def _unwrapped(message: str, form: str) -> PlanInvalid:
 
 
 def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:
-    shapes = "; ".join(f"{each.shape} ({each})" for each in Dialect)
+    shapes = "; ".join(f"{dialect.shape} ({dialect})" for dialect in Dialect)
     return PlanInvalid([Problem("invalid_field", f"{message}; a plan looks like one of: {shapes}", "", None, hint)])

@@ -1,7 +1,7 @@
 """A document under construction: the list of its entries, read key by key, and the problems found.
 
-An invalid entry still becomes a node, so that validation finds further problems; a problem that is reported here
-must not cause a second report by validation.
+An invalid entry still becomes a node, so validation finds further problems. A problem that is reported here must not be
+reported again by validation.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.dialects.json_reader import describe, printable
 
 PLACEHOLDER_TOOL: Mapping[str, Any] = {"human": {}}
-"""Action of a node whose kind could not be read: an action that is always valid."""
+"""Action of a node whose kind is invalid in the document: an action that is always valid."""
 
 
 class WrittenPointers(Mapping[str, str]):
@@ -29,20 +29,20 @@ class WrittenPointers(Mapping[str, str]):
         self._make = make
 
     @cached_property
-    def _made(self) -> Mapping[str, str]:
+    def _computed(self) -> Mapping[str, str]:
         return self._make()
 
     def __getitem__(self, native: str) -> str:
-        return self._made[native]
+        return self._computed[native]
 
     def __contains__(self, native: object) -> bool:
-        return native in self._made
+        return native in self._computed
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
+        return iter(self._computed)
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._computed)
 
     def __bool__(self) -> bool:
         return True
@@ -206,7 +206,7 @@ class ObjectReader:
             return []
         for index, item in enumerate(value):
             if not isinstance(item, str):
-                self.report("invalid_field", f"{key!r} must hold texts only, not {describe(item)}", key, index)
+                self.report("invalid_field", f"{key!r} must contain only texts, not {describe(item)}", key, index)
         return [item for item in value if isinstance(item, str)]
 
     def dependencies(self, key: str) -> list[str]:
@@ -258,10 +258,10 @@ def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:
         if isinstance(value, str) and value.strip():
             ids.append(value)
             continue
-        made_up = f"{kind} {number}"
-        while made_up in taken_ids:
-            made_up += "'"
-        ids.append(made_up)
+        generated_id = f"{kind} {number}"
+        while generated_id in taken_ids:
+            generated_id += "'"
+        ids.append(generated_id)
     return ids
 
 

@@ -17,10 +17,10 @@ from dagwright.dialects.json_reader import describe
 Tools = Mapping[str, ToolDeclaration]
 T = TypeVar("T")
 
-BACKSLASH = "a backslash right before a reference looks like an escape; leave it out"
+BACKSLASH = "a backslash right before a reference looks like an escape; remove it"
 
 
-class WholeText(Mapping[str, str]):
+class TextPointers(Mapping[str, str]):
     """The pointers of a text document: every value maps to the only pointer of a text, the empty pointer."""
 
     def __getitem__(self, native: str) -> str:
@@ -44,27 +44,27 @@ def document_of_text(
     dialect: str,
     *,
     find: Callable[[str], Sequence[T]],
-    take: Callable[[DocumentDraft, Sequence[T]], None],
-    like: str,
+    add: Callable[[DocumentDraft, Sequence[T]], None],
+    example: str,
 ) -> Document:
     """Return the document of a text.
 
     Args:
         find: returns the parsed lines of a text, such as its calls.
-        take: adds the parsed lines to the draft of the document.
-        like: an example of such a line.
+        add: adds the parsed lines to the draft of the document.
+        example: an example of such a line.
 
     Raises:
-        PlanInvalid: there is no such line, or `take` raised the error.
+        PlanInvalid: there is no such line, or `add` raised the error.
     """
-    documents = find(raw) if isinstance(raw, str) else ()
-    if not documents:
+    lines = find(raw) if isinstance(raw, str) else ()
+    if not lines:
         got = "a text without such a line" if isinstance(raw, str) else describe(raw)
-        message = f"a plan in the dialect {dialect} is a text with lines like {like}, not {got}"
+        message = f"a plan in the dialect {dialect} is a text with lines like {example}, not {got}"
         raise PlanInvalid([Problem("invalid_field", message)])
     draft = DocumentDraft(dialect, "")
-    take(draft, documents)
-    return replace(draft.document(), pointers=WholeText())
+    add(draft, lines)
+    return replace(draft.document(), pointers=TextPointers())
 
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -76,7 +76,7 @@ def lines_of(text: str) -> Iterator[tuple[int, int, str]]:
         yield number, match.start(), match[0]
 
 
-def literal(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape a text so that the plan's own dialect reads no reference in it."""
     return text.replace("{{", "\\{{")
 
@@ -97,12 +97,12 @@ def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.M
         reference = resolve(match)
         if reference is None:
             continue
-        before = literal(text[end : match.start()])
+        before = escaped(text[end : match.start()])
         if before.endswith("\\"):
             raise ValueError(BACKSLASH)
         pieces += [before, "{{", str(reference), "}}"]
         end = match.end()
-    return "".join([*pieces, literal(text[end:])])
+    return "".join([*pieces, escaped(text[end:])])
 
 
 def with_texts(
@@ -133,7 +133,7 @@ def key_problems(value: JsonValue, pattern: re.Pattern[str]) -> Iterator[tuple[s
             yield reference_key_message(key), path, KEY_HINT
 
 
-def by_name(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[str, Any]:
+def named_arguments(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[str, Any]:
     """Name positional arguments after the declared parameters of the tool.
 
     For a tool without declared parameters, a single value is named `query`, and several `arg1`, `arg2`, ….
@@ -148,9 +148,9 @@ def by_name(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[str, Any]
     if not names:
         names = ["query"] if len(values) == 1 else [f"arg{number}" for number in range(1, len(values) + 1)]
     if len(values) > len(names):
-        raise ValueError(f"{tool} takes {_counted(names)}, not {len(values)}")
+        raise ValueError(f"{tool} takes {_counted_arguments(names)}, not {len(values)}")
     return dict(zip(names, values, strict=False))
 
 
-def _counted(names: Sequence[str]) -> str:
+def _counted_arguments(names: Sequence[str]) -> str:
     return f"{len(names)} argument{'s' if len(names) > 1 else ''} ({', '.join(names)})"

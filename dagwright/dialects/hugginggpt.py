@@ -93,10 +93,10 @@ def _dependencies(entry: ObjectReader) -> list[str]:
         if value == NO_DEPENDENCY and not isinstance(value, bool):
             if len(dep) > 1:
                 entry.report(
-                    "invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", index
+                    "invalid_field", "'dep' may contain -1 (no dependency) only as its single entry", "dep", index
                 )
         elif (node_id := _id_of(value)) is None:
-            entry.report("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", index)
+            entry.report("invalid_field", f"'dep' must contain ids, not {describe(value)}", "dep", index)
         else:
             entry.moved[f"/nodes/{entry.index}/depends_on/{len(ids)}"] = f"{entry.at}/dep/{index}"
             ids.append(node_id)

@@ -28,11 +28,11 @@ _LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _RESULT_IN_KEY = re.compile(r"@result_[0-9]+(?!\w)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
-_CALLED_SHOWN = 80
-"""Displayed characters of an entity's name beside its ID."""
-_NOT_READ = Lookup("", "")
-"""Placeholder for a lookup that could not be read, so that its text is not used as the value."""
-_HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
+_NAME_CHARACTERS = 80
+"""Maximum length of an entity's display name."""
+_INVALID_LOOKUP = Lookup("", "")
+"""Placeholder for an invalid lookup, so that its text is not used as the value."""
+_HINT = "@result_N is the entity that intent N of this request makes; use lookups for existing entities"
 
 
 def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Mapping[str, ToolDeclaration]) -> Document:
@@ -49,18 +49,18 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     intents = draft.entries(raw, "intents", known=("explanation", "confidence"))
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
-    makers: dict[str, str] = {}
+    setters: dict[str, str] = {}
     resolver = resolver_of(tools)
     for index, intent in enumerate(intents):
         node_id = f"@result_{index + 1}"
         entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         if entry is not None:
-            known = _Known(context, makers, len(intents), resolver)
+            known = _ReferenceTargets(context, setters, len(intents), resolver)
             node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=known).read()}
             tool = tools.get(str(node.get("tool")))
             if tool is not None and tool.sets is not None:
-                makers[tool.sets] = node_id
+                setters[tool.sets] = node_id
         draft.nodes.append(node)
     return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_HINT)
 
@@ -94,18 +94,18 @@ def _read_metadata(raw: Mapping[str, Any], draft: DocumentDraft) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ReferenceTargets:
     """Targets that an intent can refer to.
 
     Args:
         context: as in `read_intents`.
-        makers: name of the session -> the last preceding intent that sets it.
+        setters: name in the session -> the last preceding intent that sets the name.
         count: number of intents.
         resolver: resolver of lookups.
     """
 
     context: Mapping[str, JsonValue]
-    makers: Mapping[str, str]
+    setters: Mapping[str, str]
     count: int
     resolver: Resolver
 
@@ -113,7 +113,7 @@ class _Known:
 class _IntentReader:
     """Builds the fields of a node from an intent."""
 
-    def __init__(self, entry: ObjectReader, draft: DocumentDraft, *, index: int, known: _Known) -> None:
+    def __init__(self, entry: ObjectReader, draft: DocumentDraft, *, index: int, known: _ReferenceTargets) -> None:
         self.entry = entry
         self.draft = draft
         self.index = index
@@ -128,28 +128,28 @@ class _IntentReader:
             self.entry.report("invalid_reference", message, "params", *path, hint=hint)
         for key, value in self.arguments.items():
             if isinstance(value, str) and _SESSION_NAME.fullmatch(value.strip()):
-                self._refuse_ref_as_param(key, value)
+                self._report_ref_in_params(key, value)
         for key, ref in self.entry.optional_object("refs").items():
-            if self._take_key(key, "refs"):
+            if self._reserve_key(key, "refs"):
                 self._read_ref(key, ref)
         for key, lookup in self.entry.optional_object("lookups").items():
-            if self._take_key(key, "lookups"):
+            if self._reserve_key(key, "lookups"):
                 self._read_lookup(key, lookup)
         return {**tool_or_placeholder(verb), "arguments": self.arguments}
 
-    def _take_key(self, key: str, group: str) -> bool:
+    def _reserve_key(self, key: str, group: str) -> bool:
         if key in self.arguments:
             message = f"{key!r} is given twice among params, refs and lookups"
             self.entry.report("invalid_field", message, group, key)
             return False
         self.arguments[key] = None
-        self.draft.bindings[self.index, key] = _NOT_READ
+        self.draft.bindings[self.index, key] = _INVALID_LOOKUP
         return True
 
-    def _refuse_ref_as_param(self, key: str, value: str) -> None:
+    def _report_ref_in_params(self, key: str, value: str) -> None:
         message = f"Invalid reference: {key!r} is {value!r:.80} among the params, where it is only a text"
         self.entry.report("invalid_reference", message, "params", key, hint="write it under refs")
-        self.draft.bindings[self.index, key] = _NOT_READ
+        self.draft.bindings[self.index, key] = _INVALID_LOOKUP
 
     def _read_ref(self, key: str, ref: Any) -> None:
         if not isinstance(ref, str):
@@ -166,31 +166,31 @@ class _IntentReader:
             self.entry.report("invalid_reference", message, "refs", key, hint=_HINT)
 
     def _note_forward(self, ref: str) -> None:
-        # A number with more digits than the count is out of range; Python refuses to parse 5,000 digits.
+        # A number with more digits than the count is out of range, and Python cannot parse thousands of digits.
         digits = ref.removeprefix("@result_")
         if len(digits) <= len(str(self.known.count)) and self.index + 1 < int(digits) <= self.known.count:
             number = self.index + 1
-            message = f"intent {number} uses {ref}, which stands after it; intent {digits} runs first"
+            message = f"intent {number} uses {ref}, which comes later; intent {digits} runs first"
             self.draft.notes.append(Note("forward_reference", message, self.entry.node))
 
     def _read_session_name(self, key: str, name: str) -> None:
-        value, called = _id_and_name(self.known.context.get(name))
+        value, display_name = _id_and_display_name(self.known.context.get(name))
         if name not in self.known.context or (isinstance(value, str) and not value.strip()):
             self._report_missing(key, name)
             return
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
             # Only the declaration of the verb shows whether the argument accepts an entity.
-            self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", display_name=called)
+            self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", display_name=display_name)
         else:
             del self.draft.bindings[self.index, key]
 
     def _report_missing(self, key: str, name: str) -> None:
-        context, maker = self.known.context, self.known.makers.get(name)
+        context, setter = self.known.context, self.known.setters.get(name)
         lacks = "the session does not have" if name not in context else "has no id in the session"
-        if maker is not None:
-            message = f"{key!r} is @{name}, which {lacks} before this request; {maker} is the one that it makes"
-            self.entry.report("missing_context", message, "refs", key, hint=f"write {maker}")
+        if setter is not None:
+            message = f"{key!r} is @{name}, which {lacks} before this request; {setter} is the entity that it makes"
+            self.entry.report("missing_context", message, "refs", key, hint=f"write {setter}")
             return
         advice = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
         hint = f"give it in the context: {name}=ID{advice}"
@@ -212,7 +212,7 @@ class _IntentReader:
         if entity_type is not None and is_known and not _is_entity_type(entity_type, inner, resolver):
             return
         if search_text is not None and not any(map(str.isalnum, search_text)):
-            inner.report("invalid_field", f"'search_text' {search_text!r:.80} holds no letter or digit", "search_text")
+            inner.report("invalid_field", f"'search_text' {search_text!r:.80} has no letter or digit", "search_text")
             return
         if (filters := _filters(lookup, inner, resolver)) is None:
             return
@@ -245,12 +245,12 @@ def _is_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bool:
     return True
 
 
-def _id_and_name(value: JsonValue) -> tuple[JsonValue, str]:
+def _id_and_display_name(value: JsonValue) -> tuple[JsonValue, str]:
     """Return the ID or value of a name of the session, and its display name if it is known."""
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         return value, ""
-    called = value.get("name")
-    return value["id"], called[:_CALLED_SHOWN] if isinstance(called, str) else ""
+    display_name = value.get("name")
+    return value["id"], display_name[:_NAME_CHARACTERS] if isinstance(display_name, str) else ""
 
 
 def _without_references(value: JsonValue) -> JsonValue:

@@ -73,7 +73,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         value: JsonValue = json.loads(
             text,
             object_pairs_hook=make_object,
-            parse_constant=_refuse_constant,
+            parse_constant=_reject_constant,
             parse_int=checked_int,
             parse_float=checked_float,
         )
@@ -107,7 +107,7 @@ def _cause_of(error: json.JSONDecodeError) -> str:
     return error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
 
 
-def _refuse_constant(token: str) -> Any:
+def _reject_constant(token: str) -> Any:
     raise _BadNumber(token)
 
 

@@ -19,16 +19,16 @@ from dagwright.core.model.document import Document
 from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, tool_or_placeholder
 from dagwright.dialects.foreign import (
     Tools,
-    by_name,
     document_of_text,
+    escaped,
     key_problems,
     lines_of,
-    literal,
+    named_arguments,
     with_references,
     with_texts,
 )
 from dagwright.dialects.json_reader import describe
-from dagwright.dialects.written_values import CUT_OFF, NotRead, read_value, skip_space
+from dagwright.dialects.written_values import CUT_OFF, UnreadableValue, read_value, skip_space
 
 TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
 """Start of a task's line."""
@@ -80,9 +80,9 @@ class _TaskLines:
 
     thought: str | None = None
     _open: tuple[re.Match[str], int, int] | None = field(default=None)
-    _more: list[str] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
 
-    def take(self, line: str, *, offset: int, number: int) -> list[LlmCompilerTask]:
+    def add_line(self, line: str, *, offset: int, number: int) -> list[LlmCompilerTask]:
         """Return the tasks that a line completes.
 
         Args:
@@ -96,13 +96,13 @@ class _TaskLines:
             if thought := _THOUGHT.match(line):
                 self.thought = thought[1].strip() or None
             elif self._open is not None:
-                self._more.append(line)
+                self._lines.append(line)
             return ended
         ended = self.end()
         task = self._read(match, line, offset=offset, number=number)
         if task is None:
             self._open = (match, offset, number)
-            self._more = [line]
+            self._lines = [line]
             return ended
         return [*ended, task]
 
@@ -111,8 +111,8 @@ class _TaskLines:
         if self._open is None:
             return []
         match, offset, number = self._open
-        text = "".join(self._more)
-        self._open, self._more = None, []
+        text = "".join(self._lines)
+        self._open, self._lines = None, []
         task = self._read(match, text, offset=offset, number=number)
         if task is None:
             task = self._task(match, (), {}, offset=offset, line=number)
@@ -124,7 +124,7 @@ class _TaskLines:
         start = match.end()
         try:
             positional, keyword_arguments, end = _arguments(text, start)
-        except NotRead as failure:
+        except UnreadableValue as failure:
             end = text.rstrip().removesuffix("<END_OF_PLAN>").rstrip().rfind(")")
             plain = text[start:end].strip() if end >= start else ""
             if end < 0 or text[start:end].count('"') % 2:
@@ -160,7 +160,7 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
     """Parse the arguments of a call; return them and the offset after its `)`, or -1 if the text ends before it.
 
     Raises:
-        NotRead: the arguments are not a list of values.
+        UnreadableValue: the arguments are not a list of values.
     """
     positional: list[Any] = []
     keyword_arguments: dict[str, Any] = {}
@@ -177,12 +177,14 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
         if name is not None:
             keyword_arguments[name[1]] = read.value
         elif keyword_arguments:
-            raise NotRead("an argument without a name follows one with a name", at, is_of_value=True)
+            raise UnreadableValue("an argument without a name follows one with a name", at, looks_like_value=True)
         else:
             positional.append(read.value)
         at = skip_space(text, read.end)
         if at < len(text) and text[at] not in ",)":
-            raise NotRead(f"',' or ')' is missing before {describe(text[at : at + 20])}", at, is_of_value=True)
+            raise UnreadableValue(
+                f"',' or ')' is missing before {describe(text[at : at + 20])}", at, looks_like_value=True
+            )
         at += at < len(text) and text[at] == ","
 
 
@@ -194,7 +196,7 @@ def tasks_of(text: str) -> list[LlmCompilerTask]:
 def _tasks_of(text: str) -> Iterator[LlmCompilerTask]:
     lines = _TaskLines()
     for number, offset, line in lines_of(text):
-        yield from lines.take(line, offset=offset, number=number)
+        yield from lines.add_line(line, offset=offset, number=number)
     yield from lines.end()
 
 
@@ -227,15 +229,15 @@ def _node_of(
             return with_references(text, _REFERENCE, resolve)
         except ValueError as error:
             report("invalid_reference", str(error))
-            return literal(text)
+            return escaped(text)
 
     if task.problem is not None:
         report("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
         return {"id": node["id"], **PLACEHOLDER_TOOL}
     try:
-        arguments = by_name(task.positional, task.tool, tools=tools)
-        if doubled := arguments.keys() & task.named.keys():
-            raise ValueError(f"{task.tool} is given {', '.join(sorted(doubled))} twice")
+        arguments = named_arguments(task.positional, task.tool, tools=tools)
+        if duplicates := arguments.keys() & task.named.keys():
+            raise ValueError(f"{task.tool} is given {', '.join(sorted(duplicates))} twice")
     except ValueError as error:
         report("invalid_arguments", str(error))
         arguments = {}
@@ -252,13 +254,13 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: the text has no calls.
     """
 
-    def take(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask]) -> None:
-        _take(draft, tasks, tools=tools)
+    def add(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask]) -> None:
+        _add_tasks(draft, tasks, tools=tools)
 
-    return document_of_text(raw, "llmcompiler", find=tasks_of, take=take, like='1. tool("text")')
+    return document_of_text(raw, "llmcompiler", find=tasks_of, add=add, example='1. tool("text")')
 
 
-def _take(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask], *, tools: Tools) -> None:
+def _add_tasks(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask], *, tools: Tools) -> None:
     join = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
     for task in tasks[join + 1 :]:
         message = f"task {task.number} (line {task.line}) is after join(), which ends the plan"

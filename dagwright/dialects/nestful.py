@@ -76,10 +76,10 @@ def _ids(calls: Sequence[Any]) -> list[str]:
     taken_labels = set(labels)
     ids: list[str] = []
     for number, label in enumerate(labels, start=1):
-        made_up = f"call {number}"
-        while label is None and made_up in taken_labels:
-            made_up += "'"
-        ids.append(label if label is not None else made_up)
+        generated_id = f"call {number}"
+        while label is None and generated_id in taken_labels:
+            generated_id += "'"
+        ids.append(label if label is not None else generated_id)
     return ids
 
 

@@ -1,8 +1,8 @@
 """Streaming parser for JSON plans: yields each step as soon as a model has written its last character.
 
-The parser accepts a text in chunks of any size and finds the same steps, in the same order and with the same
-offsets, for any chunks. It only finds the start and end of each step; the readers of complete texts parse the steps,
-so both agree. Whether the plan as a whole is valid is checked when it is complete, not here.
+The parser accepts a text in chunks of any size, and its result does not depend on the chunks. It only finds the start
+and end of each step; the readers of complete texts parse the steps, so both agree. Whether the plan as a whole is valid
+is checked when it is complete, not here.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagwright.core.errors import Problem
-from dagwright.dialects.written_values import NotRead, read_value
+from dagwright.dialects.written_values import UnreadableValue, read_value
 
 ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
 """Keys whose list has the steps of a document; the document can also be the list itself."""
@@ -46,7 +46,7 @@ class StreamedStep:
 
 
 @dataclass(slots=True)
-class _Answer:
+class _ThinkingFilter:
     """Skips the thinking of a model before its answer."""
 
     consumed: int = 0
@@ -92,34 +92,34 @@ class JsonSteps:
     problem: Problem | None = None
     is_complete: bool = False
     key: str | None = None
-    _answer: _Answer = field(default_factory=_Answer)
+    _thinking_filter: _ThinkingFilter = field(default_factory=_ThinkingFilter)
     _mode: str = "prose"
     _quote: str = ""
     _brackets: str = ""
-    _first: int = -1
+    _first_entry_at: int = -1
     _chunk: str = ""
     _offset: int = 0
     _open: list[str] = field(default_factory=list)
-    _entries_at: int = 0
+    _entries_depth: int = 0
     _key: str | None = None
     _last_text: str = ""
     _start: int = -1
     _parts: list[str] = field(default_factory=list)
     _part_at: int = 0
     _count: int = 0
-    _found: list[StreamedStep] = field(default_factory=list)
+    _completed: list[StreamedStep] = field(default_factory=list)
 
     def feed(self, chunk: str) -> list[StreamedStep]:
         """Return the steps that a chunk completes, in order."""
-        self._chunk = self._answer.answer_part(chunk)
-        self._offset = self._answer.consumed - len(self._chunk)
+        self._chunk = self._thinking_filter.answer_part(chunk)
+        self._offset = self._thinking_filter.consumed - len(self._chunk)
         self._part_at = 0
         at = 0
         while at < len(self._chunk) and self.problem is None and not self.is_complete:
             at = _MODES[self._mode](self, at)
         if self._start >= 0:
             self._parts.append(self._chunk[self._part_at :])
-        steps, self._found = self._found, []
+        steps, self._completed = self._completed, []
         return steps
 
     def _in_prose(self, at: int) -> int:
@@ -140,12 +140,12 @@ class JsonSteps:
         sign = match[0]
         if sign == "{" and self._brackets == "[":
             self._brackets = "[{"
-            self._first = self._offset + match.start()
+            self._first_entry_at = self._offset + match.start()
             return match.end()
         if self._brackets[-1] == "{" and sign in _ENDS:
             return self._start_plan(match.start())
         self._discard_step()
-        # An unquoted key, or prose: this is undecidable so far, so the text is read when it is complete.
+        # This may be an unquoted key or prose, so the text is parsed only when it is complete.
         is_unclear = self._brackets[-1] == "{" or sign in _ENDS
         self._mode = "undecidable" if is_unclear else "prose"
         return match.start() if sign in "{[" else match.end()
@@ -156,9 +156,9 @@ class JsonSteps:
         self._mode = "value"
         if self._brackets == "[{":
             buffered = "".join([*self._parts, self._chunk[self._part_at : at]])
-            self._entries_at = 1
-            self._parts = [buffered[self._first - self._start :]]
-            self._start, self._part_at = self._first, at
+            self._entries_depth = 1
+            self._parts = [buffered[self._first_entry_at - self._start :]]
+            self._start, self._part_at = self._first_entry_at, at
         else:
             self._discard_step()
         return at
@@ -187,33 +187,33 @@ class JsonSteps:
 
     def _open_bracket(self, sign: str, at: int) -> None:
         depth = len(self._open)
-        if sign == "[" and depth == 1 and not self._entries_at and self._last_text in ENTRY_KEYS:
-            self._entries_at = 2
+        if sign == "[" and depth == 1 and not self._entries_depth and self._last_text in ENTRY_KEYS:
+            self._entries_depth = 2
             self.key = self._last_text
-        elif sign == "{" and depth == self._entries_at and self._open[-1] == "[" and self._start < 0:
+        elif sign == "{" and depth == self._entries_depth and self._open[-1] == "[" and self._start < 0:
             self._start, self._part_at = self._offset + at, at
         self._open.append(sign)
 
     def _close_bracket(self, at: int) -> None:
         self._open.pop()
         depth = len(self._open)
-        if self._start >= 0 and depth == self._entries_at:
+        if self._start >= 0 and depth == self._entries_depth:
             self._parts.append(self._chunk[self._part_at : at + 1])
             self._read("".join(self._parts), self._start)
             self._discard_step()
-        elif depth < self._entries_at:
+        elif depth < self._entries_depth:
             # The list of steps is closed; there is only one.
-            self._entries_at = -1
+            self._entries_depth = -1
         self.is_complete = not self._open
 
     def _read(self, text: str, start: int) -> None:
         try:
             read = read_value(text, 0)
-        except NotRead as failure:
-            message = f"step {self._count + 1} is not unambiguous JSON: {failure.message}"
+        except UnreadableValue as failure:
+            message = f"step {self._count + 1} is ambiguous or invalid JSON: {failure.message}"
             self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
             return
-        self._found.append(StreamedStep(self._count, read.value, start, start + len(text)))
+        self._completed.append(StreamedStep(self._count, read.value, start, start + len(text)))
         self._count += 1
 
     def _in_text(self, at: int) -> int:

@@ -46,24 +46,24 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
         PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message), `invalid_field` (a
             duplicate key), `too_large`.
     """
-    called = "standard input" if name == "-" else printable(name)
-    content = decoded(text, name=called)
+    display_name = "standard input" if name == "-" else printable(name)
+    content = decoded(text, name=display_name)
     if not content.strip():
-        raise PlanInvalid([Problem("empty_plan", f"{called} is empty")])
+        raise PlanInvalid([Problem("empty_plan", f"{display_name} is empty")])
     suffix = Path(name).suffix.lower()
     looks_like_json = _LOOKS_LIKE_JSON.match(content) is not None
     if suffix == ".json" or looks_like_json:
         try:
-            return read_json(content, name=called)
+            return read_json(content, name=display_name)
         except PlanInvalid:
             # YAML in flow style may look like JSON; JSON may have escaped surrogate pairs, which YAML does not support.
             if suffix not in (".yaml", ".yml"):
                 raise
     elif suffix not in _DATA_SUFFIXES and _STARTS_TEXT_PLAN.match(content) and text_dialect(content) is not None:
         return content
-    value = read_yaml(content, name=called)
+    value = read_yaml(content, name=display_name)
     if value is None:
-        raise PlanInvalid([Problem("empty_plan", f"{called} holds no plan, only comments or null")])
+        raise PlanInvalid([Problem("empty_plan", f"{display_name} has no plan, only comments or null")])
     return value
 
 
@@ -80,7 +80,7 @@ def decoded(text: str | bytes, *, name: str) -> str:
         return text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        message = f"{name} is no UTF-8 text: byte 0x{error.object[error.start]:02x} in line {line}"
+        message = f"{name} is not UTF-8 text: byte 0x{error.object[error.start]:02x} in line {line}"
     except UnicodeEncodeError as error:
         line = error.object.count("\n", 0, error.start) + 1
         message = f"{name} holds a lone surrogate, which is not a character, in line {line}"
@@ -126,7 +126,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _too_long(path: Path) -> Problem:
-    return Problem("unreadable", f"{path} is larger than {MAX_FILE_BYTES // 1_000_000} MB, which is no plan")
+    return Problem("unreadable", f"{path} is larger than {MAX_FILE_BYTES // 1_000_000} MB, the limit for a plan")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> PlanInvalid:
@@ -189,8 +189,8 @@ def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStam
         stamps: receives the stamp of each file that is read or missing.
 
     Raises:
-        PlanInvalid: files cannot be read or include each other in a cycle; has pointers, and the document, in which the
-            names of such files are unchanged.
+        PlanInvalid: files cannot be read or include each other in a cycle. The error has the problems with their
+            pointers, and the document, in which the names of such files are unchanged.
     """
     inliner = _Inliner(stamps=stamps if stamps is not None else {})
     inlined = inliner.inline(document, base, at="", within=())
@@ -204,7 +204,7 @@ class _Inliner:
     """Inliner that reads each file once and counts how often it is inlined."""
 
     problems: list[Problem] = field(default_factory=list)
-    read: dict[Path, JsonValue] = field(default_factory=dict)
+    contents: dict[Path, JsonValue] = field(default_factory=dict)
     stamps: dict[Path, FileStamp] = field(default_factory=dict)
     count: int = 0
 
@@ -228,11 +228,11 @@ class _Inliner:
         try:
             path = (base / plan).resolve()
         except (OSError, ValueError, RuntimeError) as error:
-            self.problems.append(Problem("unreadable", printable(f"{plan!r} is no path: {error}"), at))
+            self.problems.append(Problem("unreadable", printable(f"{plan!r} is not a path: {error}"), at))
             return plan
         if path in within:
             circle = " → ".join(file.name for file in (*within[within.index(path) :], path))
-            self.problems.append(Problem("cycle", printable(f"these files hold each other: {circle}"), at))
+            self.problems.append(Problem("cycle", printable(f"these files include each other: {circle}"), at))
             return plan
         if len(within) >= MAX_NESTED_PLANS:
             message = f"sub-plans are nested more than {MAX_NESTED_PLANS} deep"
@@ -252,14 +252,14 @@ class _Inliner:
                 return plan
             content = invalid.document
         if isinstance(content, str):
-            message = f"{printable(plan)} holds a text; a sub-plan must be written as JSON or YAML"
+            message = f"{printable(plan)} is a text; a sub-plan must be written as JSON or YAML"
             self.problems.append(Problem("invalid_field", message, at))
             return plan
         return self.inline(content, path.parent, at=at, within=(*within, path))
 
     def _content(self, path: Path) -> JsonValue:
-        if path not in self.read:
+        if path not in self.contents:
             # Before the file is read, so that a concurrent change is detected.
             self.stamps.setdefault(path, stamp_of(path))
-            self.read[path] = read_plan_file(path)
-        return self.read[path]
+            self.contents[path] = read_plan_file(path)
+        return self.contents[path]

@@ -17,7 +17,7 @@ from dagwright.core.errors import Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft
-from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
+from dagwright.dialects.foreign import Tools, document_of_text, escaped, lines_of, named_arguments, with_references
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
 """Start of a step, within its line."""
@@ -73,11 +73,11 @@ def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: the text has no steps.
     """
 
-    def take(draft: DocumentDraft, steps: Sequence[RewooStep]) -> None:
+    def add(draft: DocumentDraft, steps: Sequence[RewooStep]) -> None:
         ids = {step.id: None for step in steps}
         draft.nodes = [_node(step, ids=ids, tools=tools, problems=draft.problems) for step in steps]
 
-    return document_of_text(raw, "rewoo", find=steps_of, take=take, like="#E1 = Tool[input]")
+    return document_of_text(raw, "rewoo", find=steps_of, add=add, example="#E1 = Tool[input]")
 
 
 def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
@@ -99,6 +99,6 @@ def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: li
         text = with_references(step.text.strip(), _REFERENCE, resolve)
     except ValueError as error:
         report("invalid_reference", str(error))
-        text = literal(step.text)
+        text = escaped(step.text)
     title = {"title": step.title} if step.title is not None else {}
-    return {"id": step.id, **title, "tool": step.tool, "arguments": by_name([text], step.tool, tools=tools)}
+    return {"id": step.id, **title, "tool": step.tool, "arguments": named_arguments([text], step.tool, tools=tools)}

@@ -37,7 +37,7 @@ def read_subgoals(raw: JsonValue) -> Document:
     """
     draft = DocumentDraft("subgoals", "/sub_goals")
     if isinstance(raw, dict):
-        _read_answer(raw, draft)
+        _read_metadata(raw, draft)
     sub_goals = draft.entries(raw, "sub_goals", known=("action", "reasoning"))
     slots = _declared_slots(sub_goals)
     for index, sub_goal in enumerate(sub_goals):
@@ -64,10 +64,10 @@ def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
             yield pointer("nodes", index, "arguments", key), pointer("sub_goals", index, "inputs", key)
 
 
-def _read_answer(raw: Mapping[str, Any], draft: DocumentDraft) -> None:
+def _read_metadata(raw: Mapping[str, Any], draft: DocumentDraft) -> None:
     action, reasoning = raw.get("action", "continue"), raw.get("reasoning")
     if action != "continue":
-        message = f"'action' must be 'continue', which brings sub-goals to run, not {describe(action)}"
+        message = f"'action' must be 'continue', the action with sub-goals, not {describe(action)}"
         draft.problems.append(Problem("invalid_field", message, "/action"))
     if isinstance(reasoning, str):
         draft.metadata["reasoning"] = reasoning
@@ -98,7 +98,7 @@ def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
     entry.expect_keys(_KEYS | _STATE_KEYS)
     for key in sorted(_STATE_KEYS & entry.raw.keys()):
         if entry.raw[key] not in _PENDING:
-            entry.report("invalid_field", f"{key!r} comes with the run and must be left out before it", key)
+            entry.report("invalid_field", f"{key!r} is set by the run and must be omitted", key)
     if _id_of(entry.raw) is None:
         _report_bad_id(entry)
     worker = entry.name_text("worker")

@@ -19,7 +19,7 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.name_hints import suggestion
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
-from dagwright.dialects.foreign import Tools, by_name, key_problems, with_references, with_texts
+from dagwright.dialects.foreign import Tools, key_problems, named_arguments, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
 NODES = "task_nodes"
@@ -46,12 +46,12 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
     titles = _titles(raw.get("task_steps"), len(nodes), draft)
     for index, node in enumerate(nodes):
         entry = draft.entry(node, index, name=f"node {index}", node=f"node-{index}")
-        made: dict[str, Any] = {"id": f"node-{index}", **tool_or_placeholder(None)}
+        node_document: dict[str, Any] = {"id": f"node-{index}", **tool_or_placeholder(None)}
         if entry is not None:
-            made = _node(entry, graph)
+            node_document = _node(entry, graph)
         if titles:
-            made["title"] = titles[index]
-        draft.nodes.append(made)
+            node_document["title"] = titles[index]
+        draft.nodes.append(node_document)
     return draft.document(
         pointers=lambda: [(f"/nodes/{index}/tool", f"/{NODES}/{index}/task") for index in range(len(nodes))]
     )
@@ -140,14 +140,14 @@ def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Gra
     if not named_items:
         values = [_with_results(entry, value, at=(index,), graph=graph) for index, value in enumerate(raw_arguments)]
         try:
-            return by_name(values, tool, tools=graph.tools)
+            return named_arguments(values, tool, tools=graph.tools)
         except ValueError as error:
             entry.report("invalid_arguments", str(error), "arguments")
             return {}
     arguments: dict[str, Any] = {}
     for index, item in enumerate(raw_arguments):
         if not isinstance(item, dict):
-            message = f"an argument without a name stands beside others with names: {describe(item)}"
+            message = f"an argument without a name is next to arguments with names: {describe(item)}"
             entry.report("invalid_field", message, "arguments", index)
             continue
         at = entry.at + f"/arguments/{index}"

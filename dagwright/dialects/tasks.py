@@ -50,7 +50,7 @@ def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     task_id = entry.name_text("id")
     if task_id is not None and _ID.fullmatch(task_id) is None:
         hint = re.sub(r"[^A-Za-z0-9_-]+", "_", task_id)
-        message = "an id may hold only letters and digits of ASCII, _ and -"
+        message = "an id may contain only letters and digits of ASCII, _ and -"
         entry.report("invalid_field", message, "id", hint=f"write {hint!r}")
     tool = entry.name_text("tool")
     query = entry.text("query")

@@ -11,11 +11,11 @@ import yaml
 
 from dagwright.core.errors import Problem, pointer
 
-_UNREAD = ("invalid_syntax", "unreadable")
+_SYNTAX_CODES = ("invalid_syntax", "unreadable")
 """Codes of problems that prevent parsing; their message has the line."""
 _LINE = re.compile(r"\bline ([0-9]+)")
-_OPENS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
-_CLOSES = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_START_EVENTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None]:
@@ -29,7 +29,7 @@ def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None
 
 
 def _line_in_message(problem: Problem) -> int | None:
-    match = _LINE.search(problem.message) if problem.code in _UNREAD else None
+    match = _LINE.search(problem.message) if problem.code in _SYNTAX_CODES else None
     return int(match[1]) if match is not None else None
 
 
@@ -48,46 +48,46 @@ def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
             containers.add(container)
             container = container.rpartition("/")[0]
     lines: dict[str, int] = {}
-    walk = _Walk()
+    tracker = _PointerTracker()
     try:
         # YAML does not allow lone surrogates.
         valid_text = text.encode(errors="replace").decode()
         for event in yaml.parse(valid_text, Loader=yaml.CSafeLoader):
-            placed = walk.take(event)
-            if placed is not None and placed[0] in containers:
-                lines.setdefault(*placed)
+            located = tracker.locate(event)
+            if located is not None and located[0] in containers:
+                lines.setdefault(*located)
     except yaml.YAMLError:
         # JSON allows text that YAML does not; values before that text are found.
         pass
     return lines
 
 
-class _Walk:
+class _PointerTracker:
     """Tracks the pointer of each value that is read, and the line of the value or its key."""
 
     def __init__(self) -> None:
         self._frames: list[_Frame] = []
 
-    def take(self, event: Any) -> tuple[str, int] | None:
+    def locate(self, event: Any) -> tuple[str, int] | None:
         """Return pointer and line of the value that starts with an event."""
-        if isinstance(event, _CLOSES):
+        if isinstance(event, _END_EVENTS):
             self._frames.pop()
             return None
-        if not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_OPENS)):
+        if not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_START_EVENTS)):
             return None
         container = self._frames[-1] if self._frames else None
         mark = event.start_mark
         line = mark.line + 1 if mark is not None else 1
         if container is not None and container.waits_for_key:
             container.key, container.line = getattr(event, "value", ""), line
-            if isinstance(event, _OPENS):
+            if isinstance(event, _START_EVENTS):
                 # A key that is not a string: no plan has such a key.
                 self._frames.append(_Frame(event, f"{container.prefix}/"))
             return None
-        placed = ("", line) if container is None else container.next(line)
-        if isinstance(event, _OPENS):
-            self._frames.append(_Frame(event, placed[0]))
-        return placed
+        located = ("", line) if container is None else container.next(line)
+        if isinstance(event, _START_EVENTS):
+            self._frames.append(_Frame(event, located[0]))
+        return located
 
 
 class _Frame:

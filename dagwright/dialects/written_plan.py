@@ -19,25 +19,23 @@ from dagwright.dialects.draft import PLACEHOLDER_TOOL
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
 from dagwright.dialects.written_references import repair_references, with_text_ids
-from dagwright.dialects.written_text import read_written_json, without_thinking
-from dagwright.dialects.written_values import CUT_OFF, Repair, bounded, folded
+from dagwright.dialects.written_text import answer_start, read_written_json
+from dagwright.dialects.written_values import CUT_OFF, Repair, limited_repairs, summarized_repairs
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 """The longest responses of models have about 100,000 tokens; a longer text is not a response."""
 
 _JSON_START = re.compile(r"[{\[]\s*(?:[{\"'\u201c]|[A-Za-z_]\w*\s*:)")
 _SIGNS = re.compile(r"[\s._\-/]+")
-_NEAR: Final = 80.0
-"""Minimum similarity, of 100, at which a name can replace another: one or two letters of a word."""
+_NEAR_SCORE: Final = 80.0
+"""Minimum similarity, of 100, of a name that can replace another; names may differ in one or two letters of a word."""
 
-_CLEAR: Final = 8.0
+_CLEAR_MARGIN: Final = 8.0
 """Minimum distance between the similarities of the best and the second-best name."""
 
-_CANDIDATE: Final = 60.0
+_CANDIDATE_SCORE: Final = 60.0
 _MAX_NAMES: Final = 500
-"""Maximum number of unknown tool names of one plan that are compared with known names; a plan with more was not written
-for these tools.
-"""
+"""Maximum number of unknown tool names of one plan that are compared with known names."""
 
 
 def read_written_plan(
@@ -71,28 +69,32 @@ def read_written_plan(
     document = to_document(raw, dialect=dialect, context=context, tools=tools)
     document, reference_repairs = repair_references(document)
     document, tool_repairs = repair_tool_names(document, tools or {})
-    bounded_repairs = bounded([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
+    bounded_repairs = limited_repairs([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
     return replace(
-        document, notes=[*document.notes, *(repair.to_note() for repair in folded(bounded_repairs))]
+        document, notes=[*document.notes, *(repair.to_note() for repair in summarized_repairs(bounded_repairs))]
     ), bounded_repairs
 
 
 def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repair]]:
     """Return the JSON value of a document: the text itself, if it is in one of the text dialects."""
-    head = without_thinking(text)
-    answer = text[head:]
+    start_of_answer = answer_start(text)
+    answer = text[start_of_answer:]
     dialect_name = text_dialect(answer)
     start = _JSON_START.search(answer)
     is_text = dialect_name is not None and (start is None or dialect_name[1] < start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
-        thinking = [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)] if head else []
-        remaining, repairs = _whole_steps(answer, offset=head)
+        thinking = (
+            [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)]
+            if start_of_answer
+            else []
+        )
+        remaining, repairs = _complete_steps(answer, offset=start_of_answer)
         return remaining, [*thinking, *repairs]
     json_text = read_written_json(text)
     return json_text.value, json_text.repairs
 
 
-def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
+def _complete_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
     """Return a text plan without its last step if that step was truncated."""
     tasks, steps = tasks_of(text), steps_of(text)
     starts = [task.start for task in tasks[-1:] if task.is_open and len(tasks) > 1]
@@ -100,7 +102,7 @@ def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
     if not starts:
         return text, ()
     count = max(len(tasks), len(steps)) - 1
-    message = f"the text ends early; of its steps {count} are whole, number {count + 1} is incomplete and was left out"
+    message = f"the text ends early; complete steps: {count}; step {count + 1} is incomplete and was omitted"
     return text[: starts[0]], [Repair(CUT_OFF, message, offset + len(text))]
 
 
@@ -112,11 +114,11 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
     nodes = document.plan.get("nodes")
     if not isinstance(nodes, list) or not tools:
         return document, []
-    made: list[Any] = []
+    repaired_nodes: list[Any] = []
     repairs: list[Repair] = []
     problems: list[Problem] = []
     candidates_of_name: dict[str, list[str]] = {}
-    plain = {tool: _plain(tool) for tool in tools}
+    plain = {tool: _normalized(tool) for tool in tools}
     for index, node in enumerate(nodes):
         name = node.get("tool") if isinstance(node, dict) else None
         if (
@@ -124,7 +126,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
             or name in tools
             or (len(candidates_of_name) >= _MAX_NAMES and name not in candidates_of_name)
         ):
-            made.append(node)
+            repaired_nodes.append(node)
             continue
         node_id = node.get("id") if isinstance(node.get("id"), str) else None
         at = document.written_pointer(pointer("nodes", index, "tool"))
@@ -133,17 +135,17 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
         near = candidates_of_name[name]
         if len(near) == 1:
             repairs.append(Repair("tool", f"the tool {name!r} was read as {near[0]!r}", None, at, node_id))
-            made.append({**node, "tool": near[0]})
+            repaired_nodes.append({**node, "tool": near[0]})
         elif near:
             candidates = ", ".join(map(repr, near))
             message = f"there is no tool {name!r}, and it is unclear which one is meant: {candidates}"
             problems.append(Problem("unknown_tool", message, at, node_id, "write the name of one of them"))
-            made.append({**{key: value for key, value in node.items() if key != "tool"}, **PLACEHOLDER_TOOL})
+            repaired_nodes.append({**{key: value for key, value in node.items() if key != "tool"}, **PLACEHOLDER_TOOL})
         else:
-            made.append(node)
+            repaired_nodes.append(node)
     if not repairs and not problems:
         return document, []
-    plan = {**document.plan, "nodes": made}
+    plan = {**document.plan, "nodes": repaired_nodes}
     return replace(document, plan=plan, problems=[*document.problems, *problems]), repairs
 
 
@@ -153,16 +155,18 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
     Args:
         tools: name -> the name in lower case without punctuation.
     """
-    plain = _plain(name)
+    plain = _normalized(name)
     same = [tool for tool, other in tools.items() if other == plain]
     if same:
         return same
     scored = ((_similarity(plain, other), tool) for tool, other in tools.items())
-    near = sorted(((score, tool) for score, tool in scored if score >= _CANDIDATE), key=lambda match: -match[0])[:4]
-    if not near or near[0][0] < _NEAR:
+    near = sorted(((score, tool) for score, tool in scored if score >= _CANDIDATE_SCORE), key=lambda match: -match[0])[
+        :4
+    ]
+    if not near or near[0][0] < _NEAR_SCORE:
         return [tool for _, tool in near] if len(near) > 1 else []
-    is_clear = len(near) == 1 or near[0][0] - near[1][0] >= _CLEAR
-    return [near[0][1]] if is_clear else [tool for score, tool in near if near[0][0] - score < _CLEAR]
+    is_clear = len(near) == 1 or near[0][0] - near[1][0] >= _CLEAR_MARGIN
+    return [near[0][1]] if is_clear else [tool for score, tool in near if near[0][0] - score < _CLEAR_MARGIN]
 
 
 def _similarity(left: str, right: str) -> float:
@@ -173,7 +177,7 @@ def _similarity(left: str, right: str) -> float:
     Source: Hyyrö, "Bit-parallel LCS-length computation revisited" (2004).
     """
     total = len(left) + len(right)
-    if 200 * min(len(left), len(right)) < _CANDIDATE * total:
+    if 200 * min(len(left), len(right)) < _CANDIDATE_SCORE * total:
         return 0.0
     positions: dict[str, int] = {}
     for index, character in enumerate(left):
@@ -185,5 +189,5 @@ def _similarity(left: str, right: str) -> float:
     return 200.0 * (len(left) - row.bit_count()) / total if total else 100.0
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return _SIGNS.sub("", name).casefold()

@@ -1,9 +1,8 @@
 """Read references and IDs as models write them in our dialects: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
 
 A number can denote a node in three ways: as the number in its ID, or as its position, counted from 1 or from 0. The
-whole plan decides. An interpretation is possible if every number has a node and no node would depend on
-  itself,
-directly or not. The number in the IDs takes precedence; if both ways of counting are possible, the plan is rejected.
+whole plan decides. An interpretation is possible if every number has a node and there is no dependency cycle. The
+number in the IDs takes precedence. If both ways of counting are possible, the plan is rejected.
 """
 
 import re
@@ -46,7 +45,7 @@ _FORMS = re.compile(
     )
 )
 _NUMBERED: Final = ("braced", "node", "generated", "evidence", "dollar", "result", "bare")
-_OWN = re.compile(r"\{\{[^{}]+\.(?:result|status|error)[.\[\s}]")
+_OWN_REFERENCE = re.compile(r"\{\{[^{}]+\.(?:result|status|error)[.\[\s}]")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 _ID = re.compile(r"(.*?)([0-9]{1,6})")
 _VARIABLE = re.compile(r"var_?([0-9]{1,6})")
@@ -60,8 +59,8 @@ def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
         return raw, []
     if key is None and not any(isinstance(node, dict) and "tool" in node for node in nodes):
         return raw, []
-    needs = _LISTS[key or "steps"]
-    renamed_nodes = [_with_text_id(node, needs) if isinstance(node, dict) else node for node in nodes]
+    dependencies_key = _LISTS[key or "steps"]
+    renamed_nodes = [_with_text_id(node, dependencies_key) if isinstance(node, dict) else node for node in nodes]
     at = pointer(key) if key is not None else ""
     repair = Repair("number_as_id", "ids that are numbers were read as texts", None, at)
     return ({**raw, key: renamed_nodes} if isinstance(raw, dict) and key is not None else renamed_nodes), [repair]
@@ -71,16 +70,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _with_text_id(node: dict[str, JsonValue], needs: str) -> dict[str, JsonValue]:
+def _with_text_id(node: dict[str, JsonValue], dependencies_key: str) -> dict[str, JsonValue]:
     renamed_node = {**node, "id": str(node["id"])} if _is_number(node.get("id")) else dict(node)
-    dependencies = node.get(needs)
+    dependencies = node.get(dependencies_key)
     if isinstance(dependencies, list):
-        renamed_node[needs] = [str(item) if _is_number(item) else item for item in dependencies]
+        renamed_node[dependencies_key] = [str(item) if _is_number(item) else item for item in dependencies]
     return renamed_node
 
 
 def repair_references(document: Document) -> tuple[Document, list[Repair]]:
-    """Rewrite all references of a document in our syntax; return the document and the repairs.
+    """Rewrite all references of a document in Dagwright's syntax; return the document and the repairs.
 
     Ambiguities are added to the problems of the document.
 
@@ -89,12 +88,12 @@ def repair_references(document: Document) -> tuple[Document, list[Repair]]:
     nodes = document.plan.get("nodes")
     if document.dialect not in DIALECTS or not isinstance(nodes, list):
         return document, []
-    return _Repairer(document, nodes).repaired()
+    return _Repairer(document, nodes).repair()
 
 
 @dataclass(slots=True)
 class _Number:
-    """A number that denotes a node: the node, where it is used (`None`: in the output), and its path."""
+    """A number that denotes a node, with the node that uses it (`None` for the output) and its path."""
 
     number: int
     written: str
@@ -110,18 +109,18 @@ class _Repairer:
     numbers: list[_Number] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    reading: Mapping[int, int] = field(default_factory=dict)
-    is_own: bool = False
+    node_of_number: Mapping[int, int] = field(default_factory=dict)
+    uses_own_syntax: bool = False
 
-    def repaired(self) -> tuple[Document, list[Repair]]:
+    def repair(self) -> tuple[Document, list[Repair]]:
         for index, node in enumerate(self.nodes):
             if isinstance(node, dict) and isinstance(node.get("id"), str):
                 self.ids.setdefault(node["id"], index)
-        self.is_own = any(_has_own_reference(node) for node in self.nodes) or _has_own_reference(
+        self.uses_own_syntax = any(_has_own_reference(node) for node in self.nodes) or _has_own_reference(
             self.document.plan.get("output")
         )
         self._collect()
-        if self.numbers and not self._choose():
+        if self.numbers and not self._choose_numbering():
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
         plan = {**self.document.plan, "nodes": [self._repaired_node(index) for index in range(len(self.nodes))]}
         if "output" in plan:
@@ -138,8 +137,8 @@ class _Repairer:
                 continue
             for name in _FIELDS:
                 self._collect_in(node.get(name), node=owner, at=("nodes", owner, name))
-            needs = node.get("depends_on")
-            for index, item in enumerate(needs if isinstance(needs, list) else ()):
+            dependencies = node.get("depends_on")
+            for index, item in enumerate(dependencies if isinstance(dependencies, list) else ()):
                 number = item if _is_number(item) else self._number_of_text(item)
                 if number is not None:
                     self.numbers.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", index)))
@@ -174,35 +173,35 @@ class _Repairer:
     def _is_amount(self, number: int, *, is_whole: bool) -> bool:
         """Return whether `$5` is an amount of money, as in a plan with references in our syntax."""
         is_too_large = number > len(self.nodes)
-        return (self.is_own and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
+        return (self.uses_own_syntax and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
 
-    def _choose(self) -> bool:
+    def _choose_numbering(self) -> bool:
         """Choose the interpretation of the numbers; report a problem if it is ambiguous."""
         count = len(self.nodes)
         numbered = self._numbers_of_ids()
         if numbered is not None and self._is_possible(numbered):
-            self.reading = numbered
+            self.node_of_number = numbered
             return True
         from_one = {number + 1: number for number in range(count)}
         from_zero = {number: number for number in range(count)}
-        possible = [reading for reading in (from_one, from_zero) if self._is_possible(reading)]
+        possible = [node_of_number for node_of_number in (from_one, from_zero) if self._is_possible(node_of_number)]
         if len(possible) == 1:
-            self.reading = possible[0]
+            self.node_of_number = possible[0]
             return True
         first = self.numbers[0]
         if possible:
-            one_name, zero_name = (self._name(reading[first.number]) for reading in possible)
+            one_name, zero_name = (self._name(node_of_number[first.number]) for node_of_number in possible)
             message = f"is ambiguous: counted from 1 it is node {one_name!r}, counted from 0 it is node {zero_name!r}"
-            self._report("ambiguous", f"{first.written!r} {message}; both make sense", first)
+            self._report("ambiguous", f"{first.written!r} {message}; both are possible", first)
         else:
             self._report_impossible(numbered or from_one)
         return False
 
-    def _report_impossible(self, reading: Mapping[int, int]) -> None:
-        lost = [number for number in self.numbers if number.number not in reading] or self.numbers[:1]
+    def _report_impossible(self, node_of_number: Mapping[int, int]) -> None:
+        lost = [number for number in self.numbers if number.number not in node_of_number] or self.numbers[:1]
         for number in lost[:20]:
             message = f"Invalid reference: {number.written!r} matches none of the {len(self.nodes)} nodes"
-            self._report("invalid_reference", f"{message}, or makes them need each other", number)
+            self._report("invalid_reference", f"{message}, or creates a dependency cycle", number)
 
     def _report(self, code: str, message: str, number: _Number) -> None:
         at = self.document.written_pointer(pointer(*number.at))
@@ -225,21 +224,21 @@ class _Repairer:
             numbers[int(match[2])] = index
         return numbers if len(in_ids) == 1 else None
 
-    def _is_possible(self, reading: Mapping[int, int]) -> bool:
-        if any(number.number not in reading for number in self.numbers):
+    def _is_possible(self, node_of_number: Mapping[int, int]) -> bool:
+        if any(number.number not in node_of_number for number in self.numbers):
             return False
-        needs: list[dict[int, None]] = [{} for _ in self.nodes]
+        dependencies: list[dict[int, None]] = [{} for _ in self.nodes]
         for number in self.numbers:
             if number.node is not None:
-                needs[number.node][reading[number.number]] = None
+                dependencies[number.node][node_of_number[number.number]] = None
         for index, node in enumerate(self.nodes):
             depends_on = node.get("depends_on") if isinstance(node, dict) else None
             for item in depends_on if isinstance(depends_on, list) else ():
                 if isinstance(item, str) and item in self.ids:
-                    needs[index][self.ids[item]] = None
-        if any(index in number for index, number in enumerate(needs)):
+                    dependencies[index][self.ids[item]] = None
+        if any(index in number for index, number in enumerate(dependencies)):
             return False
-        return graph.levels_of([list(number) for number in needs]) is not None
+        return graph.levels_of([list(number) for number in dependencies]) is not None
 
     def _repaired_node(self, index: int) -> Any:
         node = self.nodes[index]
@@ -249,26 +248,28 @@ class _Repairer:
         for name in _FIELDS:
             if name in repaired:
                 repaired[name] = self._repaired_value(repaired[name], node=index, at=("nodes", index, name))
-        needs = repaired.get("depends_on")
-        if isinstance(needs, list):
-            repaired["depends_on"] = [self._repaired_need(item, index, position) for position, item in enumerate(needs)]
+        dependencies = repaired.get("depends_on")
+        if isinstance(dependencies, list):
+            repaired["depends_on"] = [
+                self._repaired_dependency(item, index, position) for position, item in enumerate(dependencies)
+            ]
         return repaired
 
-    def _repaired_need(self, item: Any, index: int, position: int) -> Any:
+    def _repaired_dependency(self, item: Any, index: int, position: int) -> Any:
         number = item if _is_number(item) else self._number_of_text(item)
-        if number is None or number not in self.reading:
+        if number is None or number not in self.node_of_number:
             return item
-        name = self._name(self.reading[number])
+        name = self._name(self.node_of_number[number])
         self._repair(str(item), name, node=index, at=("nodes", index, "depends_on", position))
         return name
 
     def _repaired_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
         for path, key in walk_keys(value):
-            self._refuse_in_key(key, node=node, at=(*at, *path))
+            self._report_reference_in_key(key, node=node, at=(*at, *path))
         return with_texts(value, lambda text, place: self._repaired_text(text, node=node, at=place), at=at)
 
-    def _refuse_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        """Report a reference in a key; validation reports those in our syntax."""
+    def _report_reference_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+        """Report a reference in a key; validation reports references in our syntax."""
         for match in _FORMS.finditer(key):
             is_variable = match["name"] is not None and match["name"] in self.ids
             if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
@@ -303,10 +304,10 @@ class _Repairer:
             steps = tuple(name or int(index) for name, index in _STEP.findall(match["path"] or ""))
             if match["name"] in self.ids:
                 return ResultOf(match["name"], "result", steps)
-            return ResultOf(self._name(self.reading[number]), "result", steps) if number is not None else None
+            return ResultOf(self._name(self.node_of_number[number]), "result", steps) if number is not None else None
         if match["braced"] is not None and match["braced"] in self.ids:
             return ResultOf(match["braced"], "result")
-        return ResultOf(self._name(self.reading[number]), "result") if number is not None else None
+        return ResultOf(self._name(self.node_of_number[number]), "result") if number is not None else None
 
     def _repair(self, original: str, repaired: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         written_pointer = self.document.written_pointer(pointer(*at))
@@ -324,7 +325,7 @@ def _has_own_reference(value: Any) -> bool:
     while stack:
         current = stack.pop()
         if isinstance(current, str):
-            if "{{" in current and _OWN.search(current):
+            if "{{" in current and _OWN_REFERENCE.search(current):
                 return True
         elif isinstance(current, dict):
             stack += current.values()

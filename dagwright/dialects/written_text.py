@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.dialects.written_values import NotRead, ReadValue, Repair, read_value
+from dagwright.dialects.written_values import ParsedValue, Repair, UnreadableValue, read_value
 
 _START = re.compile(r"[{\[]")
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
@@ -50,11 +50,11 @@ def read_written_json(text: str) -> WrittenJson:
         lines = [line_of(text, start) for start, _ in values]
         line_list = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
         message = (
-            f"the text holds {len(values)} JSON values (at lines {line_list}), and it is unclear which one is the plan"
+            f"the text has {len(values)} JSON values (at lines {line_list}), and it is unclear which one is the plan"
         )
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
     start, read = values[0]
-    return WrittenJson(read.value, start, [*_around(text, values), *read.repairs])
+    return WrittenJson(read.value, start, [*_repairs_around(text, values), *read.repairs])
 
 
 class ConflictingValues:
@@ -63,7 +63,7 @@ class ConflictingValues:
 
 def json_values(text: str) -> Iterator[Any]:
     """Yield the valid JSON values of a text, the likeliest first: the whole text, fenced blocks, objects and lists."""
-    answer = text[without_thinking(text) :]
+    answer = text[answer_start(text) :]
     for candidate in (answer, *(match[1] for match in _FENCED.finditer(answer))):
         try:
             yield _DECODER.decode(candidate.strip())
@@ -86,14 +86,14 @@ def _outermost_values(text: str) -> Iterator[Any]:
             yield value
 
 
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _with_conflicts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for key, value in pairs:
         members[key] = value if key not in members or members[key] == value else ConflictingValues()
     return members
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
+_DECODER = json.JSONDecoder(object_pairs_hook=_with_conflicts)
 
 
 def line_of(text: str, offset: int) -> int:
@@ -101,23 +101,23 @@ def line_of(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-def without_thinking(text: str) -> int:
+def answer_start(text: str) -> int:
     """Return the offset after a model's thinking before its answer; 0 if there is no thinking."""
     match = _THINKING.match(text)
     return match.end() if match else 0
 
 
-def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
+def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
     """Yield objects and lists of objects with their offsets; empty values only if there are no others."""
-    position = without_thinking(text)
-    empty: tuple[int, ReadValue] | None = None
-    is_any = False
-    prose: NotRead | None = None
+    position = answer_start(text)
+    empty: tuple[int, ParsedValue] | None = None
+    has_values = False
+    prose: UnreadableValue | None = None
     while match := _START.search(text, position):
         try:
             read = read_value(text, match.start())
-        except NotRead as failure:
-            if failure.is_of_value:
+        except UnreadableValue as failure:
+            if failure.looks_like_value:
                 raise PlanInvalid([_syntax_problem(text, failure)]) from None
             prose = prose or failure
             position = max(failure.offset, match.end())
@@ -126,22 +126,22 @@ def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
         if not read.value:
             empty = empty or (match.start(), read)
         elif isinstance(read.value, dict) or any(isinstance(item, dict) for item in read.value):
-            is_any = True
+            has_values = True
             yield match.start(), read
-    if is_any:
+    if has_values:
         return
     if empty is not None:
         yield empty
     elif prose is not None:
         raise PlanInvalid([_syntax_problem(text, prose)])
     else:
-        raise PlanInvalid([Problem("empty_plan", "the text holds no JSON object and no list of objects")])
+        raise PlanInvalid([Problem("empty_plan", "the text has no JSON object and no list of objects")])
 
 
-def _around(text: str, values: Sequence[tuple[int, ReadValue]]) -> Iterator[Repair]:
+def _repairs_around(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
     start, read = values[0]
-    if head := without_thinking(text):
+    if head := answer_start(text):
         yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
     before, after = text[head:start], text[read.end :]
     fence = _LABELLED_FENCE.search(before)
@@ -151,12 +151,12 @@ def _around(text: str, values: Sequence[tuple[int, ReadValue]]) -> Iterator[Repa
     if before.strip("\ufeff \t\r\n"):
         yield Repair("prose", "text before the plan was skipped", head)
     if after.strip() and len(values) == 1:
-        yield Repair("prose", "text behind the plan was skipped", read.end)
+        yield Repair("prose", "text after the plan was skipped", read.end)
     for other, _ in values[1:]:
-        yield Repair("repeated", f"the same plan stands again at line {line_of(text, other)}", other)
+        yield Repair("repeated", f"the same plan occurs again at line {line_of(text, other)}", other)
 
 
-def _syntax_problem(text: str, failure: NotRead) -> Problem:
+def _syntax_problem(text: str, failure: UnreadableValue) -> Problem:
     column = failure.offset - text.rfind("\n", 0, failure.offset)
     location = f"line {line_of(text, failure.offset)}, column {column}"
-    return Problem("invalid_syntax", f"the text is not unambiguous JSON: {failure.message} at {location}")
+    return Problem("invalid_syntax", f"the text is ambiguous or invalid JSON: {failure.message} at {location}")

@@ -29,11 +29,11 @@ NOT_A_NUMBER: Final = "not_a_number"
 """Code of the repair that replaced NaN by null."""
 
 MAX_REPAIRS_PER_CODE = 20
-"""Reported repairs of each kind; the last one has the number of the others."""
+"""Maximum number of reported repairs of each kind; one more entry has the number of the others."""
 
 
 _SPELLING: Final = frozenset({"single_quotes", "typographic_quotes", "unquoted_key", "trailing_comma", "missing_comma"})
-"""Codes of unambiguous slips that occur by the dozen."""
+"""Codes of spelling slips, which may occur dozens of times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,23 @@ class Repair:
         return Note(self.code, f"repaired: {self.message}", self.node)
 
 
-class NotRead(Exception):
+class UnreadableValue(Exception):
     """A text is not a value, or is ambiguous.
 
     Args:
         offset: where the error was detected.
-        is_of_value: whether the text was clearly meant as a value, and is not just prose with brackets.
+        looks_like_value: whether the text was meant as a value, and is not just prose with brackets.
     """
 
-    def __init__(self, message: str, offset: int, *, is_of_value: bool) -> None:
+    def __init__(self, message: str, offset: int, *, looks_like_value: bool) -> None:
         self.message = message
         self.offset = offset
-        self.is_of_value = is_of_value
+        self.looks_like_value = looks_like_value
         super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadValue:
+class ParsedValue:
     """A value and its end.
 
     Args:
@@ -114,7 +114,7 @@ _TEXTS: Final = {
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\.?)|([\x00-\x1f])|(")', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None, "NaN": None}
-_MAY_BE_WHOLE = re.compile(r"(?:[\]}]|```)\s*\Z")
+_MAY_BE_COMPLETE = re.compile(r"(?:[\]}]|```)\s*\Z")
 
 
 def skip_space(text: str, at: int) -> int:
@@ -124,14 +124,14 @@ def skip_space(text: str, at: int) -> int:
     return match.end()
 
 
-def read_value(text: str, start: int, *, bare: re.Pattern[str] | None = None) -> ReadValue:
+def read_value(text: str, start: int, *, bare: re.Pattern[str] | None = None) -> ParsedValue:
     """Parse the value at an offset; whitespace and comments before it are skipped.
 
     Args:
         bare: matches text that is a string without quotes, such as `$1`.
 
     Raises:
-        NotRead: there is no value, or it is ambiguous.
+        UnreadableValue: there is no value, or it is ambiguous.
 
     Complexity: linear in the length of the value.
     """
@@ -162,18 +162,18 @@ class _Reader:
     root: Any = None
     has_colon: bool = False
 
-    def read(self) -> ReadValue:
-        is_done = False
+    def read(self) -> ParsedValue:
+        is_complete = False
         try:
-            while not is_done:
+            while not is_complete:
                 self._skip()
-                is_done = self._step()
+                is_complete = self._step()
         except _EndOfText:
-            self._leave_out()
+            self._keep_complete_parts()
             self.at = len(self.text)
         if problems := json_problems(self.root):
-            raise self._refused(f"{problems[0].message} (at {problems[0].pointer or 'the whole value'})")
-        return ReadValue(self.root, self.at, self.repairs)
+            raise self._error(f"{problems[0].message} (at {problems[0].pointer or 'the whole value'})")
+        return ParsedValue(self.root, self.at, self.repairs)
 
     def _step(self) -> bool:
         """Parse one token; return whether the value is complete."""
@@ -207,7 +207,7 @@ class _Reader:
         sign = self.text[self.at]
         if sign in "{[":
             if len(self.frames) >= MAX_DEPTH:
-                raise self._refused(f"lists and objects are nested more than {MAX_DEPTH} deep")
+                raise self._error(f"lists and objects are nested more than {MAX_DEPTH} deep")
             self.frames.append(_Frame({} if sign == "{" else []))
             self.at += 1
             return False
@@ -224,8 +224,8 @@ class _Reader:
         if match := _WORD.match(self.text, self.at):
             return self._word(match)
         if self.text.startswith(("...", "\u2026"), self.at):
-            raise self._refused("'...' marks an omission; write all of it")
-        raise self._refused(f"expected a value, found {sign!r}")
+            raise self._error("'...' marks an omission; write the complete value")
+        raise self._error(f"expected a value, found {sign!r}")
 
     def _number(self, match: re.Match[str]) -> int | float:
         if match.end() == len(self.text) and self.frames:
@@ -235,7 +235,7 @@ class _Reader:
         if strict is None:
             bare = digits.removeprefix("+")
             if re.match(r"-?0[0-9]", bare):
-                raise self._refused(f"{_short(digits)} starts with 0: write a number without it, or a string in quotes")
+                raise self._error(f"{_short(digits)} starts with 0: write a number without it, or a string in quotes")
             self._repair("number", f"{_short(digits)} was read as a number")
         self.at = match.end()
         try:
@@ -243,14 +243,14 @@ class _Reader:
             return checked_int(digits) if integer else checked_float(digits)
         except Exception:
             message = f"{_short(digits)} does not fit into a double, or has over {MAX_DIGITS} digits"
-            raise self._refused(message) from None
+            raise self._error(message) from None
 
     def _word(self, match: re.Match[str]) -> bool | None:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
         word = match[0]
         if word not in _WORDS:
-            raise self._refused(f"{_short(word)} has no quotes, or a quote before it was not escaped")
+            raise self._error(f"{_short(word)} has no quotes, or a quote before it was not escaped")
         if word[0].isupper():
             code = NOT_A_NUMBER if word == "NaN" else "python_literal"
             self._repair(code, f"{word} was read as {json.dumps(_WORDS[word])}")
@@ -261,8 +261,8 @@ class _Reader:
         quote = self.text[self.at]
         match = _TEXTS[quote].match(self.text, self.at)
         if match is None:
-            if _MAY_BE_WHOLE.search(self.text, max(self.at, len(self.text) - 200)):
-                raise self._refused("a text that starts here has no end: a quote is missing")
+            if _MAY_BE_COMPLETE.search(self.text, max(self.at, len(self.text) - 200)):
+                raise self._error("a text that starts here has no end: a quote is missing")
             raise _EndOfText
         body = match[1]
         if quote == '"' and "\\" not in body and not _CONTROL.search(body):
@@ -271,7 +271,7 @@ class _Reader:
         value = self._unescaped(body)
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
-                raise self._refused("typographic quotes and others are mixed: it is unclear where the text ends")
+                raise self._error("typographic quotes and others are mixed: it is unclear where the text ends")
             self._repair("typographic_quotes", f"the text {_short(body)} is in typographic quotes")
         elif quote == "'":
             self._repair("single_quotes", f"the text {_short(body)} is in single quotes")
@@ -286,7 +286,7 @@ class _Reader:
             if match[1] is not None:
                 if match[1] == "\\'":
                     return "'"
-                raise self._refused(f"{match[1]!r} is no escape of JSON: is the backslash meant, or what follows it?")
+                raise self._error(f"{match[1]!r} is not a JSON escape; write two backslashes for one")
             if match[2] is not None:
                 has_control = True
                 return f"\\u{ord(match[2]):04x}"
@@ -295,7 +295,7 @@ class _Reader:
         value = json.loads(f'"{_ESCAPE.sub(fixed, body)}"')
         assert isinstance(value, str)
         if has_control:
-            self._repair("control_character", f"the text {_short(body)} holds a line break or tab that is not escaped")
+            self._repair("control_character", f"the text {_short(body)} has a line break or tab that is not escaped")
         return value
 
     def _key(self, frame: _Frame) -> None:
@@ -307,10 +307,10 @@ class _Reader:
             key = word[0]
             start, self.at = self.at, word.end()
         else:
-            raise self._refused(f"{sign!r} stands where a key should be")
+            raise self._error(f"expected a key, found {sign!r}")
         self._skip()
         if self.text[self.at] != ":":
-            raise self._refused(f"after the key {_short(key)} there is no ':'")
+            raise self._error(f"after the key {_short(key)} there is no ':'")
         if sign not in _TEXTS:
             self._repair("unquoted_key", f"the key {_short(key)} has no quotes", at=start)
         self.at += 1
@@ -324,15 +324,15 @@ class _Reader:
             self._repair("missing_comma", "a comma is missing before this")
         else:
             expected = "',' or ']'" if isinstance(frame.items, list) else "',' or '}'"
-            raise self._refused(f"{expected} is missing here, or a quote before it was not escaped")
+            raise self._error(f"{expected} is missing here, or a quote before it was not escaped")
         frame.after_comma = True
 
     def _close(self, frame: _Frame, sign: str) -> bool:
         expected = "]" if isinstance(frame.items, list) else "}"
         if sign != expected:
-            raise self._refused(f"{sign!r} closes what needs {expected!r}")
+            raise self._error(f"expected {expected!r}, found {sign!r}")
         if frame.after_comma:
-            self._repair("trailing_comma", f"a comma stands before the closing {sign!r}")
+            self._repair("trailing_comma", f"there is a comma before the closing {sign!r}")
         self.frames.pop()
         self.at += 1
         return self._put(frame.items)
@@ -345,42 +345,42 @@ class _Reader:
         if isinstance(frame.items, list):
             frame.items.append(value)
         else:
-            self._check_doubled(frame, value)
+            self._check_duplicate_key(frame, value)
             frame.items[frame.key] = value
         frame.has_key = frame.after_comma = False
         return False
 
-    def _check_doubled(self, frame: _Frame, value: Any) -> None:
+    def _check_duplicate_key(self, frame: _Frame, value: Any) -> None:
         if frame.key not in frame.items:
             return
         if json.dumps(frame.items[frame.key]) != json.dumps(value):
-            raise self._refused(f"the key {_short(frame.key)} occurs twice in one object, with different values")
+            raise self._error(f"the key {_short(frame.key)} occurs twice in one object, with different values")
         self._repair("duplicate_key", f"the key {_short(frame.key)} occurs twice in one object, with the same value")
 
-    def _leave_out(self) -> None:
+    def _keep_complete_parts(self) -> None:
         """Keep the complete parts of a truncated text: complete objects of the first list, and complete keys."""
-        number = self._list_of_entries()
+        number = self._main_list_frame()
         if number is None:
             root = self.frames[0] if self.frames else None
             if root is None or not isinstance(root.items, dict) or not root.items:
-                raise self._refused("the text ends before anything in it is complete")
+                raise self._error("the text ends before anything in it is complete")
             lost = f"the key {_short(root.key)}" if root.has_key else "what follows"
             self.root = root.items
-            self._repair(CUT_OFF, f"the text ends early; {lost} was left out", at=len(self.text))
+            self._repair(CUT_OFF, f"the text ends early; {lost} was omitted", at=len(self.text))
             return
         entries = self.frames[number].items
         if not entries:
-            raise self._refused("the text was cut off before its first step was complete")
+            raise self._error("the text was cut off before its first step was complete")
         at = pointer(*(frame.key for frame in self.frames[:number]))
         for outer, inner in zip(self.frames[:number], self.frames[1 : number + 1], strict=True):
             outer.items[outer.key] = inner.items
         is_inside = len(self.frames) > number + 1
-        lost = f"number {len(entries) + 1} is incomplete and was left out" if is_inside else "more may be missing"
-        message = f"the text ends early; of its steps {len(entries)} are whole, {lost}"
+        lost = f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more may be missing"
+        message = f"the text ends early; complete steps: {len(entries)}; {lost}"
         self.repairs.append(Repair(CUT_OFF, message, len(self.text), at))
         self.root = self.frames[0].items
 
-    def _list_of_entries(self) -> int | None:
+    def _main_list_frame(self) -> int | None:
         """Return the number of the frame with the main list of objects of the document."""
         for number, frame in enumerate(self.frames[:3]):
             if isinstance(frame.items, dict):
@@ -402,8 +402,8 @@ class _Reader:
                 parts.append(frame.key)
         return pointer(*parts)
 
-    def _refused(self, message: str) -> NotRead:
-        return NotRead(printable(message), self.at, is_of_value=self.has_colon)
+    def _error(self, message: str) -> UnreadableValue:
+        return UnreadableValue(printable(message), self.at, looks_like_value=self.has_colon)
 
 
 def _last(frame: _Frame) -> Any:
@@ -414,8 +414,8 @@ def _short(text: str) -> str:
     return describe(text).removeprefix("the text ")
 
 
-def bounded(repairs: Iterable[Repair]) -> Sequence[Repair]:
-    """Limit the repairs of each kind to the first occurrences."""
+def limited_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
+    """Keep the first repairs of each kind, and count the others."""
     remaining: list[Repair] = []
     counts: dict[str, int] = {}
     for repair in repairs:
@@ -430,8 +430,8 @@ def bounded(repairs: Iterable[Repair]) -> Sequence[Repair]:
     return (*remaining, *more)
 
 
-def folded(repairs: Sequence[Repair]) -> Sequence[Repair]:
-    """Return repairs for display: of each kind of spelling slip the first, with the number of the others."""
+def summarized_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:
+    """Return repairs for display: for each kind of spelling slip, the first with the number of the others."""
     first: dict[str, Repair] = {}
     remaining: list[Repair] = []
     for repair in repairs:

@@ -21,7 +21,7 @@ from dagwright.dialects.json_reader import (
 )
 
 MAX_ALIASED_VALUES = 200_000
-"""Values that aliases may add to the written values; some lines of YAML can expand to a billion values."""
+"""Maximum number of values that aliases add; a few lines of YAML can expand to a billion values."""
 
 _KEY = re.compile(r"\s*(?:- +)*[\w-]+:")
 _INDENTATION = re.compile(r"\s*(?:- +)*")
@@ -31,7 +31,7 @@ _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
-_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
@@ -48,7 +48,7 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
     builder = _Builder(name)
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            builder.take(event)
+            builder.handle(event)
     except yaml.YAMLError as error:
         raise PlanInvalid([*builder.problems, _syntax_problem(error, text=text, name=name)]) from None
     if depth_of(builder.root) > MAX_DEPTH:
@@ -93,9 +93,9 @@ def _line_and_column(text: str, position: int | None) -> tuple[int, int]:
 _MEANINGS = {
     "did not find expected ',' or ']'": "a ',' or the ']' of a list is missing",
     "did not find expected ',' or '}'": "a ',' or the '}' of an object is missing",
-    "did not find expected '-' indicator": "this belongs to no item of the list before it; look at the indentation",
-    "did not find expected key": "this belongs to no key of the object before it; look at the indentation and quotes",
-    "mapping values are not allowed in this context": "a ':' stands where no key can be; put the text in quotes",
+    "did not find expected '-' indicator": "this belongs to no item of the list before it; check the indentation",
+    "did not find expected key": "this belongs to no key of the object before it; check the indentation and quotes",
+    "mapping values are not allowed in this context": "':' is not allowed here; put the text in quotes",
     "found unexpected end of stream": "a text in quotes has no end",
     "found character that cannot start any token": "a tab or sign that cannot start a value; put the text in quotes",
     "found unknown escape character": "an unknown escape in double quotes; use single quotes, or two backslashes",
@@ -106,12 +106,12 @@ _MEANINGS = {
 class _Frame:
     """A list or an object that is not closed yet."""
 
-    __slots__ = ("anchor", "built_before", "has_key", "items", "key")
+    __slots__ = ("anchor", "has_key", "items", "key", "values_before")
 
-    def __init__(self, items: Any, anchor: str | None, *, built_before: int) -> None:
+    def __init__(self, items: Any, anchor: str | None, *, values_before: int) -> None:
         self.items = items
         self.anchor = anchor
-        self.built_before = built_before
+        self.values_before = values_before
         self.has_key = False
         self.key = ""
 
@@ -126,27 +126,27 @@ class _Builder:
         self._frames: list[_Frame] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._documents = 0
-        self._built = 0
-        self._aliased = 0
+        self._value_count = 0
+        self._aliased_count = 0
 
-    def take(self, event: Any) -> None:
+    def handle(self, event: Any) -> None:
         kind = type(event)
         if kind is yaml.ScalarEvent:
-            self._take_scalar(event)
+            self._handle_scalar(event)
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             self._open(event, {} if kind is yaml.MappingStartEvent else [])
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             self._close()
         elif kind is yaml.AliasEvent:
-            self._take_alias(event)
+            self._handle_alias(event)
         elif kind is yaml.DocumentStartEvent:
             self._documents += 1
             if self._documents == 2:
-                self._refuse(event, "a second document starts; write one plan in a file")
+                self._report(event, "a second document starts; write one plan in a file")
                 raise PlanInvalid(self.problems)
 
-    def _take_scalar(self, event: Any) -> None:
-        self._refuse_tag(event)
+    def _handle_scalar(self, event: Any) -> None:
+        self._check_tag(event)
         frame = self._frames[-1] if self._frames else None
         text: str = event.value
         value: JsonValue = self._plain_value(event) if event.implicit[0] and not event.style else text
@@ -163,34 +163,34 @@ class _Builder:
             return _CONSTANTS[text]
         if text[0] not in "+-.0123456789":
             return text
-        if _BASED.fullmatch(text):
-            return int(text, 0) if len(text) < MAX_DIGITS / 2 else self._refuse_number(event)
+        if _OCTAL_OR_HEX.fullmatch(text):
+            return int(text, 0) if len(text) < MAX_DIGITS / 2 else self._report_number(event)
         if _INTEGER.fullmatch(text):
-            return int(text) if len(text) <= MAX_DIGITS else self._refuse_number(event)
+            return int(text) if len(text) <= MAX_DIGITS else self._report_number(event)
         if _FLOAT.fullmatch(text):
             number = float(text)
-            return number if abs(number) != float("inf") else self._refuse_number(event)
-        return self._refuse_number(event) if _NOT_FINITE.fullmatch(text) else text
+            return number if abs(number) != float("inf") else self._report_number(event)
+        return self._report_number(event) if _NOT_FINITE.fullmatch(text) else text
 
-    def _refuse_number(self, event: Any) -> JsonValue:
-        self._refuse(event, f"{event.value[:20]!r} is not a JSON number, or does not fit into a double")
+    def _report_number(self, event: Any) -> JsonValue:
+        self._report(event, f"{event.value[:20]!r} is not a JSON number, or does not fit into a double")
         return None
 
-    def _refuse_tag(self, event: Any) -> None:
+    def _check_tag(self, event: Any) -> None:
         if event.tag is not None:
-            self._refuse(event, f"the tag {event.tag!r} is not allowed in a plan")
+            self._report(event, f"the tag {event.tag!r} is not allowed in a plan")
 
     def _set_key(self, frame: _Frame, event: Any, value: JsonValue) -> None:
         text: str = event.value
         frame.has_key = True
         frame.key = text
         if not isinstance(value, str):
-            self._refuse(event, f"a key must be text: write '{text}' in quotes")
+            self._report(event, f"a key must be text: write '{text}' in quotes")
         elif text in frame.items:
             self.problems.append(duplicate_key_problem(self._pointer(), text))
 
     def _put(self, value: Any) -> None:
-        self._built += 1
+        self._value_count += 1
         if not self._frames:
             self.root = value
             return
@@ -202,40 +202,40 @@ class _Builder:
             frame.has_key = False
 
     def _open(self, event: Any, items: Any) -> None:
-        self._refuse_tag(event)
+        self._check_tag(event)
         if self._frames and isinstance(self._frames[-1].items, dict) and not self._frames[-1].has_key:
             advice = "; put {{…}} in quotes" if isinstance(items, dict) else ""
-            self._refuse(event, f"a key must be text, not a list or an object{advice}")
+            self._report(event, f"a key must be text, not a list or an object{advice}")
             raise PlanInvalid(self.problems)
         if len(self._frames) >= MAX_DEPTH:
             raise PlanInvalid([*self.problems, too_deep(self._name)])
-        self._frames.append(_Frame(items, event.anchor, built_before=self._built))
+        self._frames.append(_Frame(items, event.anchor, values_before=self._value_count))
 
     def _close(self) -> None:
         frame = self._frames.pop()
         if frame.anchor:
-            self._anchors[frame.anchor] = (frame.items, self._built - frame.built_before + 1)
+            self._anchors[frame.anchor] = (frame.items, self._value_count - frame.values_before + 1)
         self._put(frame.items)
 
-    def _take_alias(self, event: Any) -> None:
+    def _handle_alias(self, event: Any) -> None:
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
-            self._refuse(event, f"the alias *{event.anchor} has no anchor before it, or is inside it")
+            self._report(event, f"the alias *{event.anchor} has no anchor before it, or is inside it")
             raise PlanInvalid(self.problems)
         value, size = anchored
-        self._aliased += size
-        self._built += size - 1
-        if self._aliased > MAX_ALIASED_VALUES:
+        self._aliased_count += size
+        self._value_count += size - 1
+        if self._aliased_count > MAX_ALIASED_VALUES:
             message = f"the aliases in {self._name} stand for more than {MAX_ALIASED_VALUES} values"
             raise PlanInvalid([*self.problems, Problem("too_large", message)])
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.items, dict) and not frame.has_key:
-            self._refuse(event, "a key must be text, not an alias")
+            self._report(event, "a key must be text, not an alias")
             frame.has_key, frame.key = True, event.anchor
             return
         self._put(value)
 
-    def _refuse(self, event: Any, message: str) -> None:
+    def _report(self, event: Any, message: str) -> None:
         mark = event.start_mark
         sentence = f"{self._name}: {message} (line {mark.line + 1}, column {mark.column + 1})"
         self.problems.append(Problem("invalid_syntax", printable(sentence), self._pointer()))

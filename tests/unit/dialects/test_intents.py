@@ -117,7 +117,8 @@ def test_name_that_the_session_lacks_is_missing_context() -> None:
     assert first.hint == "give it in the context: cbu=ID"
     assert (last.code, last.pointer, last.hint) == ("missing_context", "/intents/3/refs/a", "write @result_3")
     assert last.message == (
-        "intent 4: 'a' is @cbu, which the session does not have before this request; @result_3 is the one that it makes"
+        "intent 4: 'a' is @cbu, which the session does not have before this request; "
+        "@result_3 is the entity that it makes"
     )
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
@@ -151,7 +152,7 @@ def test_value_of_the_session_is_never_read_as_a_reference(value: Any) -> None:
 def test_reference_to_a_later_intent_is_noted_and_means_its_id() -> None:
     (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
-    assert note.message == "intent 1 uses @result_2, which stands after it; intent 2 runs first"
+    assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
     node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
     for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
         scope = Scope(node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]

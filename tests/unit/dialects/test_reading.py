@@ -43,12 +43,12 @@ def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, va
         ("a: 1", "x.json", "invalid_syntax", "x.json is not valid JSON: expecting value at line 1, column 1"),
         ('{"a": NaN}', "-", "invalid_syntax", "standard input is not valid JSON: NaN is not a JSON number"),
         ('{"a": 1,}', "-", "invalid_syntax", "standard input is not valid JSON: a comma before '}'"),
-        (b'{"a":\n "\xff"}', "x.json", "unreadable", "x.json is no UTF-8 text: byte 0xff in line 2"),
+        (b'{"a":\n "\xff"}', "x.json", "unreadable", "x.json is not UTF-8 text: byte 0xff in line 2"),
         ("a: \ud800", "-", "unreadable", "standard input holds a lone surrogate, which is not a character, in line 1"),
         ("", "-", "empty_plan", "standard input is empty"),
         (b" \n\t", "x.json", "empty_plan", "x.json is empty"),
-        ("# only this", "x.yaml", "empty_plan", "x.yaml holds no plan, only comments or null"),
-        ("---\n", "-", "empty_plan", "standard input holds no plan, only comments or null"),
+        ("# only this", "x.yaml", "empty_plan", "x.yaml has no plan, only comments or null"),
+        ("---\n", "-", "empty_plan", "standard input has no plan, only comments or null"),
     ],
 )
 def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
@@ -138,7 +138,7 @@ def test_circular_or_too_many_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(plan_of("b.json")))
     (tmp_path / "b.json").write_text(json.dumps(plan_of("./a.json")))
     place = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"
-    message = "these files hold each other: a.json → b.json → a.json"
+    message = "these files include each other: a.json → b.json → a.json"
     assert refusals(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", place, message)]
     for number in range(30):
         names = [f"{number + 1}.json"] * 2 if number < 29 else []

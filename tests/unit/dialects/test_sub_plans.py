@@ -61,7 +61,7 @@ def test_value_of_an_unknown_shape_is_rejected_with_the_known_shapes(raw: Any) -
 
 def test_dialect_is_unknown_or_dagwrights_own() -> None:
     (problem,) = problems_of([], dialect="yaml")
-    assert problem.message == f"there is no dialect 'yaml'; there are {', '.join(Dialect)}"
+    assert problem.message == f"unknown dialect 'yaml'; the dialects are {', '.join(Dialect)}"
     assert detect_dialect({"plan": 1, "dag": []}) == "plan"
     with pytest.raises(PlanInvalid):
         check({"plan": 1, "dag": [], "nodes": [{"id": "a", "tool": "t"}]})

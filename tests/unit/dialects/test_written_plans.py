@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import MAX_REPAIRS_PER_CODE, bounded, folded
+from dagwright.dialects.written_values import MAX_REPAIRS_PER_CODE, limited_repairs, summarized_repairs
 from tests.support.example_counts import examples
 
 NODE = '{"id": "a", "tool": "t"}'
@@ -84,7 +84,12 @@ def test_repair_reports_its_place() -> None:
     text = 'x {"a": [1, 2,]}'
     assert [repair.to_json() for repair in read_written_json(text).repairs] == [
         {"code": "prose", "pointer": "", "offset": 0, "message": "text before the plan was skipped"},
-        {"code": "trailing_comma", "pointer": "/a/2", "offset": 14, "message": "a comma stands before the closing ']'"},
+        {
+            "code": "trailing_comma",
+            "pointer": "/a/2",
+            "offset": 14,
+            "message": "there is a comma before the closing ']'",
+        },
     ]
 
 
@@ -100,12 +105,12 @@ def test_repair_reports_its_place() -> None:
         ('{"a": 1 "b": 2}', "invalid_syntax", "is missing here"),
         ('{"a": [1 2]}', "invalid_syntax", "is missing here"),
         ('{"a": ]}', "invalid_syntax", "expected a value, found ']'"),
-        ('{"a": [1}', "invalid_syntax", "'}' closes what needs ']'"),
-        ('{"a": [1, 2, ...]}', "invalid_syntax", "marks an omission; write all of it"),
+        ('{"a": [1}', "invalid_syntax", "expected ']', found '}'"),
+        ('{"a": [1, 2, ...]}', "invalid_syntax", "marks an omission; write the complete value"),
         ('{"a": 007}', "invalid_syntax", "starts with 0: write a number without it, or a string in quotes"),
         ('{"a": Infinity}', "invalid_syntax", "'Infinity' has no quotes"),
         ('{"a": 1e999}', "invalid_syntax", "does not fit into a double"),
-        ('{"a": "\\_x"}', "invalid_syntax", "is the backslash meant, or what follows it?"),
+        ('{"a": "\\_x"}', "invalid_syntax", "is not a JSON escape; write two backslashes for one"),
         ('{"a": “x"}', "invalid_syntax", "a quote is missing"),
         ('{"a": “x", "b": "y”}', "invalid_syntax", "typographic quotes and others are mixed"),
         ('{"nodes": [{"id": "a"}, {"id": "b}]}', "invalid_syntax", "a quote is missing"),
@@ -164,7 +169,7 @@ def test_ids_and_dependencies_may_be_numbers() -> None:
 
 def test_number_of_two_possible_nodes_or_of_none_is_rejected() -> None:
     document, repairs = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
-    message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both make sense"
+    message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both are possible"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
         ("ambiguous", "/nodes/2/arguments/x", message)
     ]
@@ -222,10 +227,12 @@ def test_repairs_of_one_kind_are_reported_for_the_first_places_only() -> None:
     assert repairs[-1].message == "and in 480 more places"
     text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_REPAIRS_PER_CODE + 5)) + "}"
     entries = [
-        repair.message for repair in folded(bounded(read_written_json(text).repairs)) if repair.code == "single_quotes"
+        repair.message
+        for repair in summarized_repairs(limited_repairs(read_written_json(text).repairs))
+        if repair.code == "single_quotes"
     ]
     assert entries == [f"the text 'k0' is in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
-    literals = list(folded(read_written_json('{"a": True, "b": True}').repairs))
+    literals = list(summarized_repairs(read_written_json('{"a": True, "b": True}').repairs))
     assert len(literals) == 2
 
 

@@ -80,7 +80,7 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: A
         (
             "a: b: c",
             "",
-            "p.yaml is not valid YAML: a ':' stands where no key can be; put the text in quotes at line 1, column 5",
+            "p.yaml is not valid YAML: ':' is not allowed here; put the text in quotes at line 1, column 5",
         ),
         ("é: 1\na: \x07", "", "p.yaml is not valid YAML: control characters are not allowed at line 2, column 4"),
         ("a: [1", "", "p.yaml is not valid YAML: a ',' or the ']' of a list is missing at line 2, column 1"),
