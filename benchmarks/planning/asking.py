@@ -121,5 +121,5 @@ def _read(output: Any, text: str, cases: Cases) -> Try:
         read = parse_plan(output, text, cases.tools)
     except PlanInvalid as invalid:
         return Try(text, None, invalid.problems)
-    written: Mapping[str, Any] = read.written
+    written: Mapping[str, Any] = read.document
     return Try(text, facts_of_plan(dict(written), tools=cases.tools))

@@ -127,7 +127,7 @@ def prepare_goal(
         request, catalogue, inline_agents=inline_agents, can_replan=replans > 0, turns=options.turns
     )
     plan = goal_plan(goal, messages, title=summary_of(options.title or request))
-    _refuse_too_large(plan, catalogue.tools)
+    _reject_too_large(plan, catalogue.tools)
     return plan, catalogue.note()
 
 
@@ -168,12 +168,12 @@ def _prepare_intents(
         intents_messages(request, verbs, context=options.context, advice=advice, turns=options.turns),
         title=summary_of(options.title or request),
     )
-    _refuse_too_large(plan, verbs.tools)
+    _reject_too_large(plan, verbs.tools)
     return plan, verbs.note()
 
 
-def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
-    """Refuse a request if its tools and agents are too large for the run, which stores the prompts of all agents.
+def _reject_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
+    """Reject a request if its tools and agents are too large for the run, which stores the prompts of all agents.
 
     Raises:
         GoalRejected: the tools and agents are too large; the message names the largest agents.
@@ -254,8 +254,8 @@ def goal_from_document(
     )
     try:
         return prepare_goal(document["goal"], tools, options)[0]
-    except GoalRejected as refused:
-        raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
+    except GoalRejected as rejected:
+        raise PlanInvalid([Problem(rejected.code, rejected.message, pointer("goal"), hint=rejected.hint)]) from None
 
 
 def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Problem]:
@@ -298,10 +298,8 @@ def _session_fields(
     turns: Sequence[str] = ()
     confidence = None
     try:
-        session_fields = document.get("context", {})
-        names = context_from_json(
-            {**context, **session_fields} if isinstance(session_fields, Mapping) else session_fields
-        )
+        given = document.get("context", {})
+        names = context_from_json({**context, **given} if isinstance(given, Mapping) else given)
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("context")))
     try:

@@ -59,7 +59,7 @@ def parse_intents(
     ]
     if isinstance(answer, dict) and answer.get("intents") == [] and not missing_parts:
         return _plan_without_nodes(answer)
-    problems = [*missing_parts, *_own_problems(answer)]
+    problems = [*missing_parts, *_answer_problems(answer)]
     try:
         document = to_document(
             answer, dialect="intents", context={name: dict(entity) for name, entity in context.items()}, tools=tools
@@ -75,7 +75,7 @@ def parse_intents(
     parsed_plan = build_parsed_plan(checked, [*repairs, *name_repairs])
     result = replace(
         parsed_plan,
-        written=_with_verbs(answer, document),
+        document=_with_verbs(answer, document),
         summary=f"{_summary(answer, checked)}\n{parsed_plan.summary}",
         model_fields=_explanation_fields(answer),
     )
@@ -135,7 +135,7 @@ def _plan_without_nodes(answer: Mapping[str, Any]) -> ParsedPlan:
         PlanInvalid: the explanation is missing.
     """
     explanation = answer.get("explanation")
-    problems = [*_own_problems(answer)]
+    problems = [*_answer_problems(answer)]
     if not isinstance(explanation, str) or not explanation.strip():
         hint = "write the intents, or give the reason in explanation"
         problems.append(Problem("empty_plan", "there are no intents and no explanation", "/intents", hint=hint))
@@ -149,8 +149,8 @@ def _plan_without_nodes(answer: Mapping[str, Any]) -> ParsedPlan:
     )
 
 
-def _own_problems(answer: Any) -> Iterator[Problem]:
-    """Yield errors that the dialect accepts from people but not from models."""
+def _answer_problems(answer: Any) -> Iterator[Problem]:
+    """Yield the problems of the confidence and of the number of intents, which the dialect does not check."""
     if not isinstance(answer, Mapping):
         return
     confidence = _confidence(answer)
@@ -171,7 +171,7 @@ def _compensating_calls(
     """Yield the intents that call a compensating tool."""
     for index, node in enumerate(document.plan["nodes"]):
         if (name := node.get("tool")) in tools and name not in verbs:
-            message = f"{name!r} is no verb: it only compensates other calls"
+            message = f"{name!r} is not a verb: it only compensates other calls"
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 

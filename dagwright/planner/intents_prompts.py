@@ -1,7 +1,7 @@
 """Prompt that turns a request into intents: the rules, the verbs, the names of the session, and the request.
 
 The run stores the prompts, so a change here does not affect running runs. Each piece of untrusted text (a name of an
-entity, an earlier turn) is one line of JSON, so that it cannot end its line and inject instructions. Ids of entities
+entity, an earlier turn) is one line of JSON, so it cannot add lines with instructions. Ids of entities
 are never sent to a model.
 """
 
@@ -80,20 +80,20 @@ def intents_messages(
         turns: summaries of earlier turns of the session, oldest first.
     """
     note = verbs.note()
-    parts = [verbs.text, *([f"({note[0].upper()}{note[1:]}.)"] if note is not None else []), _session(context)]
+    parts = [verbs.text, *([f"({note[0].upper()}{note[1:]}.)"] if note is not None else []), _session_text(context)]
     if turns:
         parts.append(turns_message(turns))
     rules = f"{INTENTS_PROMPT}\n\nLookups: {advice}" if advice else INTENTS_PROMPT
     return system(rules), user("\n\n".join([*parts, f"Request:\n{goal}"]))
 
 
-def _session(context: Mapping[str, Mapping[str, Any]]) -> str:
+def _session_text(context: Mapping[str, Mapping[str, Any]]) -> str:
     if not context:
         return "The session has no names."
-    return "\n".join(["Names of the session:", *(_name(name, entity) for name, entity in context.items())])
+    return "\n".join(["Names of the session:", *(_name_line(name, entity) for name, entity in context.items())])
 
 
-def _name(name: str, entity: Mapping[str, Any]) -> str:
+def _name_line(name: str, entity: Mapping[str, Any]) -> str:
     fields = dict.fromkeys(["kind", "name", *entity])
     known = {
         field: cut_for_model(entity[field], _NAME_CHARACTERS) for field in fields if field != "id" and entity.get(field)

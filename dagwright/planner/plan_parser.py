@@ -21,7 +21,7 @@ from dagwright.core.model.policy import CHANGES_ASK
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import depth_of
-from dagwright.dialects.written_values import CUT_OFF, Repair, folded
+from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids
@@ -50,8 +50,8 @@ _IGNORED = ("output", "deadline", "on_failure")
 _EARLY_DEPTH = 80
 """Maximum nesting depth of a node that starts early: other documents wrap the node, and their limit is 100."""
 TOOLS_BYTES = 128 * 1024
-"""Limit for the JSON of the tools for the plan parser; beyond it, schemas are dropped, largest first, and the tools
-validate their own arguments.
+"""Limit for the JSON of the tools for the plan parser. Over the limit, schemas are dropped, largest first, and the
+tools validate their own arguments.
 """
 
 
@@ -83,7 +83,7 @@ class ParsedPlan:
 
     Args:
         planned: nodes of the plan, ready to run.
-        written: the plan document, for people.
+        document: the plan document, for people.
         summary: summary of the plan, in lines.
         described: ids of the nodes that the summary describes completely.
         notes: repairs and ignored fields.
@@ -92,7 +92,7 @@ class ParsedPlan:
     """
 
     planned: PlannedNodes
-    written: Mapping[str, Any]
+    document: Mapping[str, Any]
     summary: str
     described: Sequence[str] = ()
     notes: Sequence[Note] = ()
@@ -103,7 +103,7 @@ class ParsedPlan:
         """Serialize the plan as the result of the activity."""
         return {
             "valid": True,
-            "plan": dict(self.written),
+            "plan": dict(self.document),
             "summary": self.summary,
             "described": list(self.described),
             "notes": [note.to_json() for note in self.notes[:MAX_NOTES]],
@@ -141,7 +141,7 @@ def parse_plan(
     """
     referable_ids = replan_context.referable if replan_context is not None else ()
     try:
-        checked, repairs = _checked(
+        checked, repairs = _check_answer(
             plan, text, _with_existing_node(tools, replan_context), accepted=_with_stand_ins(accepted, replan_context)
         )
         checked, repairs = _with_free_ids(
@@ -154,13 +154,13 @@ def parse_plan(
         if replan_context is None or not _is_empty(invalid):
             raise
         return ParsedPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
-    cut = [
+    cut_off_problems = [
         Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}")
         for repair in repairs
         if repair.code == CUT_OFF
     ]
     inline_agent_problems = [] if inline_agents else _inline_agent_problems(checked)
-    if problems := [*cut, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:
+    if problems := [*cut_off_problems, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:
         raise PlanInvalid(problems)
     parsed = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
     reject_oversized(parsed)
@@ -192,13 +192,13 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_
         ),
         _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
         *summary_and_described(restricted, referable_ids=frozenset(referable_ids)),
-        [*(repair.to_note() for repair in folded(repairs)), *_notes_of(checked)],
+        [*(repair.to_note() for repair in summarized_repairs(repairs)), *_notes_of(checked)],
         changes_of(added),
     )
 
 
 def reject_oversized(parsed_plan: ParsedPlan) -> None:
-    """Refuse a plan that would take up too much of the history.
+    """Reject a plan that would take up too much of the history.
 
     Raises:
         PlanInvalid: the plan is too large.
@@ -209,7 +209,7 @@ def reject_oversized(parsed_plan: ParsedPlan) -> None:
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
 
 
-def _checked(
+def _check_answer(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
 ) -> tuple[Checked, Sequence[Repair]]:
     if plan is None:

@@ -119,7 +119,9 @@ def planning_messages(
 
 
 def turns_message(turns: Sequence[str]) -> str:
-    """Format earlier turns of a session for a model: one line of JSON each, so that a turn cannot end its line.
+    """Format earlier turns of a session for a model, one line of JSON each.
+
+    In this form, a turn cannot add lines with instructions.
 
     Args:
         turns: at least one turn, newest last.

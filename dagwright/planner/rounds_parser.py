@@ -17,7 +17,7 @@ from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Repair
 from dagwright.planner.prompts import repair_message
 from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
-from dagwright.planner.sub_goal_fields import Fields, plain
+from dagwright.planner.sub_goal_fields import FieldParser, decode_json_strings
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 
@@ -61,13 +61,13 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
 
 def _answer_document(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if output is not None and not isinstance(output, str):
-        return plain(output), ()
+        return decode_json_strings(output), ()
     content = text if output is None else output
     if not content.strip():
         hint = "tools cannot be called directly: write one object with action, and name workers in its sub_goals"
         raise PlanInvalid([Problem("empty_plan", "the answer is empty", hint=hint)])
     written_json = read_written_json(content)
-    return plain(written_json.value), written_json.repairs
+    return decode_json_strings(written_json.value), written_json.repairs
 
 
 def _parsed(
@@ -119,9 +119,9 @@ def _reasoning(content: Any) -> str:
 
 def _sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
     """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
-    fields = Fields()
-    sub_goals = fields.sub_goals(answer.get("sub_goals"), checks.workers)
-    problems = [*fields.problems, *checks.problems_of(sub_goals, fields.invalid)]
+    parser = FieldParser()
+    sub_goals = parser.sub_goals(answer.get("sub_goals"), checks.workers)
+    problems = [*parser.problems, *checks.problems_of(sub_goals, parser.invalid)]
     return problems, () if problems else checks.new_sub_goals(
         [sub_goal for sub_goal in sub_goals if sub_goal is not None]
     )

@@ -1,7 +1,7 @@
 """Prompts for answering a question in rounds: clarify the question, plan a round, and write the answer.
 
 The run stores the prompts, so a change here does not affect running runs. Each piece of untrusted text (an earlier
-turn, a result of a worker tool) is one line of JSON, so that it cannot end its line and inject instructions.
+turn, a result of a worker tool) is one line of JSON, so it cannot add lines with instructions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ You answer a question from findings. You are given the question, its meaning, an
 
 
 def planner_prompt(synthesis: Synthesis) -> str:
-    """Return the system message of a planner whose answer is made in the given way."""
+    """Return the system message of the planner, which depends on how the answer is made."""
     return PLANNER_PROMPT if synthesis == "model" else PLANNER_PROMPT + _ASSEMBLED_RULE
 
 

@@ -24,7 +24,7 @@ from dagwright.planning.rounds.rounds_spec import RoundsLimits, RoundsSpec, chec
 ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in `ask` and in requests of clients."""
 _FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
-TURNS = 1_000
+MAX_TURNS = 1_000
 """Maximum number of turns of a request; only the newest go into the prompt."""
 SHOWN_TURN_CHARACTERS = 500
 """Limit for each side of a turn, in documents."""
@@ -65,8 +65,8 @@ def prepare_rounds(
         raise GoalRejected("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
         check_workers(workers)
-    except WorkersRefused as refused:
-        raise GoalRejected("no_tools", str(refused), hint="name other worker tools in `tools`") from None
+    except WorkersRefused as rejected:
+        raise GoalRejected("no_tools", str(rejected), hint="name other worker tools in `tools`") from None
     catalogue = worker_catalogue(workers)
     question = validate_goal(text, catalogue)
     rounds = RoundsSpec(
@@ -142,8 +142,8 @@ def rounds_from_document(
         problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
     try:
         turns = turns_from_json(document.get("turns", []))
-        if len(turns) > TURNS:
-            raise ValueError(f"turns: at most {TURNS:,} are allowed; send the newest")
+        if len(turns) > MAX_TURNS:
+            raise ValueError(f"turns: at most {MAX_TURNS:,} are allowed; send the newest")
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("turns")))
     for name, with_limit in _LIMITS.items():
@@ -156,5 +156,5 @@ def rounds_from_document(
         raise PlanInvalid(problems)
     try:
         return prepare_rounds(document["goal"], tools, RoundsOptions(config, limits, turns))[0]
-    except GoalRejected as refused:
-        raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
+    except GoalRejected as rejected:
+        raise PlanInvalid([Problem(rejected.code, rejected.message, pointer("goal"), hint=rejected.hint)]) from None

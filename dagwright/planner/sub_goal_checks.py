@@ -11,7 +11,7 @@ from dagwright.core.model.tools import WorkerCard
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, slots_not_given, wrong_slot_message
 from dagwright.planner.rounds_schema import MAX_SUB_GOALS_OF_RUN, MAX_SYNTHESIS_INPUTS
-from dagwright.planner.sub_goal_fields import Fields
+from dagwright.planner.sub_goal_fields import FieldParser
 from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS
 from dagwright.planning.rounds.sub_goals import (
     DONE,
@@ -21,7 +21,7 @@ from dagwright.planning.rounds.sub_goals import (
     PlannedSubGoal,
     RoundContext,
     refs_of,
-    work_of,
+    work_digest,
 )
 
 REPEATED = "repeated"
@@ -45,10 +45,10 @@ class RoundChecks:
 
     def synthesis(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
         """Return the problems of the slots for the final answer, and the slots."""
-        fields = Fields()
+        parser = FieldParser()
         at = "synthesis_inputs"
-        inputs = fields.inputs(raw if raw is not None else {}, at)
-        problems = fields.problems
+        inputs = parser.inputs(raw if raw is not None else {}, at)
+        problems = parser.problems
         if not inputs and not problems:
             hint = "name slots of deliverables, start a deliverable, or write failed with the reason"
             problems.append(Problem("empty_plan", "'done' needs the slots for the answer", f"/{at}", hint=hint))
@@ -108,7 +108,7 @@ class RoundChecks:
 
         Args:
             sub_goals: sub-goals in their order, `None` for each with an invalid field.
-            invalid: sub-goals with an invalid field, as in `Fields.invalid`; references to them are not checked.
+            invalid: sub-goals with an invalid field, as in `FieldParser.invalid`; references to them are not checked.
         """
         ids: set[int] = set()
         self._invalid_ids = invalid.keys()
@@ -174,7 +174,7 @@ class RoundChecks:
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
-        return work_of(sub_goal, self.workers.get(sub_goal.worker))
+        return work_digest(sub_goal, self.workers.get(sub_goal.worker))
 
     def _outputs(self, sub_goal: PlannedSubGoal | KnownSubGoal) -> Sequence[str]:
         worker = self.workers.get(sub_goal.worker)

@@ -25,7 +25,7 @@ _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
 _EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
 
 
-def plain(raw: Any) -> Any:
+def decode_json_strings(raw: Any) -> Any:
     """Return an answer with JSON strings in its fields decoded.
 
     The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
@@ -34,7 +34,7 @@ def plain(raw: Any) -> Any:
         PlanInvalid: the answer or one of its JSON strings contains JSON that cannot be stored.
     """
     problems: list[Problem] = []
-    result = _plain(raw, (), problems)
+    result = _decode_groups(raw, (), problems)
     if not problems:
         problems = json_problems(result)
     if not problems and depth_of(result) > MAX_DEPTH:
@@ -45,16 +45,21 @@ def plain(raw: Any) -> Any:
     return result
 
 
-def _plain(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+def _decode_groups(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
     if not isinstance(raw, Mapping):
         return raw
-    result = {name: _of_json(value, (*at, name), problems) if name in _GROUPS else value for name, value in raw.items()}
+    result = {
+        name: _decode_json_string(value, (*at, name), problems) if name in _GROUPS else value
+        for name, value in raw.items()
+    }
     if not at and isinstance(sub_goals := result.get("sub_goals"), list):
-        result["sub_goals"] = [_plain(entry, ("sub_goals", index), problems) for index, entry in enumerate(sub_goals)]
+        result["sub_goals"] = [
+            _decode_groups(entry, ("sub_goals", index), problems) for index, entry in enumerate(sub_goals)
+        ]
     return result
 
 
-def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+def _decode_json_string(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
     """Decode a JSON string; other values stay unchanged, and are checked where they are used."""
     if not isinstance(value, str):
         return value
@@ -79,8 +84,8 @@ def sub_goal_id(value: Any) -> int | None:
     return value if is_id else None
 
 
-class Fields:
-    """Parser of fields that collects the problems."""
+class FieldParser:
+    """Parser of the fields of an answer that collects their problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -111,19 +116,21 @@ class Fields:
             self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
             return None
         before = len(self.problems)
-        self._refuse_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
+        self._reject_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
         number = sub_goal_id(raw.get("id"))
         if number is None:
             self._report("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
         worker = self._worker(raw.get("worker"), workers, *at, "worker")
-        description = _given(raw, "description", "")
+        description = _field_or_default(raw, "description", "")
         if not isinstance(description, str):
             self._report("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
-        params = self._named(_given(raw, "params", {}), worker, *at, "params")
+        params = self._with_declared_names(_field_or_default(raw, "params", {}), worker, *at, "params")
         if not isinstance(params, Mapping):
             self._report("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
-        inputs = self.inputs(self._named(_given(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs")
+        inputs = self.inputs(
+            self._with_declared_names(_field_or_default(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs"
+        )
         if (count := sum(len(refs_of(value)) for value in inputs.values())) > MAX_REFS:
             self._report("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
         for name in (name for name in inputs if name in params):
@@ -145,7 +152,7 @@ class Fields:
             goal_type=card.goal_type,
         )
 
-    def _named(self, raw: Any, worker: WorkerTool | None, *at: str | int) -> Any:
+    def _with_declared_names(self, raw: Any, worker: WorkerTool | None, *at: str | int) -> Any:
         """Return arguments under their declared names; a model may write `-` for `_`."""
         if worker is None or not isinstance(raw, Mapping):
             return raw
@@ -158,7 +165,7 @@ class Fields:
             fields[declared] = value
         return fields
 
-    def _refuse_unknown(self, raw: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int) -> None:
+    def _reject_unknown(self, raw: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int) -> None:
         for name in raw:
             if name not in known_names:
                 self._report(
@@ -195,11 +202,11 @@ class Fields:
             hint = "write plain values in params"
             self._report("invalid_field", f"expected {_EXPECTED_INPUT}, not {raw!r:.100}", *at, hint=hint)
             return None
-        self._refuse_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
+        self._reject_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
         return InputRef(source, slot)
 
 
-def _given(raw: Mapping[str, Any], name: str, default: Any) -> Any:
+def _field_or_default(raw: Mapping[str, Any], name: str, default: Any) -> Any:
     """Return a field; null counts as absent."""
     value = raw.get(name)
     return default if value is None else value

@@ -1,6 +1,6 @@
 """Catalogue of the tools and agents that a plan may use, formatted for a model in a fixed order and a limited size.
 
-Each entry is one line of JSON, so that a name or description cannot end its line and inject instructions.
+Each entry is one line of JSON, so a name or description cannot add lines with instructions.
 """
 
 from collections.abc import Mapping, Sequence

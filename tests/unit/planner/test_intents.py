@@ -82,9 +82,9 @@ def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
 
 def test_written_values_can_be_read_again_with_their_references() -> None:
     first = read(f"Here it is:\n```json\n{json.dumps(answer({**FUND, 'verb': 'cbu.ensur'}, CUSTODY))}\n```")
-    assert first.written == answer(FUND, CUSTODY)
+    assert first.document == answer(FUND, CUSTODY)
     assert [note.code for note in first.notes] == ["fence", "tool"] or [note.code for note in first.notes][-1] == "tool"
-    again = read(dict(first.written))
+    again = read(dict(first.document))
     assert (again.planned, again.summary) == (first.planned, first.summary)
 
 
@@ -178,7 +178,7 @@ def test_missing_session_name_is_reported_with_the_existing_names() -> None:
     ]
     assert problems_in(message)[0].hint == "the session has no names; use lookups for existing entities"
     made = answer(FUND, custody("@cbu"))
-    assert problems_in(made)[0].message.endswith("before this request; @result_1 is the one that it makes")
+    assert problems_in(made)[0].message.endswith("before this request; @result_1 is the entity that it makes")
 
 
 def test_plan_with_a_party_as_a_value_is_returned_to_the_model_once() -> None:

@@ -98,7 +98,7 @@ def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
         (each("told", on_error="replan"), Record(F, error=error)),
     ]
     actual = reasons_of(steps, handled={"told"})
-    assert [(reason.node, reason.description) for reason in actual] == [
+    assert [(reason.node_id, reason.description) for reason in actual] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),
         ("many", "guidance at 'many': one / two"),

@@ -23,7 +23,7 @@ from dagwright.planning.rounds.sub_goals import (
     KnownSubGoal,
     RoundContext,
     SubGoalStatus,
-    work_of,
+    work_digest,
 )
 from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_with, done, failed, ref, sub_goal
@@ -66,7 +66,7 @@ def known(
     card = WORKERS[worker_name].worker
     assert card is not None
     made = SUB_GOALS.decode({**written, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type})
-    work = work_of(made, WorkerTool(WORKERS[worker_name], card))
+    work = work_digest(made, WorkerTool(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     filled_slots = (card.outputs if is_done else ()) if slots is None else slots
     return KnownSubGoal(number, worker_name, made.sources, work, status, filled_slots, attempts)
