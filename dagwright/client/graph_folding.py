@@ -9,7 +9,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_state import offloaded_regions, region_counts
-from dagwright.planning.rounds.rounds_documents import drawn_needs, groups_of
+from dagwright.planning.rounds.rounds_documents import drawn_dependencies, groups_of
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -101,7 +101,7 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     }
     boxes = []
     for number, (node, record) in enumerate(visible):
-        dependencies = drawn_needs(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
+        dependencies = drawn_dependencies(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
         needs = [region_of[number]] if number in region_of else dependencies
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title

@@ -15,7 +15,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
-from dagwright.dialects.written_values import CUT_OFF, Repair, folded
+from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
 from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
     check_plan,
@@ -148,7 +148,7 @@ def prepare_start(
         else prepare_plan
     )
     compiled = prepare(checked, start.inputs)
-    notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:MAX_NOTES])
+    notes = tuple(repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES])
     options = replace(
         options,
         policy=chosen,

@@ -24,7 +24,7 @@ from temporalio.service import RPCError
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import AGENT_PREFIX
-from dagwright.tools.queue_names import FILE, is_of_file, is_queue_of, worker_options
+from dagwright.tools.queue_names import FILE_PLACEHOLDER, is_queue_of, is_tool_queue, worker_options
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -198,13 +198,17 @@ def _advice_for(tool: str, reason: str, *, is_one: bool) -> tuple[str, str]:
 
 
 def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:
-    is_of_run = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == own_queue
-    options = worker_options(queue.name, tools, is_of_run=is_of_run)
+    is_run_queue = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == own_queue
+    options = worker_options(queue.name, tools, is_run_queue=is_run_queue)
     worker = f"`{shlex.join(['dagwright', 'worker', *options])}`"
     # `watch` serves the queues of the tools that the run was started with, and no others.
-    if is_queue_of(queue.name, tools) or (is_of_run and not is_of_file(queue.name)):
+    if is_queue_of(queue.name, tools) or (is_run_queue and not is_tool_queue(queue.name)):
         return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"
-    return f"{worker}, where {FILE} is the file or module of the tool" if FILE in options else worker
+    return (
+        f"{worker}, where {FILE_PLACEHOLDER} is the file or module of the tool"
+        if FILE_PLACEHOLDER in options
+        else worker
+    )
 
 
 # Display.

@@ -317,7 +317,7 @@ def _text_of_call(node: str, view: "RunView | None") -> str | None:
     if not isinstance(text, str):
         return None
     visible_text = VisibleText(ANSWER_FIELD if has_text_in_output(record.result) else "")
-    visible_text.take(text)
+    visible_text.add(text)
     return visible_text.text
 
 

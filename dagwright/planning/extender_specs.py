@@ -36,7 +36,7 @@ def extender_spec_of(plan: CompiledPlan) -> ExtenderSpec | None:
         return None
     kind = encoded.get("kind") if isinstance(encoded, Mapping) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"there is no extender {kind!r:.60}; there are {', '.join(_KINDS)}")
+        raise ValueError(f"unknown extender {kind!r:.60}; expected {', '.join(_KINDS)}")
     policy_of_extender(encoded)
     return _KINDS[kind][1](encoded)
 

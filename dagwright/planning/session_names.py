@@ -16,7 +16,7 @@ IDENTITY_BYTES = 300
 """Maximum size of the id and of the display name of a named value."""
 
 _NAME = re.compile(r"(?!(?i:result))[A-Za-z_][A-Za-z0-9_.-]{0,79}")
-"""Name of a session. Planners read `@result_1` as the result of an intent, so names must not start with `result`."""
+"""Name of a value in a session; not `result…`, because planners read `@result_1` as the result of an intent."""
 
 
 def is_session_name(name: Any) -> bool:
@@ -26,17 +26,17 @@ def is_session_name(name: Any) -> bool:
 
 def identity_of(result: Any) -> dict[str, Any] | None:
     """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
-    known = _identity_of_stored(result) if isinstance(result, StoredValue) else result
-    known = known if isinstance(known, Mapping) else {"id": known}
-    identity = known.get("id")
+    fields = _identity_of_stored(result) if isinstance(result, StoredValue) else result
+    fields = fields if isinstance(fields, Mapping) else {"id": fields}
+    identity = fields.get("id")
     identity = str(identity) if type(identity) is int else identity
     if not isinstance(identity, str) or not identity.strip() or len(identity.encode()) > IDENTITY_BYTES:
         return None
-    return {"id": identity, **{key: line_or_none(known.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
+    return {"id": identity, **{key: line_or_none(fields.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
 
 
 def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
-    """Return the identifying fields of a stored result, as far as they are known without loading it."""
+    """Return the identifying fields of a stored result, as far as they can be read without loading it."""
     parts = {key: result.at((key,)) for key in IDENTIFYING}
     return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, ProjectedPart) and not rest}
 
@@ -62,10 +62,10 @@ def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
         if (
             node.for_each is None
             and node.id not in compensated_tasks
-            and (known := identity_of(record.result)) is not None
+            and (identity := identity_of(record.result)) is not None
         ):
             names.pop(declared.sets, None)
-            names[declared.sets] = known
+            names[declared.sets] = identity
     return names
 
 

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsOptions, prepare_rounds
-from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
+from dagwright.planning.rounds.rounds_spec import DEFAULT_SYNTHESIS, MAX_ROUNDS, RoundsLimits, Synthesis
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool
@@ -139,7 +139,7 @@ def question(
     words: str = "Compare Maersk and Evergreen.",
     *,
     max_rounds: int = MAX_ROUNDS,
-    synthesis: Synthesis = SYNTHESIS,
+    synthesis: Synthesis = DEFAULT_SYNTHESIS,
 ) -> CompiledPlan:
     limits = RoundsLimits(max_rounds, synthesis=synthesis)
     return prepare_rounds(words, runs.tools, RoundsOptions(limits=limits))[0]

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 _RESERVED_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
-CORRECTIONS = 2
-"""How often a turn is repeated after an invalid answer."""
+MAX_CORRECTIONS = 2
+"""Maximum number of repeats of a turn with an invalid answer."""
 _LAST_TURN = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
 _TOKENS_SPENT = "Not called: the agent has used its limit of {used:,} tokens."
 _TOO_MANY_CALLS = f"Not called: one turn may call at most {MAX_CALLS} tools."
@@ -76,8 +76,8 @@ class AgentLoop:
             return turn.after_calls()
         return turn.after_answer()
 
-    def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - an extender
-        """Return `None`: the nodes report the errors of such a run."""
+    def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
+        """Return `None`: the nodes of the run report its errors."""
         return None
 
     def is_reserved(self, node_id: str) -> bool:
@@ -109,7 +109,7 @@ class _Turn:
         self._name = turn_id(number)
         self.record = self._record(self._name)
         self._node_number = self._number_of(self._name)
-        self._answer: ResponseSummary | None = None
+        self._parsed_summary: ResponseSummary | None = None
 
     def _record(self, node_id: str) -> Record:
         return self._state.records[self._number_of(node_id)]
@@ -143,13 +143,13 @@ class _Turn:
 
     @property
     def _summary(self) -> ResponseSummary:
-        if self._answer is None:
+        if self._parsed_summary is None:
             try:
-                self._answer = summarize_response(self.record.result)
+                self._parsed_summary = summarize_response(self.record.result)
             except ValueError as error:
                 message = f"the result of {self._name!r} is not a model response: {error}"
                 raise GoalUnreachable(NodeError("invalid_result", message)) from None
-        return self._answer
+        return self._parsed_summary
 
     # A failed turn.
 
@@ -159,7 +159,7 @@ class _Turn:
         if self.record.status is not NodeStatus.FAILED or error is None:
             reason = f": {self.record.reason}" if self.record.reason else ""
             raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{reason}"))
-        if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= CORRECTIONS:
+        if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= MAX_CORRECTIONS:
             raise GoalUnreachable(error)
         text = f"Your last answer is invalid: {error.message}.\nFix it and answer again."
         node = self._node
@@ -208,13 +208,13 @@ class _Turn:
         call_nodes: list[CompiledNode] = []
         named = self._named_calls()
         errors = {node_id: _TOO_MANY_CALLS for node_id, _ in named[MAX_CALLS:]}
-        is_reported = False
+        are_tools_listed = False
         for node_id, call in named[:MAX_CALLS]:
             try:
-                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn=self._node_number))
+                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node=self._node_number))
             except UnknownTool as error:
-                errors[node_id] = str(error) if is_reported else unknown_tool_message(call.name, self._spec)
-                is_reported = True
+                errors[node_id] = str(error) if are_tools_listed else unknown_tool_message(call.name, self._spec)
+                are_tools_listed = True
             except ToolCallInvalid as error:
                 errors[node_id] = str(error)
         return call_nodes, errors
@@ -253,7 +253,7 @@ class _Turn:
         if self._spec.feedback_policy == "always" and self._has_answer():
             return self._after_review()
         if parsed is not None and parsed.text != text:
-            return self._output_of((parsed.text, ()))
+            return self._output_extension((parsed.text, ()))
         if self.calls and not self._has_answer():
             message = f"the model was asked to finish without tools in {self._name!r}, but called tools"
             raise GoalUnreachable(NodeError("agent_unfinished", message))
@@ -295,7 +295,7 @@ class _Turn:
         text = f"A person rejected this answer{reason}.\nWrite a better answer."
         return self._next([(user(text), None)], [self._number_of(node_id)])
 
-    def _output_of(self, output: tuple[Any, Sequence[Binding]]) -> Extension | None:
+    def _output_extension(self, output: tuple[Any, Sequence[Binding]]) -> Extension | None:
         plan = self._state.plan
         if (plan.output, tuple(plan.output_bindings)) == output:
             return None
@@ -304,13 +304,15 @@ class _Turn:
     # The next turn.
 
     def _next(
-        self, messages_with_templates: Sequence[tuple[Message, tuple[TemplatePart, ...] | None]], needs: Sequence[int]
+        self,
+        messages_with_templates: Sequence[tuple[Message, tuple[TemplatePart, ...] | None]],
+        dependencies: Sequence[int],
     ) -> Extension:
         """Return the next turn.
 
         Args:
             messages_with_templates: messages, each with the template of its content, if it has one.
-            needs: numbers of the nodes that the turn depends on.
+            dependencies: numbers of the nodes that the turn depends on.
         """
         is_last = self._turn_number + 1 >= self._spec.max_turns or self._has_used_token_limit()
         messages = [message for message, _ in messages_with_templates]
@@ -328,7 +330,7 @@ class _Turn:
             name,
             request,
             title=f"{self._spec.name}: turn {self._turn_number + 1}",
-            dependencies=tuple(dict.fromkeys(needs)),
+            dependencies=tuple(dict.fromkeys(dependencies)),
             bindings=[
                 (("messages", index, "content"), template)
                 for index, (_, template) in enumerate(messages_with_templates)

@@ -1,8 +1,8 @@
-"""Convert the nodes of LLM agents into sub-plans that grow; each runs in its own workflow.
+"""Convert the nodes of LLM agents into sub-plans that an extender extends; each runs in its own workflow.
 
-The compiler treats every agent as a tool (`dagwright.core.model.agent_tools`), and agents of a class or a service are
-run as tools. Agents of type `llm` are converted here, because this needs the model configuration, which a plan does not
-contain.
+The compiler treats every agent as a tool (`dagwright.core.model.agent_tools`). Agents implemented by a class or a
+service also run as tools. Agents of type `llm` are converted here, because the conversion uses model requests, which
+`core` must not import.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,16 +39,16 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
 
 def nodes_with_agents(
     nodes: Sequence[CompiledNode],
-    titled: Sequence[CompiledNode],
+    titled_nodes: Sequence[CompiledNode],
     *,
     tools: Mapping[str, ToolDeclaration],
 ) -> tuple[CompiledNode, ...]:
     """Replace the nodes of `llm` agents by sub-plans; other nodes are returned unchanged.
 
     Args:
-        titled: nodes whose titles label the results in the context of an agent.
+        titled_nodes: nodes whose titles label the results in the context of an agent.
     """
-    titles = {node.id: node.title for node in titled}
+    titles = {node.id: node.title for node in titled_nodes}
     return tuple(_with_agent(node, titles, tools=tools) for node in nodes)
 
 

@@ -1,7 +1,7 @@
 """Agent spec in its JSON form, and the initial plan of an agent run with its first turn.
 
-An agent is a sub-plan that grows: each turn is a model call, and each tool call and each later turn is a node. The
-first turn contains the prompt and the context; the spec contains everything that later turns need.
+An agent is a sub-plan that is extended while it runs: each turn and each tool call is a node. The first turn contains
+the prompt and the context; the spec contains everything that later turns need.
 """
 
 import re
@@ -35,7 +35,7 @@ TURNS_LIMIT = 200
 CONTEXT_CHARACTERS = 60_000
 """Limit for all results in the context of an agent; each result gets an equal part."""
 MIN_CHARACTERS = 2_000
-"""Length that each result may have, even if many results share the limit for all of them."""
+"""Minimum limit per result, even if the results together then exceed their common limit."""
 RESULTS_CHARACTERS = 60_000
 """Limit for all tool results of one turn."""
 MAX_CALLS = 64
@@ -82,7 +82,7 @@ def ask_person_tool(types: Sequence[str]) -> OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """Configuration of one agent for a run.
+    """Configuration of one agent for a run. The run selects the model, not the agent.
 
     Args:
         name: name on the agent card.
@@ -91,13 +91,11 @@ class AgentSpec:
         max_turns: maximum number of model calls; the last call must answer without tools.
         max_tokens: limit for all model calls together. After the limit is reached, one last call must answer. `None` is
             no limit.
-        feedback_policy: when the agent asks people. `on_request`: through the tool `ask_person`, or with `[[FEEDBACK
-            type: prompt]]` in its answer. `always`: in addition, a person reviews each answer. `heuristic`: in
-            addition, an answer that consists of a question is a request.
+        feedback_policy: when the agent asks people. `never`: not at all. `on_request`: through the tool `ask_person`,
+            or with `[[FEEDBACK type: prompt]]` in its answer. `always`: in addition, a person reviews each answer.
+            `heuristic`: in addition, an answer that consists of a question is a request.
         compensating_tools: compensating tools of its tools, by name; they are not offered to the model.
         request_types: types of the requests that the agent may make to people.
-
-    The run selects the model, not the agent.
     """
 
     name: str
@@ -151,7 +149,7 @@ class AgentSpec:
             output=self.output,
             labels=CallLabels(purpose=AGENT_KIND),
         )
-        # Structured output is for a program.
+        # A program reads structured output, so it is not streamed.
         streamed_field = "" if self.output is None else None
         return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, streamed_field=streamed_field)
 

@@ -1,4 +1,4 @@
-"""Failed model calls: the reasons with the action to take, and the error that activities, tools and agents receive."""
+"""Reasons of failed model calls, each with the action to take, and the error that callers receive."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Action(StrEnum):
 class ModelError(DescribedCode):
     """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity.
 
-    Members also have the `action` to take; the reference is generated from them.
+    The reference of error codes is generated from the members.
     """
 
     action: Action
@@ -43,13 +43,13 @@ class ModelError(DescribedCode):
     UNAVAILABLE = (
         "model_unavailable",
         Action.RETRY,
-        "The service answers with 5xx, not in time or not at all, or closes the connection.",
+        "The service responds with 5xx, too late or not at all, or closes the connection.",
         "Wait, or correct `OPENAI_BASE_URL`.",
     )
     ANSWER_BROKEN = (
         "model_answer_broken",
         Action.RETRY,
-        "The answer is empty, ends too early, or is no valid response, such as an HTML page.",
+        "The answer is empty, ends too early, or is not a valid response, such as an HTML page.",
         "See the message; correct `OPENAI_BASE_URL` if it happens each time.",
     )
     OUTPUT_INVALID = (
@@ -129,7 +129,7 @@ class ModelFailure(DagwrightError):
         delay: delay after which the same call may be retried, if the server sent one.
 
     Attributes:
-        asked_by: service that requested the delay, such as `429 from api.example.org`; `None` if the delay follows
+        requested_by: service that requested the delay, such as `429 from api.example.org`; `None` if the delay follows
             another failure.
         model: name of the model; empty if it is not known.
         partial: text that the model wrote before the failure.
@@ -142,7 +142,7 @@ class ModelFailure(DagwrightError):
         self.action = error.action
         self.advice = advice
         self.delay = delay
-        self.asked_by: str | None = None
+        self.requested_by: str | None = None
         self.model = ""
         self.partial = ""
         self.usage = Usage()

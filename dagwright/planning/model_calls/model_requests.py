@@ -1,7 +1,7 @@
 """Model calls at the activity boundary, and as nodes of a plan.
 
 `ModelRequest` is the input and `ModelResponse` the output of the activity `call_model`. A model call is an ordinary
-node, so states, requests, retries, cancellation and continue-as-new work as for other nodes. Replay: the plan contains
+node, so states, retries, cancellation and continue-as-new work as for other nodes. Replay: the plan contains
 the definition of each node, so the constants here may change.
 """
 
@@ -26,7 +26,7 @@ MODEL_NAME_CHARACTERS = 200
 
 
 class ModelConfig(BaseModel):
-    """Model and sampling options of a request, never of an agent. Unset fields are not sent."""
+    """Model and sampling options of a request; agent cards do not set them. Unset fields are not sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -142,18 +142,18 @@ class OutputSchema:
     Args:
         name: up to 64 letters, digits, `_` and `-`.
         schema: any JSON Schema; the client makes it strict for servers that require this.
-        is_binding: whether an answer that does not match fails the call. Otherwise the response has the text and no
-            output, because the caller accepts more than the schema.
+        is_enforced: whether the call fails if its answer does not match the schema. Otherwise the response has the text
+            and no output, because the caller also accepts other forms.
     """
 
     name: str
     schema: Mapping[str, Any]
-    is_binding: bool = True
+    is_enforced: bool = True
 
     def to_json(self) -> Json:
         """Return the schema in its JSON form."""
         encoded = {"name": self.name, "schema": dict(self.schema)}
-        return encoded if self.is_binding else {**encoded, "is_binding": False}
+        return encoded if self.is_enforced else {**encoded, "is_binding": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +263,8 @@ class ModelRequest:
             long conversation once and not in each call.
         is_continued: whether another call will continue from here; the response then has its `conversation`.
         endpoint: `None` for the server of the worker's settings.
-        cuts: index of a message of `call` -> number of characters after which it is truncated, with a mark, once its
-            bindings are filled.
+        cuts: index of a message of `call` -> number of characters after which the filled message is truncated, with a
+            mark.
         planning: `None` for an answer that is used only when it is complete.
         round: context for parsing the answer of a planner of rounds; `None` for any other answer.
         streamed_field: part of the answer to stream: `""` for its text, otherwise the field of its JSON that contains
@@ -363,7 +363,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
 
 
 def _output_from_json(encoded: Any) -> OutputSchema:
-    return OutputSchema(encoded["name"], encoded["schema"], is_binding=encoded.get("is_binding") is not False)
+    return OutputSchema(encoded["name"], encoded["schema"], is_enforced=encoded.get("is_binding") is not False)
 
 
 def _streamed_field_from_json(encoded: Any) -> str | None:
@@ -381,21 +381,21 @@ def _planning_from_json(encoded: Any) -> Planning | None:
     return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("replan_context")))
 
 
-def response_to_json(answer: ModelResponse) -> Json:
+def response_to_json(response: ModelResponse) -> Json:
     """Return a response in the JSON form of the activity."""
     encoded: Json = {
-        "message": answer.message.to_json(),
-        "output": answer.output,
-        "finish_reason": answer.finish_reason,
-        "model": answer.model,
-        "usage": answer.usage.to_json(),
+        "message": response.message.to_json(),
+        "output": response.output,
+        "finish_reason": response.finish_reason,
+        "model": response.model,
+        "usage": response.usage.to_json(),
     }
-    if answer.conversation is not None:
-        encoded["conversation"] = answer.conversation
-    if answer.accepted is not None:
-        encoded["accepted"] = [dict(node) for node in answer.accepted]
-    if answer.read is not None:
-        encoded["read"] = dict(answer.read)
+    if response.conversation is not None:
+        encoded["conversation"] = response.conversation
+    if response.accepted is not None:
+        encoded["accepted"] = [dict(node) for node in response.accepted]
+    if response.read is not None:
+        encoded["read"] = dict(response.read)
     return encoded
 
 
@@ -403,7 +403,7 @@ MODEL_TIMEOUT_S = 1_200.0
 """Timeout of one attempt: a server may be silent for ten minutes while its model thinks, and then stream for several
 more. A dead worker is detected much earlier by its missing heartbeats."""
 MODEL_HEARTBEAT_S = 30.0
-"""As for a `write`: a call costs money, so it must not be repeated after an outage of a few seconds."""
+"""As for `write` calls: a model call costs money, so it must not be repeated after an outage of a few seconds."""
 MODEL_RETRY = RetryRule(max_attempts=8, first_delay_s=1.0, factor=2.0, max_delay_s=60.0)
 """Covers an outage of two minutes; a `Retry-After` header of the server takes precedence."""
 

@@ -29,9 +29,9 @@ ANSWER_FIELD = "answer"
 ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Projections of an answer to a request: its text and its missing information."""
 ACCEPTED_PROJECTION: Projection = (("accepted",), "value")
-"""Projection of a plan response with streaming: the nodes that were sent to the run while the model wrote it."""
+"""Projection of a streamed plan: the nodes that were sent to the run while the model wrote the plan."""
 READ_PROJECTION: Projection = (("read",), "whole")
-"""Projection of a planner's response that the calling worker parses: the parsed result."""
+"""Projection of a response of the rounds planner: the answer as the activity has parsed it."""
 MARKER_PROJECTION: Projection = (("marker",), "value")
 """Projection of a large response with a request to a person: its marker (`planning.agent_loop.feedback_markers`)."""
 TOOL_CALLS_BYTES = 128 * 1024

@@ -1,7 +1,7 @@
 """Plan-and-execute: a model plans, the plan is parsed and checked, its nodes run, and a model answers from the results.
 
 The next step depends on the plan and the records alone. IDs: the model call that writes the plan is `plan`, and the
-node that parses it is `read`. If the plan is invalid, or if it has run without success, the next pair is `plan#2` and
+node that parses it is `read`. The pair after an invalid plan, or for a replan, is `plan#2` and
 `read#2`, and so on. `approve` requests approval of the plan, and `answer` is the last node.
 
 Replay: IDs, order and content of the nodes are part of the history of a run.
@@ -49,41 +49,43 @@ class PlanAndExecute:
 
     def _next_step(self, run: GoalState) -> Extension | Stage:
         """Return the next extension for the newest plan, or its stage if there is nothing to add."""
-        read = run.last(READ)
-        if read is None:
+        parser = run.newest(READ)
+        if parser is None:
             return Stage.OPEN
-        if (parsed := run.parsed_plan_of(read)) is None:
-            return run.stage_without_plan(read)
+        if (parsed := run.parsed_plan_of(parser)) is None:
+            return run.stage_without_plan(parser)
         if parsed["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
             return stage
         if not parsed["valid"]:
-            return run.next_plan(read, parsed)
-        if (approval := run.last(APPROVE)) is not None and approval > read:
-            return self._step_after_approval(run, read, approval, parsed)
-        if run.has_nodes(parsed):
+            return run.next_plan(parser, parsed)
+        if (approval := run.newest(APPROVE)) is not None and approval > parser:
+            return self._step_after_approval(run, parser, approval, parsed)
+        if run.has_all_nodes(parsed):
             return run.skip_unreachable(parsed) or Stage.FINISHED
-        if run.approve_plan(parsed):
-            return run.approval(read, parsed)
+        if run.needs_approval(parsed):
+            return run.request_approval(parser, parsed)
         conflicts = run.id_conflicts(parsed)
-        return run.next_plan(read, conflicts) if conflicts else run.planned(read, parsed)
+        return run.next_plan(parser, conflicts) if conflicts else run.add_nodes(parser, parsed)
 
     def _step_after_approval(
-        self, run: GoalState, read: int, approval: int, parsed: Mapping[str, Any]
+        self, run: GoalState, parser: int, approval: int, parsed: Mapping[str, Any]
     ) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
         if (approved := run.parsed_plan_of(approval)) is None:
             return run.stage_without_approval(approval)
         if not approved["valid"]:
-            return run.approval(read, parsed, problems=approved)
-        if run.has_nodes(approved):
+            return run.request_approval(parser, parsed, problems=approved)
+        if run.has_all_nodes(approved):
             return Stage.FINISHED
         conflicts = run.id_conflicts(approved)
-        return run.approval(read, parsed, problems=conflicts) if conflicts else run.planned(approval, approved)
+        return (
+            run.request_approval(parser, parsed, problems=conflicts) if conflicts else run.add_nodes(approval, approved)
+        )
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
-        """Return `None`: the nodes report the errors of such a run."""
+        """Return `None`: the nodes of the run report its errors."""
         return None
 
     def is_reserved(self, node_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes that plan-and-execute adds: the planning call, the reader of its plan, the answer."""
+"""Nodes that plan-and-execute adds before the plan: the planning call, and the node that parses its result."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +77,7 @@ def plan_request(
         config=goal.config,
         # The parser also accepts plans that do not match the schema, because models deviate from it.
         output=OutputSchema(
-            goal.profile, goal.schema if replan_context is None else _allowing_no_nodes(goal.schema), is_binding=False
+            goal.profile, goal.schema if replan_context is None else _allowing_no_nodes(goal.schema), is_enforced=False
         ),
         labels=CallLabels(purpose=purpose),
     )
@@ -91,8 +91,8 @@ def _allowing_no_nodes(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     nodes = properties.get("nodes") if isinstance(properties, Mapping) else None
     if not isinstance(nodes, Mapping) or not isinstance(properties, Mapping):
         return schema
-    some = {word: part for word, part in nodes.items() if word != "minItems"}
-    return {**schema, "properties": {**properties, "nodes": some}}
+    possibly_empty = {word: part for word, part in nodes.items() if word != "minItems"}
+    return {**schema, "properties": {**properties, "nodes": possibly_empty}}
 
 
 def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
@@ -134,7 +134,7 @@ def read_node(
 def parser_options(goal: Goal) -> Mapping[str, Any]:
     """Return the parser options: the profile with its context, or whether the plan may define agents."""
     if goal.profile == "intents":
-        return {"profile": goal.profile, "context": {name: dict(what) for name, what in goal.context.items()}}
+        return {"profile": goal.profile, "context": {name: dict(entity) for name, entity in goal.context.items()}}
     return {"inline_agents": True} if goal.inline_agents else {}
 
 
@@ -146,7 +146,7 @@ def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | 
 
 
 def without_later_plans(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
-    """Return the plan of a run, cut after the first of the run's own nodes that a fork runs again.
+    """Return the plan of a run up to the first generated node that a fork runs again.
 
     Args:
         plan: plan of a run with all extensions so far. A plan with another extender is returned unchanged.

@@ -93,10 +93,10 @@ _PROBLEMS_BYTES = 1_500
 
 
 class Stage(Enum):
-    """Stage of the newest plan, if there is nothing to add for it now."""
+    """Stage of the newest plan, if the run needs no extension for it now."""
 
-    OPEN = "a node of it is not finished"
-    FINISHED = "its nodes are in the run, or it was dropped"
+    OPEN = "the plan is still being written, parsed or approved"
+    FINISHED = "the nodes of the plan are in the run, or the plan was dropped"
 
 
 class GoalState:
@@ -106,15 +106,15 @@ class GoalState:
         self._state = state
         self._goal = goal
 
-    def last(self, name: str) -> int | None:
-        """Return the number of the newest node that the run added under a reserved ID."""
-        return max(self._nodes_with_role(name), default=None)
+    def newest(self, role: str) -> int | None:
+        """Return the number of the newest node with a role, which is one of `RESERVED_IDS`, or `None`."""
+        return max(self._numbers_with_role(role), default=None)
 
-    def _nodes_with_role(self, name: str) -> Iterator[int]:
+    def _numbers_with_role(self, role: str) -> Iterator[int]:
         written = self._state.plan.nodes[: self._state.plan.written_count]
-        return (number for number, node in enumerate(written) if role_of(node.id) == name)
+        return (number for number, node in enumerate(written) if role_of(node.id) == role)
 
-    def _planned(self) -> Iterator[tuple[CompiledNode, Record]]:
+    def _plan_steps(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield the nodes of the plan and the nodes that people added, without superseded nodes."""
         for node, record in self._state.visible_nodes():
             if not is_reserved(node.id) and record.status is not NodeStatus.SUPERSEDED:
@@ -131,8 +131,8 @@ class GoalState:
             raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not a parsed plan"))
         return parsed
 
-    def refuse_to_end_without_plan(self, read: int) -> None:
-        """Check that a run without a parsed plan does not end as if it had succeeded.
+    def fail_if_ending_without_plan(self, parser: int) -> None:
+        """Keep a run without a parsed plan from ending as if it had succeeded.
 
         Raises:
             GoalUnreachable: the run is about to end without a plan.
@@ -140,8 +140,8 @@ class GoalState:
         records = [record for _, record in self._state.visible_nodes()]
         if not all(record.status.is_final for record in records):
             return
-        last = self.last(PLAN)
-        number = read if last is None or self._state.records[last].status is NodeStatus.COMPLETED else last
+        last = self.newest(PLAN)
+        number = parser if last is None or self._state.records[last].status is NodeStatus.COMPLETED else last
         record, node_id = self._state.records[number], self._state.plan.nodes[number].id
         if record.status is NodeStatus.FAILED and not any(record.status is NodeStatus.COMPLETED for record in records):
             # A run in which no node has completed fails without this check.
@@ -156,7 +156,7 @@ class GoalState:
     @cached_property
     def _round_start(self) -> int:
         """Number of the planning call that started the newest round of planning."""
-        plans = list(self._nodes_with_role(PLAN))
+        plans = list(self._numbers_with_role(PLAN))
         return next((number for number in reversed(plans) if self._is_replan(number)), plans[0])
 
     def _is_replan(self, number: int) -> bool:
@@ -169,18 +169,19 @@ class GoalState:
 
     def _replan_context_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
-        reader = next((nodes[read] for read in self._nodes_with_role(READ) if number in nodes[read].dependencies), None)
-        return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
+        parsers = (nodes[parser] for parser in self._numbers_with_role(READ))
+        parser = next((node for node in parsers if number in node.dependencies), None)
+        return REPLAN_CONTEXTS.decode(parser.arguments.get("replan_context")) if parser is not None else None
 
-    def stage_without_plan(self, read: int) -> Stage:
+    def stage_without_plan(self, parser: int) -> Stage:
         """Return the stage of a plan that was not parsed; a replan has then finished without effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
         """
         if self._replan_context is not None:
-            return Stage.FINISHED if self._state.records[read].status.is_final else Stage.OPEN
-        self.refuse_to_end_without_plan(read)
+            return Stage.FINISHED if self._state.records[parser].status.is_final else Stage.OPEN
+        self.fail_if_ending_without_plan(parser)
         return Stage.OPEN
 
     def stage_without_approval(self, approval: int) -> Stage:
@@ -189,7 +190,7 @@ class GoalState:
         return Stage.FINISHED if is_rejected else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
-        """Return the stage of a replan if its reasons have changed since it started.
+        """Return the stage of a replan whose reasons have changed since it started; `None` if it is still needed.
 
         A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
         succeeds.
@@ -211,28 +212,37 @@ class GoalState:
 
     def replan(self, reasons: Sequence[ReplanReason]) -> Extension:
         """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
-        steps = list(self._planned())
+        steps = list(self._plan_steps())
         replan_context = replan_context_of(self._state, steps, reasons)
         prompt = replan_messages(self._goal, steps, reasons)
-        done = [
-            read for read in self._nodes_with_role(READ) if self._state.records[read].status is NodeStatus.COMPLETED
-        ]
+        last_parser = max(
+            parser
+            for parser in self._numbers_with_role(READ)
+            if self._state.records[parser].status is NodeStatus.COMPLETED
+        )
         # The earlier conversation is in the store.
         request = replace(
             plan_request(self._goal, prompt.messages, purpose=REPLAN, replan_context=replan_context),
             before="",
             cuts=dict(prompt.cuts),
         )
-        before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
-        bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *prompt.bindings]
-        title = title_of(reasons, count=self._replans() + 1, max_replans=self._goal.replans)
+        previous_id = self._state.plan.nodes[self._state.plan.nodes[last_parser].dependencies[0]].id
+        bindings: list[Binding] = [
+            (("before",), (ResultOf(previous_id, "result", ("conversation",)),)),
+            *prompt.bindings,
+        ]
+        title = title_of(reasons, count=self._replan_count() + 1, max_replans=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
-        ends = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
+        last_numbers = self._last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])
         return self._planning_call(
-            request, title=title, dependencies=[done[-1], *ends], bindings=bindings, replan_context=replan_context
+            request,
+            title=title,
+            dependencies=[last_parser, *last_numbers],
+            bindings=bindings,
+            replan_context=replan_context,
         )
 
-    def _replans(self) -> int:
+    def _replan_count(self) -> int:
         return sum(
             is_replan(node) and record.status is not NodeStatus.SUPERSEDED
             for node, record in self._state.visible_nodes()
@@ -240,40 +250,50 @@ class GoalState:
 
     def conclude(self) -> Extension | None:
         """Return the next extension when there is nothing left to add for the newest plan: a replan or the answer."""
-        steps = list(self._planned())
+        steps = list(self._plan_steps())
         if self._goal.profile == "intents":
             # The output of the run is the result of the intents; without intents, the output is empty.
             return None if steps or self._state.plan.output is not None else self._extension(output=({}, ()))
-        last = self.last(ANSWER)
+        answer = self.newest(ANSWER)
         if not all(record.status.is_final for _, record in steps):
             return None
-        if last is not None and not self._state.records[last].status.is_final:
+        if answer is not None and not self._state.records[answer].status.is_final:
             return None
-        handled = {
-            node_id
-            for plan in self._nodes_with_role(PLAN)
-            if self._is_replan(plan) and (replan_context := self._replan_context_at(plan)) is not None
-            for node_id in replan_context.because
-        }
-        newest = max((self._number(node) for node, _ in steps), default=0)
-        answer = None if last is None or last < newest else last
-        if answer is not None and (output := self._output_in(answer)) is not None:
+        if answer is not None and answer < max((self._number(node) for node, _ in steps), default=0):
+            # The answer does not include the newest results.
+            answer = None
+        if answer is not None and (output := self._changed_output(answer)) is not None:
             return self._extension(output=output)
-        reasons = reasons_of(steps, handled=handled)
-        if answer is not None and self._state.plan.nodes[answer].id not in handled:
-            node, record = self._state.plan.nodes[answer], self._state.records[answer]
-            can_have_gaps = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
-            gaps = missing_information(record.result) if can_have_gaps else ()
-            reasons += [reason_of_gaps(node, gaps)] if gaps else []
+        reasons = self._replan_reasons(steps, answer)
         if reasons and self._can_replan():
             return self.replan(reasons)
         return self.answer() if answer is None else None
 
-    def _can_replan(self) -> bool:
-        return self._replans() < self._goal.replans
+    def _replan_reasons(self, steps: Sequence[Step], answer: int | None) -> list[ReplanReason]:
+        """Return the reasons for a replan that have not caused one yet.
 
-    def _output_in(self, answer: int) -> Output | None:
-        """Return the new output of the run, if the answer is at a different path than the current output."""
+        Args:
+            answer: number of the node with the current answer, if there is one.
+        """
+        handled = {
+            node_id
+            for plan in self._numbers_with_role(PLAN)
+            if self._is_replan(plan) and (replan_context := self._replan_context_at(plan)) is not None
+            for node_id in replan_context.because
+        }
+        reasons = reasons_of(steps, handled=handled)
+        if answer is None or self._state.plan.nodes[answer].id in handled:
+            return reasons
+        node, record = self._state.plan.nodes[answer], self._state.records[answer]
+        can_have_gaps = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
+        gaps = missing_information(record.result) if can_have_gaps else ()
+        return [*reasons, reason_of_gaps(node, gaps)] if gaps else reasons
+
+    def _can_replan(self) -> bool:
+        return self._replan_count() < self._goal.replans
+
+    def _changed_output(self, answer: int) -> Output | None:
+        """Return the answer field of a JSON answer as the output of the run; `None` if there is no change."""
         record = self._state.records[answer]
         if self._goal.output_schema:
             return None
@@ -282,7 +302,7 @@ class GoalState:
         output = _output_at(*ANSWER_PROJECTIONS[0][0])
         return None if tuple(self._state.plan.output_bindings) == tuple(output[1]) else output
 
-    def _ends_of(self, steps: Sequence[Step]) -> list[int]:
+    def _last_numbers(self, steps: Sequence[Step]) -> list[int]:
         dependencies = {number for node, _ in steps for number in node.dependencies}
         return [number for node, _ in steps if (number := self._number(node)) not in dependencies]
 
@@ -324,8 +344,8 @@ class GoalState:
         """Check whether a plan has no new nodes, so there is nothing left to do."""
         return all(node.get("tool") == EXISTING_NODE.name for node in parsed["nodes"])
 
-    def has_nodes(self, parsed: Mapping[str, Any]) -> bool:
-        """Check whether all nodes of a plan are in the run. Some nodes may be added before the plan is complete."""
+    def has_all_nodes(self, parsed: Mapping[str, Any]) -> bool:
+        """Check whether all nodes of a plan are in the run; streaming adds some of them before the plan is complete."""
         ids = [str(node["id"]) for node in parsed["nodes"] if node.get("tool") != EXISTING_NODE.name]
         newest = {node_id: self._state.newest_id(node_id) for node_id in ids}
         if any((self._state.number_of(newest[node_id]) or 0) <= self._round_start for node_id in ids):
@@ -347,7 +367,7 @@ class GoalState:
         existing = self._state.plan.nodes[number]
         return (existing.tool, existing.arguments, existing.bindings) == (node.tool, node.arguments, node.bindings)
 
-    def _free(self, name: str) -> str:
+    def _free_id(self, name: str) -> str:
         number = self._state.number_of(name)
         assert number is not None
         return free_id(self._state, number)
@@ -364,16 +384,16 @@ class GoalState:
 
     # The plan.
 
-    def next_plan(self, read: int, parsed: Mapping[str, Any]) -> Extension | Stage:
+    def next_plan(self, parser: int, parsed: Mapping[str, Any]) -> Extension | Stage:
         """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
         Raises:
             GoalUnreachable: the model has written the maximum number of plans, and the run has no other plan.
         """
-        last = self.last(PLAN)
+        last = self.newest(PLAN)
         assert last is not None
         round_start, replan_context = self._round_start, self._replan_context
-        plan_count = sum(read > round_start for read in self._nodes_with_role(READ))
+        plan_count = sum(number > round_start for number in self._numbers_with_role(READ))
         if plan_count >= self._goal.plans and replan_context is not None:
             return Stage.FINISHED
         if plan_count >= self._goal.plans:
@@ -383,12 +403,12 @@ class GoalState:
             )
         messages = [user("" if "repair" in parsed else conflict_message(parsed))]
         # The earlier conversation is in the store and is not repeated in each call.
-        call = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
+        request = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
         bindings: list[Binding] = [
             (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
         ]
         if "repair" in parsed:
-            repair = ResultOf(self._state.plan.nodes[read].id, "result", ("repair",))
+            repair = ResultOf(self._state.plan.nodes[parser].id, "result", ("repair",))
             bindings.append((("messages", 0, "content"), (repair,)))
         # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
         if self._goal.streams and "repair" in parsed:
@@ -396,7 +416,7 @@ class GoalState:
                 (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
             )
         return self._planning_call(
-            call, title="repairing the plan", dependencies=[read], bindings=bindings, replan_context=replan_context
+            request, title="repairing the plan", dependencies=[parser], bindings=bindings, replan_context=replan_context
         )
 
     def _planning_call(
@@ -408,7 +428,7 @@ class GoalState:
         bindings: Sequence[Binding],
         replan_context: ReplanContext | None,
     ) -> Extension:
-        plan_id, read_id = self._free(PLAN), self._free(READ)
+        plan_id, read_id = self._free_id(PLAN), self._free_id(READ)
         plan = model_node(plan_id, request, title=title, dependencies=dependencies, bindings=bindings)
         number = self._state.plan.written_count
         return self._extension(
@@ -417,7 +437,7 @@ class GoalState:
             output=output_of_plan(self._goal, read_id),
         )
 
-    def approve_plan(self, parsed: Mapping[str, Any]) -> bool:
+    def needs_approval(self, parsed: Mapping[str, Any]) -> bool:
         """Check whether a person has to approve a parsed plan before any of it runs.
 
         Raises:
@@ -440,15 +460,17 @@ class GoalState:
             raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
         return True
 
-    def approval(self, read: int, parsed: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
+    def request_approval(
+        self, parser: int, parsed: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
+    ) -> Extension:
         """Build the node that asks a person to approve a plan.
 
         Args:
-            read: number of the node that parsed the plan.
+            parser: number of the node that parsed the plan.
             problems: problems of a plan that a person submitted instead.
         """
-        last = self.last(APPROVE)
-        node_id = APPROVE if last is None else self._free(APPROVE)
+        last = self.newest(APPROVE)
+        node_id = APPROVE if last is None else self._free_id(APPROVE)
         text = str(parsed.get("summary", ""))
         if problems is not None:
             message = cut_bytes(problems_text(problems), max_bytes=_PROBLEMS_BYTES)
@@ -473,13 +495,13 @@ class GoalState:
                 **parser_options(self._goal),
                 **encoded_replan_context(self._replan_context),
             },
-            dependencies=(read if last is None else max(read, last),),
+            dependencies=(parser if last is None else max(parser, last),),
             approval={"type": "APPROVAL", "prompt": prompt},
             cache_s=0.0,
         )
         return self._extension(node)
 
-    def planned(self, read: int, parsed: Mapping[str, Any]) -> Extension:
+    def add_nodes(self, parser: int, parsed: Mapping[str, Any]) -> Extension:
         """Return the nodes of a plan that are not yet in the run.
 
         Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node
@@ -488,7 +510,7 @@ class GoalState:
         base = self._state.plan.written_count
         planned = _planned_nodes(parsed)
         numbers = self._numbers_of(planned, base=base)
-        described, is_approved = _described_nodes(parsed), role_of(self._state.plan.nodes[read].id) == APPROVE
+        described, is_approved = _described_nodes(parsed), role_of(self._state.plan.nodes[parser].id) == APPROVE
         nodes = []
         projections: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
@@ -498,7 +520,7 @@ class GoalState:
                 continue
             dependencies = tuple(numbers[number] for number in node.dependencies)
             if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
-                dependencies = (*dependencies, read)
+                dependencies = (*dependencies, parser)
             # A person has approved this node. The policy can still deny it.
             is_described = is_approved and node.id in described
             approval = "never" if is_described and node.approval == "policy" else node.approval
@@ -523,7 +545,7 @@ class GoalState:
         failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
         has_failed_nodes = any(
             node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
-            for node, record in self._planned()
+            for node, record in self._plan_steps()
         )
         return replace(self._extension(), abandoned=self._unreachable(())) if has_failed_nodes else None
 
@@ -532,7 +554,7 @@ class GoalState:
         if replan_context is None:
             return ()
         ended = frozenset(replan_context.not_referable)
-        return unreachable_nodes(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
+        return unreachable_nodes(self._state, [step for step in self._plan_steps() if step[0].id in ended], replaced)
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:
         numbers: list[int] = []
@@ -541,7 +563,7 @@ class GoalState:
             existing = self._state.number_of(self._state.newest_id(node.id)) if self.is_in_run(node) else None
             numbers.append(next_number if existing is None else existing)
             next_number += existing is None
-        # Nodes that were generated, not written, follow all added nodes.
+        # Generated nodes of the plan follow all of its written nodes.
         return [
             number + next_number - base if number >= base and self.is_in_run(node) else number
             for node, number in zip(planned.nodes, numbers, strict=True)
@@ -549,21 +571,21 @@ class GoalState:
 
     def answer(self) -> Extension:
         """Build the call that writes the answer from the results of the plan."""
-        steps = list(self._planned())
+        steps = list(self._plan_steps())
         opening = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.request}")]
         step_texts = step_messages(steps, first=len(opening))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
-        # Without a replan, the text alone names missing information.
+        # If no replan can follow, a text answer is enough: it names missing information.
         schema = self._goal.answer_schema if self._can_replan() else {}
-        output = OutputSchema("answer", schema, is_binding=False) if schema else None
+        output = OutputSchema("answer", schema, is_enforced=False) if schema else None
         streamed_field: str | None = "" if output is None else ANSWER_FIELD
         if self._goal.output_schema:
-            # JSON is for a program, which needs all of it.
+            # A program reads the JSON and needs all of it, so it is not streamed.
             output, streamed_field = OutputSchema("answer", self._goal.output_schema), None
         call = ModelCall((*opening, *step_texts.messages), config=self._goal.config, output=output, labels=labels)
         request = ModelRequest(call, cuts=step_texts.cuts, streamed_field=streamed_field)
-        last = self._ends_of(steps)
-        node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
+        last = self._last_numbers(steps)
+        node_id = ANSWER if self.newest(ANSWER) is None else self._free_id(ANSWER)
         node = model_node(
             node_id, request, title="answering the request", dependencies=last, bindings=step_texts.bindings
         )
@@ -571,12 +593,12 @@ class GoalState:
         projections = (*node.projections, *ANSWER_PROJECTIONS) if output is not None else node.projections
         output_path = _output_at("message", "content")
         if self._goal.output_schema:
-            projections, output_path = (*node.projections, _STRUCTURED), _output_at(*_STRUCTURED[0])
+            projections, output_path = (*node.projections, _OUTPUT_PROJECTION), _output_at(*_OUTPUT_PROJECTION[0])
         answer_node = replace(node, join=("all_done", 0), supersedes=before, projections=projections)
         return self._extension(answer_node, output=output_path)
 
 
-_STRUCTURED: Projection = (("output",), "value")
+_OUTPUT_PROJECTION: Projection = (("output",), "value")
 
 
 def _output_at(*path: str) -> Output:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 REPLAN_TITLE = "planning again"
-"""Prefix of the title of the call: the title shows the number of the replan and its reason."""
+"""Start of the title of a replanning call; the number of the replan and its reason follow."""
 _TITLE_BYTES = 300
 _REASON_BYTES = 1_200
 """Maximum size of the reason that one node gives for a replan."""
@@ -41,12 +41,12 @@ class ReplanReason:
     """Reason for a replan.
 
     Args:
-        node: ID of a node that failed, a node with guidance from a person, or an answer that reports missing
+        node_id: ID of a node that failed, of a node with guidance from a person, or of an answer that reports missing
             information.
         description: description of the failure, the guidance or the missing information.
     """
 
-    node: str
+    node_id: str
     description: str
 
 
@@ -111,7 +111,7 @@ def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequenc
         number = state.number_of(node.id)
         assert number is not None
         ended.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
-    return ReplanContext([reason.node for reason in reasons], ended)
+    return ReplanContext([reason.node_id for reason in reasons], ended)
 
 
 def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> StepMessages:
@@ -138,7 +138,7 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
 def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
     """Return the IDs of the nodes that can no longer run once other nodes have replaced some of the plan.
 
-    A blocked node continues if the replacements of its dependencies allow it.
+    A blocked node can run if its replaced dependencies can.
 
     Args:
         replaced: IDs of the nodes that are replaced.

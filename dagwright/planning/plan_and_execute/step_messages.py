@@ -18,8 +18,8 @@ RESULTS_CHARACTERS = 96_000
 """Limit for all results together."""
 MIN_CHARACTERS = 400
 REFERRED_BYTES = 128 * 1024
-"""Limit, in bytes of JSON, for results outside the store that the call passes by reference: they are part of its
-arguments."""
+"""Limit for the JSON of results that are not in the store: their references are resolved in the arguments of the
+call."""
 
 Step = tuple[CompiledNode, Record]
 

@@ -13,7 +13,7 @@ from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_o
 from dagwright.core.text import cut_bytes
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import summarize_response
-from dagwright.planning.rounds.rounds_extender import Rounds, why_stopped
+from dagwright.planning.rounds.rounds_extender import Rounds, stop_reason
 from dagwright.planning.rounds.rounds_nodes import is_answered
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, RoundsSpec, is_reserved
 from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
@@ -44,8 +44,8 @@ def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
     return {node: f"round {number}" for node, number in rounds.items()}
 
 
-def drawn_needs(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
-    """Return the numbers of the nodes with a drawn edge to a node of a question in rounds.
+def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
+    """Return the numbers of the nodes from which the graph shows an edge to a node of a question in rounds.
 
     A sub-goal has edges from the nodes whose slots it receives, and a call of the planner from the previous call.
     """
@@ -59,27 +59,27 @@ def drawn_needs(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
 
 
 MAX_SUB_GOALS_BYTES = 192 * 1024
-"""All `sub_goals`; beyond it, the oldest have 200 bytes of each of their values, description and error."""
+"""Limit for all `sub_goals`. Over the limit, the values, description and error of the oldest have 200 bytes each."""
 MAX_ROUNDS_BYTES = 96 * 1024
-"""All `rounds`; beyond it, the oldest have no `results`, but their number in `omitted_results`."""
+"""Limit for all `rounds`. Over the limit, the oldest have no `results`, and `omitted_results` has their number."""
 MAX_RESULT_BYTES = 8 * 1024
-"""`result` of a sub-goal; many sub-goals have an equal share of `MAX_RESULTS_BYTES`."""
+"""Limit for the `result` of a sub-goal; many sub-goals share `MAX_RESULTS_BYTES` equally."""
 MAX_RESULTS_BYTES = 128 * 1024
-"""`result` of all sub-goals."""
+"""Limit for the `result` of all sub-goals."""
 MAX_OUTPUT_BYTES = 2 * 1024
-"""Each of `completed_outputs`, and `outputs` of each of the `results`; many have a share of `MAX_OUTPUTS_BYTES`."""
+"""Limit for each of `completed_outputs`, and for the `outputs` of each result; many share `MAX_OUTPUTS_BYTES`."""
 MAX_OUTPUTS_BYTES = 48 * 1024
-"""All `completed_outputs`, and again `outputs` of all `results`."""
+"""Limit for all `completed_outputs`, and for the `outputs` of all `results`."""
 MAX_DESCRIPTION_BYTES = 8 * 1024
-"""`description` of a sub-goal."""
+"""Limit for the `description` of a sub-goal."""
 MAX_INPUTS_BYTES = 1024
-"""`params` and `inputs` of a sub-goal, each."""
+"""Limit for the `params` of a sub-goal, and for its `inputs`."""
 MAX_ERROR_BYTES = 1_000
-"""`error`, `message` and `refused`."""
+"""Limit for `error`, `message` and `refused`, each."""
 MAX_MESSAGES = 60
-"""Newest `messages`, in addition to the question."""
+"""Maximum number of `messages`, in addition to the question; the newest."""
 MAX_MESSAGE_BYTES = 300
-"""Each of the `messages`."""
+"""Limit for each of the `messages`."""
 _PREVIEW_CHARACTERS = 200
 
 RoundsPhase = Literal["idle", "planning", "executing", "joining", "done", "failed"]
@@ -189,15 +189,15 @@ def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) 
     return {
         **SUB_GOALS.encode(sub_goal),
         "description": cut_bytes(sub_goal.description, max_bytes=limits.description),
-        "params": _within(dict(sub_goal.params), node, compact, max_bytes=limits.inputs),
-        "inputs": _within(INPUTS.encode(sub_goal.inputs), node, compact, max_bytes=limits.inputs),
+        "params": _limited(dict(sub_goal.params), node, compact, max_bytes=limits.inputs),
+        "inputs": _limited(INPUTS.encode(sub_goal.inputs), node, compact, max_bytes=limits.inputs),
         "status": progress.status,
-        "result": _within(result, node, compact, max_bytes=limits.result),
+        "result": _limited(result, node, compact, max_bytes=limits.result),
         "error": progress.error and cut_bytes(progress.error, max_bytes=limits.error),
     }
 
 
-def _within(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
+def _limited(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
     """Return a value of a node, or a reference to the node if the JSON of the value is longer than `max_bytes`."""
     shown = compact(value, f"node:{node_id}")
     if len(pydantic_core.to_json(shown)) <= max_bytes:
@@ -219,7 +219,7 @@ def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     done = [progress for progress in run.sub_goals.values() if progress.is_done]
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(done)))
     return {
-        str(progress.sub_goal.id): _within(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
+        str(progress.sub_goal.id): _limited(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
         for progress in done
     }
 
@@ -253,7 +253,7 @@ def _preview(value: Any) -> str:
 def _synthesis_inputs(run: RoundsState, scheduler: "RunScheduler") -> dict[str, Any] | None:
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
-    is_stopped = is_answered(scheduler.state) and why_stopped(run) is not None
+    is_stopped = is_answered(scheduler.state) and stop_reason(run) is not None
     return INPUTS.encode(run.deliverables()) if is_stopped else None
 
 
@@ -282,13 +282,13 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
     round.
     """
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(run.attempts)))
-    for of_round, node, record in run.attempts:
-        result = worker_result_of(node.id, record) if of_round == number else None
+    for attempt_round, node, record in run.attempts:
+        result = worker_result_of(node.id, record) if attempt_round == number else None
         if result is not None:
             yield {
                 "sub_goal_id": result.sub_goal_id,
                 "status": result.status,
-                "outputs": _within(result.outputs, node.id, compact, max_bytes=max_bytes),
+                "outputs": _limited(result.outputs, node.id, compact, max_bytes=max_bytes),
                 "error": result.error and cut_bytes(result.error, max_bytes=MAX_ERROR_BYTES),
                 "message": result.message and cut_bytes(result.message, max_bytes=MAX_ERROR_BYTES),
             }

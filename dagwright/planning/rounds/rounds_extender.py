@@ -79,7 +79,7 @@ class Rounds:
         last = run.last
         if not last.record.status.is_final:
             return None
-        if (stopped := why_stopped(run)) is not None:
+        if (stopped := stop_reason(run)) is not None:
             return self._stop(run, stopped)
         if last.action is None:
             return self._repair(run, last)
@@ -96,7 +96,7 @@ class Rounds:
         if not is_answered(state):
             return None
         try:
-            return why_stopped(RoundsState(state, self.rounds))
+            return stop_reason(RoundsState(state, self.rounds))
         except GoalUnreachable as unreachable:
             return unreachable.error
 
@@ -104,7 +104,7 @@ class Rounds:
         """Return whether the run itself assigns this id."""
         return is_reserved(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
         """Return why a person may not set the result of a node: only a model may write it."""
         if not is_reserved(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
@@ -116,11 +116,11 @@ class Rounds:
         """Create the nodes for the sub-goals of a call; each node starts as soon as its input slots are available."""
         state = run.state
         base, pending = state.plan.written_count, run.sub_goals_to_start(call)
-        new = {sub_goal.id: base + index for index, sub_goal in enumerate(pending)}
+        new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(pending)}
         nodes: list[CompiledNode] = []
         for sub_goal in pending:
-            numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
-            before = run.sub_goals.get(sub_goal.id)
+            numbers = (self._number_of(run, source, new_numbers) for source in sub_goal.sources)
+            previous = run.sub_goals.get(sub_goal.id)
             worker = self._workers.get(sub_goal.worker)
             if worker is None:
                 raise GoalUnreachable(
@@ -129,21 +129,21 @@ class Rounds:
             node = worker_node(
                 sub_goal,
                 worker.tool,
-                node_id=sub_goal.node_id if before is None else free_id(state, before.number),
+                node_id=sub_goal.node_id if previous is None else free_id(state, previous.number),
                 dependencies=tuple(dict.fromkeys((*numbers, call.number))),
                 timeout_s=self.rounds.worker_timeout_s,
-                supersedes=None if before is None else before.node.id,
+                supersedes=None if previous is None else previous.node.id,
             )
             nodes.append(node)
         return Extension(base, tuple(nodes), self._tools(nodes))
 
     @staticmethod
-    def _number_of(run: RoundsState, source: int, new: Mapping[int, int]) -> int:
-        if source in new:
-            return new[source]
+    def _number_of(run: RoundsState, source: int, new_numbers: Mapping[int, int]) -> int:
+        if source in new_numbers:
+            return new_numbers[source]
         if source not in run.sub_goals:
             raise GoalUnreachable(
-                NodeError("invalid_result", f"there is no sub-goal {source}, which another one needs")
+                NodeError("invalid_result", f"there is no sub-goal {source}, which another sub-goal needs")
             )
         return run.sub_goals[source].number
 
@@ -158,7 +158,7 @@ class Rounds:
         ]
         node = planner_node(
             self.rounds,
-            self._free(run, PLAN),
+            self._free_id(run, PLAN),
             state_message(run, number=number),
             number=number,
             known=self._known(run),
@@ -167,12 +167,12 @@ class Rounds:
         return self._extension(run, node)
 
     def _known(self, run: RoundsState) -> Sequence[KnownSubGoal]:
-        return [sub_goal.known(self._workers.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()]
+        return [sub_goal.summary(self._workers.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()]
 
     def _repair(self, run: RoundsState, last: PlannerCall) -> Extension:
         node = repair_node(
             self.rounds,
-            self._free(run, PLAN),
+            self._free_id(run, PLAN),
             last,
             text=str((last.parsed or {}).get("repair", "")),
             known=self._known(run),
@@ -186,14 +186,14 @@ class Rounds:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"the answer uses the sub-goal {missing[0]}, which does not exist")
             )
-        left = () if stopped is not None else tuple(run.abandoned_nodes())
+        abandoned = () if stopped is not None else tuple(run.abandoned_nodes())
         if self.rounds.synthesis == "assemble":
-            return self._assembled(run, inputs, stopped, abandoned=left)
+            return self._assembled(run, inputs, stopped, abandoned=abandoned)
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
             self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
         )
-        return self._extension(run, node, output=output_of_answer(), abandoned=left)
+        return self._extension(run, node, output=output_of_answer(), abandoned=abandoned)
 
     def _assembled(
         self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None, *, abandoned: Sequence[str]
@@ -222,7 +222,7 @@ class Rounds:
         status = run.state.records[number].status
         output = output_of_answer()
         if status.is_final and status is not NodeStatus.COMPLETED:
-            stopped = why_stopped(run)
+            stopped = stop_reason(run)
             output = output_without_answer(_inputs(run.last) if stopped is None else run.deliverables())
         if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
@@ -240,7 +240,7 @@ class Rounds:
         return {node.tool: known[node.tool] for node in nodes}
 
     @staticmethod
-    def _free(run: RoundsState, name: str) -> str:
+    def _free_id(run: RoundsState, name: str) -> str:
         number = run.state.number_of(name)
         assert number is not None
         return free_id(run.state, number)
@@ -268,7 +268,7 @@ def _inputs(last: PlannerCall) -> Mapping[str, Input]:
         raise GoalUnreachable(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
 
 
-def why_stopped(run: RoundsState) -> NodeError | None:
+def stop_reason(run: RoundsState) -> NodeError | None:
     """Return why the planner is not called again although it has not finished; `None` if it may continue."""
     last = run.last
     status, record = last.record.status, last.record
@@ -280,18 +280,18 @@ def why_stopped(run: RoundsState) -> NodeError | None:
         text = f"the planner did not respond in round {last.round}: {last.node.id!r} was {status.value}"
         return record.error or NodeError(PLANNER_STOPPED, f"{text}{f': {record.reason}' if record.reason else ''}")
     if last.action is None:
-        return _why_unreadable(run, last)
-    is_over = last.action == "continue" and last.round >= run.rounds.max_rounds
-    if is_over and run.has_started(last) and run.is_joined:
+        return _repair_stop_reason(run, last)
+    is_last_round = last.action == "continue" and last.round >= run.rounds.max_rounds
+    if is_last_round and run.has_started(last) and run.is_joined:
         max_rounds = run.rounds.max_rounds
         used = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
-        message = f"{used}, and the planner has not said that it is done; to say so is a round too"
+        message = f"{used}, and the planner has not finished; finishing also needs a round"
         return NodeError(MAX_ROUNDS_REACHED, message)
     return None
 
 
-def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
-    """Return why the planner gets no other chance to repair an invalid answer; `None` if it does."""
+def _repair_stop_reason(run: RoundsState, last: PlannerCall) -> NodeError | None:
+    """Return why an invalid answer of the planner is not repaired again; `None` if it is."""
     parsed = last.parsed or {}
     text = str(parsed.get("message", ""))
     repeated = [call for call in run.calls_of(last.round) if (call.parsed or {}).get("repeats") is True]
@@ -300,5 +300,5 @@ def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
         return None
-    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} unusable answers; {text}"
+    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} invalid answers; {text}"
     return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -116,7 +116,7 @@ def _planner_request(
         tuple(messages),
         config=rounds.config,
         # Answers that do not fit the schema are accepted too, in the forms that models write.
-        output=OutputSchema(ROUNDS_KIND, rounds.schema, is_binding=False),
+        output=OutputSchema(ROUNDS_KIND, rounds.schema, is_enforced=False),
         labels=CallLabels(purpose=purpose),
     )
     return ModelRequest(call, is_continued=True, round=RoundContext(rounds.workers, tuple(known)))

@@ -19,16 +19,16 @@ PLANNER, REPAIR = "planner", "repair"
 """Purposes of the planner's calls: one call per round, and its repairs."""
 Synthesis = Literal["assemble", "model"]
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
-SYNTHESIS: Synthesis = "assemble"
-"""How the slots that the planner names become the answer: assembled without a model, or worded by a model."""
+DEFAULT_SYNTHESIS: Synthesis = "assemble"
+"""The slots that the planner names are assembled into the answer, or a model writes the answer from them."""
 MAX_ROUNDS = 10
 """Default limit for the rounds of a question."""
 MAX_ROUNDS_LIMIT = 50
 """More rounds would not lead to an answer, and the prompt would list only shortened sub-goals."""
 WORKER_TIMEOUT_S = 60.0
-"""Default for one call of a worker tool without a timeout of its own."""
+"""Default timeout for one call of a worker tool that declares no timeout."""
 QUESTION_TIMEOUT_S = 3_600.0
-"""Default for a whole question."""
+"""Default timeout for a whole question."""
 MAX_REPAIRS = 3
 """Maximum number of repairs of the planner's answer per round."""
 MAX_ATTEMPTS = 3
@@ -58,13 +58,13 @@ class RoundsLimits:
         max_rounds: maximum planner calls, not counting repairs.
         worker_timeout_s: seconds per call of a worker tool without a timeout of its own.
         deadline_s: seconds for the whole question; `None` for no limit.
-        synthesis: whether a model writes the answer.
+        synthesis: how the slots become the answer.
     """
 
     max_rounds: int = MAX_ROUNDS
     worker_timeout_s: float = WORKER_TIMEOUT_S
     deadline_s: float | None = QUESTION_TIMEOUT_S
-    synthesis: Synthesis = SYNTHESIS
+    synthesis: Synthesis = DEFAULT_SYNTHESIS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RoundsSpec:
         max_rounds: maximum planner calls, not counting repairs.
         worker_timeout_s: seconds per call of a worker tool without a timeout of its own.
         turns: earlier turns, for documents; models see the turns only in the prompt of the intention.
-        synthesis: whether a model writes the answer.
+        synthesis: how the slots become the answer.
     """
 
     question: str
@@ -94,7 +94,7 @@ class RoundsSpec:
     max_rounds: int = MAX_ROUNDS
     worker_timeout_s: float = WORKER_TIMEOUT_S
     turns: Sequence[TurnSummary] = ()
-    synthesis: Synthesis = SYNTHESIS
+    synthesis: Synthesis = DEFAULT_SYNTHESIS
 
     def to_json(self) -> dict[str, Any]:
         """Serialize the question as the extender of a plan."""

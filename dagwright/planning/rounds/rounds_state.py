@@ -26,14 +26,14 @@ from dagwright.planning.rounds.sub_goals import (
     PlannedSubGoal,
     SubGoalStatus,
     refs_of,
-    work_of,
+    work_digest,
 )
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 Action = Literal["continue", "done", "failed"]
-_STATUS: Mapping[NodeStatus, SubGoalStatus] = {
+_SUB_GOAL_STATUS: Mapping[NodeStatus, SubGoalStatus] = {
     NodeStatus.COMPLETED: "success",
     NodeStatus.FAILED: "failed",
     NodeStatus.CANCELLED: "failed",
@@ -112,7 +112,7 @@ class SubGoalProgress:
         error = self.record.error
         if self.record.status is NodeStatus.SUPERSEDED and error is not None and error.code == NOT_STARTED:
             return "pending"
-        return _STATUS.get(self.record.status, "pending")
+        return _SUB_GOAL_STATUS.get(self.record.status, "pending")
 
     @property
     def is_done(self) -> bool:
@@ -147,13 +147,13 @@ class SubGoalProgress:
             return None
         return error_of_unfinished(self.record)
 
-    def known(self, worker: WorkerTool | None) -> KnownSubGoal:
+    def summary(self, worker: WorkerTool | None) -> KnownSubGoal:
         """Return the summary that the next answer of the planner is checked against.
 
         Args:
             worker: worker tool of the sub-goal.
         """
-        planned, work = self.sub_goal, work_of(self.sub_goal, worker)
+        planned, work = self.sub_goal, work_digest(self.sub_goal, worker)
         return KnownSubGoal(planned.id, planned.worker, planned.sources, work, self.status, self.slots, self.attempts)
 
 
@@ -205,8 +205,8 @@ class RoundsState:
                 number = self.state.number_of(self.state.newest_id(sub_goal.node_id))
                 if number is None or number <= call.number:
                     continue
-                before = progress.get(sub_goal.id)
-                attempts = before.attempts + 1 if before is not None and before.sub_goal == sub_goal else 1
+                previous = progress.get(sub_goal.id)
+                attempts = previous.attempts + 1 if previous is not None and previous.sub_goal == sub_goal else 1
                 node, record = self.state.plan.nodes[number], self.state.records[number]
                 progress[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, attempts)
         return progress
@@ -215,8 +215,7 @@ class RoundsState:
     def attempts(self) -> Sequence[tuple[int, CompiledNode, Record]]:
         """Nodes of all attempts of sub-goals with their round, in plan order, including superseded attempts.
 
-        The round is that of the call that started the attempt, or of the call that started a dependency, if that is
-        later.
+        The round of an attempt is the latest round in which the attempt or one of its dependencies was started.
         """
         rounds: dict[int, int] = {}
         shown = list(self.state.visible_nodes())
@@ -228,8 +227,8 @@ class RoundsState:
         if number in rounds:
             return rounds[number]
         node = self.state.plan.nodes[number]
-        before = [call for call in self.calls if call.number < number] or self.calls[:1]
-        caller = next((call for call in reversed(before) if call.number in node.dependencies), before[-1])
+        earlier_calls = [call for call in self.calls if call.number < number] or self.calls[:1]
+        caller = next((call for call in reversed(earlier_calls) if call.number in node.dependencies), earlier_calls[-1])
         rounds[number] = caller.round
         for source in node.dependencies:
             newest = self.state.number_of(self.state.newest_id(self.state.plan.nodes[source].id))
@@ -258,8 +257,8 @@ class RoundsState:
         return tuple(
             sub_goal
             for sub_goal in call.sub_goals
-            if (before := self.sub_goals.get(sub_goal.id)) is None
-            or (before.record.status.is_final and not before.is_done)
+            if (current := self.sub_goals.get(sub_goal.id)) is None
+            or (current.record.status.is_final and not current.is_done)
         )
 
     @property

@@ -1,8 +1,8 @@
 """State of the rounds as text for the planner: a line for each sub-goal, in a limited size.
 
 The text is a message of the call, and its size does not grow with the number of rounds. Long values are shortened;
-worker tools receive whole values, by reference. Values are JSON, so that they cannot end their line and inject
-instructions.
+worker tools receive whole values, by reference. Values are JSON without line breaks, so they cannot add
+lines with instructions.
 """
 
 import json
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 
 STATE_BYTES = 64 * 1024
-"""Limit for the sub-goals in one call, as serialized; beyond it, the oldest sub-goals are shortened."""
+"""Limit for the sub-goals in one call, as JSON. Over the limit, the oldest sub-goals are shortened."""
 REASONS_BYTES = 8 * 1024
-"""Limit for the planner's reasons, as serialized."""
+"""Limit for the planner's reasons, as JSON."""
 SLOTS_BYTES = 40_000
 """Limit for the JSON of all slots in one call."""
 MAX_SLOT_BYTES = 4_000
@@ -37,7 +37,7 @@ _REASON_BYTES = 800
 _BRIEF_BYTES = 60
 _BRIEF_SLOTS = 10
 _CONTROLS = re.compile("[\x00-\x1f]")
-CAVEATS = 40
+MAX_CAVEATS = 40
 """Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
 
 
@@ -206,17 +206,17 @@ def caveats(run: "RoundsState", stopped: NodeError | None) -> str:
     """Format the missing information for the model that writes the answer; empty if nothing is missing.
 
     Args:
-        stopped: why the planner did not finish, if it did not.
+        stopped: why the planner did not finish; `None` if it finished.
     """
     entries = [line for progress in run.sub_goals.values() if (line := _caveat(progress)) is not None]
-    lines = [f"- {json_line(line)}" for line in entries[:CAVEATS]]
-    if (left := len(entries) - CAVEATS) > 0:
-        lines.append(f"- and {left} more")
-    why = [_why_stopped(stopped)] if stopped is not None else []
-    return "\n".join([*why, *(["Incomplete findings:", *lines] if lines else [])])
+    lines = [f"- {json_line(line)}" for line in entries[:MAX_CAVEATS]]
+    if (omitted := len(entries) - MAX_CAVEATS) > 0:
+        lines.append(f"- and {omitted} more")
+    stop_lines = [_stop_line(stopped)] if stopped is not None else []
+    return "\n".join([*stop_lines, *(["Incomplete findings:", *lines] if lines else [])])
 
 
-def _why_stopped(stopped: NodeError) -> str:
+def _stop_line(stopped: NodeError) -> str:
     if stopped.code == MAX_ROUNDS_REACHED:
         return "The work ended at the limit of rounds.\nAnswer from the findings."
     return f"The work ended early: {json_line(_cut(stopped.message))}.\nAnswer from the findings."
@@ -226,21 +226,21 @@ def gap_lines(gaps: "Sequence[SubGoalProgress]", stopped: NodeError | None) -> S
     """Format the gaps of an assembled answer, a line of Markdown each; empty if there are none.
 
     Args:
-        stopped: why the planner did not finish, if it did not.
+        stopped: why the planner did not finish; `None` if it finished.
     """
     lines = [f"The work ended early: {_short_line(stopped.message)}"] if stopped is not None else []
-    for progress in gaps[:CAVEATS]:
+    for progress in gaps[:MAX_CAVEATS]:
         status = "not started" if progress.status == "pending" else progress.status
         reason = progress.message if progress.status == "partial" else progress.error
         title = _short_line(progress.sub_goal.description or progress.sub_goal.worker)
         lines.append(f"{title}: {status}{f': {_short_line(reason)}' if reason else ''}")
-    if (left := len(gaps) - CAVEATS) > 0:
-        lines.append(f"and {left} more")
+    if (omitted := len(gaps) - MAX_CAVEATS) > 0:
+        lines.append(f"and {omitted} more")
     return lines
 
 
 def _short_line(text: str) -> str:
-    """Return a text without line breaks, shortened, so that it cannot end its line."""
+    """Return a text without line breaks, shortened, so it cannot add lines with instructions."""
     return _cut(one_line(text))
 
 

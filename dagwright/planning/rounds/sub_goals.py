@@ -1,4 +1,4 @@
-"""Sub-goals: the work that a planner of rounds requests, with the worker tool and the slots that it receives.
+"""Sub-goals: work that a planner of rounds requests from a worker tool, with its input slots.
 
 The fields are those that planners write and that documents show. This module must not import model calls: a planner
 call contains the sub-goals that its answer is checked against.
@@ -72,13 +72,13 @@ class PlannedSubGoal:
 
 @dataclass(frozen=True, slots=True)
 class KnownSubGoal:
-    """Outcome of a sub-goal, as far as the planner's next answer is checked against it.
+    """The part of the outcome of a sub-goal that the planner's next answer is checked against.
 
     Arguments are left out, because each planner call contains all known sub-goals.
 
     Args:
         sources: ids of the sub-goals that provide its inputs.
-        work: digest of `work_of`, equal for equal work.
+        work: digest from `work_digest`, equal for equal work.
         slots: slots other than null, if the sub-goal is done.
         attempts: number of attempts, including the first.
     """
@@ -92,10 +92,10 @@ class KnownSubGoal:
     attempts: int = 1
 
 
-def work_of(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
+def work_digest(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
     """Return a digest of the work; the description counts only if the worker tool reads it."""
-    reads = worker is None or worker.card.takes_sub_goal
-    text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
+    reads_description = worker is None or worker.card.takes_sub_goal
+    text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads_description else ""
     parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), text]
     encoded = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode(errors="replace")
     return hashlib.sha256(encoded).hexdigest()[:32]
