@@ -28,9 +28,9 @@ class OutputMode(StrEnum):
 
 
 _MODES = tuple(OutputMode)
-_OPTIONAL = ("metadata", "stream_options")
+_OPTIONAL_FIELDS = ("metadata", "stream_options")
 """Fields that a call omits if a server rejects them."""
-_OF_OUTPUT = frozenset({"response_format", "tools", "tool_choice", "text", "messages"})
+_OUTPUT_PARAMS = frozenset({"response_format", "tools", "tool_choice", "text", "messages"})
 """Parameters that a server may name in its error if it does not support the output mode."""
 _MAX_TOKENS, _MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
 _MAX_ENTRIES = 1_000
@@ -43,13 +43,13 @@ class Capabilities:
 
     Args:
         mode: how JSON is requested, if the call has an output schema.
-        without: optional fields to omit.
-        limit: name of the field for `max_tokens`; newer models of OpenAI use another name.
+        omitted_fields: optional fields to omit.
+        max_tokens_field: name of the field for `max_tokens`; newer models of OpenAI use another name.
     """
 
     mode: OutputMode = OutputMode.SCHEMA
-    without: frozenset[str] = frozenset()
-    limit: str = _MAX_TOKENS
+    omitted_fields: frozenset[str] = frozenset()
+    max_tokens_field: str = _MAX_TOKENS
 
 
 def next_capabilities(
@@ -65,19 +65,23 @@ def next_capabilities(
     if service_error.body.code == UNEXPECTED_CALL:
         return None
     param, message = service_error.body.param, f"{service_error.body.message} {service_error.body.text}"
-    for name in _OPTIONAL:
-        if name in body and name not in capabilities.without and (param == name or re.search(rf"\b{name}\b", message)):
-            return replace(capabilities, without=capabilities.without | {name})
+    for name in _OPTIONAL_FIELDS:
+        if (
+            name in body
+            and name not in capabilities.omitted_fields
+            and (param == name or re.search(rf"\b{name}\b", message))
+        ):
+            return replace(capabilities, omitted_fields=capabilities.omitted_fields | {name})
     if _MAX_TOKENS in body and (param == _MAX_TOKENS or _MAX_COMPLETION_TOKENS in message):
-        return replace(capabilities, limit=_MAX_COMPLETION_TOKENS)
-    is_about_output = not param or param.partition(".")[0].partition("[")[0] in _OF_OUTPUT
-    if _asks_for_json(body) and capabilities.mode is not OutputMode.TEXT and is_about_output:
+        return replace(capabilities, max_tokens_field=_MAX_COMPLETION_TOKENS)
+    is_about_output = not param or param.partition(".")[0].partition("[")[0] in _OUTPUT_PARAMS
+    if _requests_json(body) and capabilities.mode is not OutputMode.TEXT and is_about_output:
         return replace(capabilities, mode=_MODES[_MODES.index(capabilities.mode) + 1])
     return None
 
 
-def _asks_for_json(body: Mapping[str, Any]) -> bool:
-    """Check whether a request asks for JSON in a way that a server may reject."""
+def _requests_json(body: Mapping[str, Any]) -> bool:
+    """Check whether a request has fields for JSON output that a server may reject."""
     return "response_format" in body or "tool_choice" in body
 
 
@@ -85,7 +89,7 @@ def _asks_for_json(body: Mapping[str, Any]) -> bool:
 class CapabilityCache:
     """Known capabilities of all servers and models in a process.
 
-    Safe for concurrent calls: each call learns independently, and all calls learn the same.
+    Safe for concurrent calls: each call negotiates independently, with the same outcome.
     """
 
     _by_model: "OrderedDict[tuple[str, str], Capabilities]" = field(default_factory=OrderedDict)
@@ -98,18 +102,18 @@ class CapabilityCache:
         return capabilities if mode is None else replace(capabilities, mode=mode)
 
     def store(
-        self, base_url: str, model: str, call: ModelCall, *, worked: Capabilities, refused: Sequence[ServiceError]
+        self, base_url: str, model: str, call: ModelCall, *, supported: Capabilities, rejections: Sequence[ServiceError]
     ) -> None:
-        """Store the capabilities that worked.
+        """Store the capabilities of a successful attempt.
 
         Args:
-            refused: errors of the attempts with other capabilities.
+            rejections: errors of the attempts with other capabilities.
         """
         previous = self._by_model.get((base_url, model), Capabilities())
-        learned = worked if call.output is not None else replace(worked, mode=previous.mode)
-        if learned.mode is not previous.mode and any(map(_is_of_schema, refused)):
+        learned = supported if call.output is not None else replace(supported, mode=previous.mode)
+        if learned.mode is not previous.mode and any(map(_is_about_schema, rejections)):
             # Another schema may be accepted.
-            _put(self._by_schema, (base_url, model, _digest(call)), worked.mode)
+            _put(self._by_schema, (base_url, model, _digest(call)), supported.mode)
             learned = replace(learned, mode=previous.mode)
         elif (base_url, model, _digest(call)) in self._by_schema:
             learned = replace(learned, mode=previous.mode)
@@ -124,9 +128,9 @@ def _put(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
         table.popitem(last=False)
 
 
-def _is_of_schema(refused: ServiceError) -> bool:
+def _is_about_schema(rejection: ServiceError) -> bool:
     """Check whether a server rejected this schema, and not the mode."""
-    return "invalid schema" in f"{refused.body.message} {refused.body.text}".lower()
+    return "invalid schema" in f"{rejection.body.message} {rejection.body.text}".lower()
 
 
 def _digest(call: ModelCall) -> str:

@@ -8,7 +8,7 @@
 
 A client has no state per call, so it supports any number of concurrent calls to different models. It never retries a
 failed call. Only a request that a server rejects because of its form is sent again in another form
-(`dagwright.llm.capabilities`). `ModelClients` has one client per server, created at its first use.
+(`dagwright.llm.capabilities`). `ModelClients` creates one client per server on first use.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ OPENAI_BASE_URL = "https://api.openai.com/v1"
 """Default server."""
 READ_TIMEOUT_S = 600.0
 """Read timeout in seconds: reasoning models may send nothing for minutes."""
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 ANSWER_CHARACTERS = 4_000_000
 """Maximum length of a streamed answer: several times the output limit of any model. A worker holds the answer in
 memory."""
@@ -54,7 +54,7 @@ class Endpoint:
 
     Args:
         base_url: `None` is OpenAI's server.
-        api_key: empty if the server needs none.
+        api_key: empty if the server needs no key.
     """
 
     base_url: str | None = None
@@ -94,14 +94,14 @@ class ModelClient:
         prices: PriceTable | None = None,
         capability_cache: CapabilityCache | None = None,
         read_timeout_s: float = READ_TIMEOUT_S,
-        connect_s: float = CONNECT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self._endpoint = endpoint
         self._model = model
         self._prices = prices if prices is not None else shipped_prices()
         self._capability_cache = capability_cache if capability_cache is not None else CapabilityCache()
         self._read_timeout_s = read_timeout_s
-        self._connect_s = connect_s
+        self._connect_s = connect_timeout_s
         self._opening: asyncio.Task[Transport] | None = None
 
     async def __aenter__(self) -> Self:
@@ -230,7 +230,7 @@ class ModelClient:
         """
         url, call = self._endpoint.url, prepared.call
         capabilities: Capabilities = self._capability_cache.of(url, prepared.model, call)
-        refused: list[ServiceError] = []
+        rejections: list[ServiceError] = []
         while True:
             body = prepared.body(capabilities, is_streamed=is_streamed)
             try:
@@ -239,12 +239,12 @@ class ModelClient:
                 changed = next_capabilities(capabilities, error, body)
                 if changed is None:
                     # If every form was rejected, the error of the best form is the most specific.
-                    is_refusal = model_error_of(error) is ModelError.REQUEST_INVALID
-                    raise (refused[0] if refused and is_refusal else error) from None
+                    is_rejection = model_error_of(error) is ModelError.REQUEST_INVALID
+                    raise (rejections[0] if rejections and is_rejection else error) from None
                 capabilities = changed
-                refused.append(error)
+                rejections.append(error)
             else:
-                self._capability_cache.store(url, prepared.model, call, worked=capabilities, refused=refused)
+                self._capability_cache.store(url, prepared.model, call, supported=capabilities, rejections=rejections)
                 return answer, capabilities
 
     async def _post(self, body: Any) -> Any:
@@ -253,7 +253,7 @@ class ModelClient:
     async def _transport(self) -> "Transport":
         if self._opening is None:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-        # Other calls may wait for it too, so the cancellation of one call does not stop it.
+        # Other calls may wait for the same task, so cancelling one call must not cancel it.
         return await asyncio.shield(self._opening)
 
     def _open(self) -> "Transport":
@@ -261,7 +261,10 @@ class ModelClient:
         # heartbeat.
         kind: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
         return kind(
-            self._endpoint.url, self._endpoint.key, read_timeout_s=self._read_timeout_s, connect_s=self._connect_s
+            self._endpoint.url,
+            self._endpoint.key,
+            read_timeout_s=self._read_timeout_s,
+            connect_timeout_s=self._connect_s,
         )
 
     def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
@@ -285,7 +288,7 @@ class ModelStream:
     def __init__(self, client: ModelClient, prepared: PreparedCall) -> None:
         self._client = client
         self._prepared = prepared
-        self._pieces = CompletionBuilder()
+        self._builder = CompletionBuilder()
         self._received: list[str] = []
         self._answer: ModelResponse | None = None
         self._stream: Any = None
@@ -296,7 +299,7 @@ class ModelStream:
         """Text received so far."""
         return "".join(self._received)
 
-    def restored(self, output: Any) -> Any:
+    def restore(self, output: Any) -> Any:
         """Convert a part of the answer from the strict schema to the requested schema.
 
         Args:
@@ -325,7 +328,7 @@ class ModelStream:
             raise self._client._failure(error, self._prepared) from error
         output = self._prepared.call.output
         if output is not None and self._capabilities.mode is OutputMode.TOOL:
-            self._pieces = CompletionBuilder(self._prepared.names.protocol_name(output.name))
+            self._builder = CompletionBuilder(self._prepared.names.protocol_name(output.name))
         return self
 
     async def _open(self, body: Any) -> Any:
@@ -337,18 +340,18 @@ class ModelStream:
         await self._stream.close()
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        client, pieces = self._client, self._pieces
+        client, builder = self._client, self._builder
         try:
             transport = await client._transport()
             async for chunk in transport.chunks(self._stream):
-                text = pieces.take(chunk)
-                if pieces.characters > ANSWER_CHARACTERS:
+                text = builder.add(chunk)
+                if builder.characters > ANSWER_CHARACTERS:
                     message = f"exceeded the limit of {ANSWER_CHARACTERS:,} characters per answer"
                     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
                 if text:
                     self._received.append(text)
                     yield text
-            completion = pieces.finish()
+            completion = builder.finish()
             usage = parse_usage(completion, client._prices, requested_model=self._prepared.model)
             self._answer = to_model_response(completion, self._prepared, self._capabilities.mode, usage=usage)
         except ServiceError as error:
@@ -425,7 +428,7 @@ class ModelClients:
 
     @property
     def default_model(self) -> str | None:
-        """Return the model of calls that do not name one."""
+        """Model of calls that do not name a model."""
         return self._setup.model
 
     def client(self, named: NamedEndpoint | None) -> ModelClient:

@@ -24,13 +24,10 @@ from dagwright.tools.result_json import DEPTH_LIMIT
 
 _MAX_PROBLEMS = 5
 _MAX_TOKENS = 10**8
-"""Most tokens of a call; a larger count of a server is an error, and the usage of the call is unknown."""
-_CANNOT_TRAVEL = (
-    "it holds a number or half a character that JSON cannot carry, or a key twice with different values, "
-    "or is nested too deep"
-)
-_DEPTH_AROUND = 10
-"""Lists and objects that enclose an answer when it is the result of a node, or later a part of arguments."""
+"""Maximum plausible number of tokens of a call; if a server reports more, the usage of the call is unknown."""
+_INVALID_RESULT = "it has an invalid number or lone surrogate, a key twice with different values, or too deep nesting"
+_ENCLOSING_DEPTH = 10
+"""Maximum number of lists and objects around an answer, in a result of a node or in arguments."""
 
 
 @dataclass(slots=True)
@@ -58,11 +55,11 @@ class CompletionContent:
         ids: set[str] = set()
         calls = []
         for index, (call_id, name, arguments) in enumerate(self.calls):
-            own = call_id if call_id and call_id not in ids else f"call_{index + 1}"
-            while own in ids:
-                own += "_"
-            ids.add(own)
-            calls.append(ToolCall(id=own, name=name, arguments=arguments or "{}"))
+            unique_id = call_id if call_id and call_id not in ids else f"call_{index + 1}"
+            while unique_id in ids:
+                unique_id += "_"
+            ids.add(unique_id)
+            calls.append(ToolCall(id=unique_id, name=name, arguments=arguments or "{}"))
         return calls
 
     def cleaned(self) -> "CompletionContent":
@@ -107,8 +104,12 @@ def to_stream_chunk(body: Any) -> Any:
         {**call, "index": index} if isinstance(call, Mapping) else call
         for index, call in enumerate(_list(message.get("tool_calls")))
     ]
-    only = {**choice, "delta": {**message, "tool_calls": calls}, "finish_reason": choice.get("finish_reason") or "stop"}
-    return {**body, "choices": [only]}
+    single_choice = {
+        **choice,
+        "delta": {**message, "tool_calls": calls},
+        "finish_reason": choice.get("finish_reason") or "stop",
+    }
+    return {**body, "choices": [single_choice]}
 
 
 class CompletionBuilder:
@@ -127,7 +128,7 @@ class CompletionBuilder:
         self.characters = 0
         """Number of characters received so far."""
 
-    def take(self, chunk: Any) -> str:
+    def add(self, chunk: Any) -> str:
         """Add the next chunk and return the text that it adds to the answer.
 
         Raises:
@@ -149,10 +150,10 @@ class CompletionBuilder:
         self._texts.append(message)
         self._refusals.append(_refusal(delta))
         self.characters += len(message) + len(self._refusals[-1])
-        arguments = "".join(self._take_call(call) for call in _list(delta.get("tool_calls")))
+        arguments = "".join(self._add_call(call) for call in _list(delta.get("tool_calls")))
         return arguments if self._output_tool else message
 
-    def _take_call(self, call: Any) -> str:
+    def _add_call(self, call: Any) -> str:
         """Add a fragment of a tool call and return the text that it adds to the answer."""
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
@@ -301,12 +302,12 @@ def _to_model_response(
         if output_calls:
             # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
             calls, text = [], output_calls[0].arguments
-    # Drop calls of tools that do not exist: nothing could answer them, and servers reject a conversation that has a
-    # call without an answer.
+    # Drop calls of tools that do not exist: they get no result, and servers reject a conversation that contains a call
+    # without a result.
     offered = calls if prepared.call.tools else []
     tool_calls = tuple(call.model_copy(update={"name": prepared.names.tool_name(call.name)}) for call in offered)
     if output is None and not completion.text.strip() and not tool_calls:
-        # Models return empty answers occasionally. Without this check, a run would end with one as its answer.
+        # Models return empty answers occasionally. Without this check, a run could end with an empty answer.
         raise ServiceError(
             "broken", "called a tool, but no tools were offered" if calls else "returned an empty answer"
         )
@@ -332,15 +333,15 @@ def _check_complete(completion: CompletionContent) -> None:
 
 
 def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:
-    """Return the value of an answer, valid against the schema; null if none exists and the schema is not binding.
+    """Return the value of an answer, valid against the schema; null if it has none and the schema is not enforced.
 
     Raises:
         ServiceError: the answer has no valid value.
     """
     validator, problems = validator_of(output.schema), ""
     for json_value in json_values(text):
-        if not _can_travel(json_value):
-            problems = problems or _CANNOT_TRAVEL
+        if not _is_valid_result(json_value):
+            problems = problems or _INVALID_RESULT
             continue
         if mode is OutputMode.SCHEMA and prepared.strict is not None:
             candidates = [prepared.strict.restore(json_value), json_value]
@@ -351,7 +352,7 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
             if validator.is_valid(value):
                 return value
         problems = problems or _problems(candidates[0], output)
-    if not output.is_binding:
+    if not output.is_enforced:
         return None
     message = (
         f"gave JSON that does not fit the schema: {problems}" if problems else "gave no JSON, but the call requires it"
@@ -359,13 +360,13 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
 
 
-def _can_travel(value: Any) -> bool:
-    """Return whether a value can be a result: no `1e999`, lone surrogate, `ConflictingValues` or deep nesting."""
+def _is_valid_result(value: Any) -> bool:
+    """Return whether a value can be a node result: no `1e999`, lone surrogate, `ConflictingValues` or deep nesting."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return False
-    return depth_of(value) <= DEPTH_LIMIT - _DEPTH_AROUND
+    return depth_of(value) <= DEPTH_LIMIT - _ENCLOSING_DEPTH
 
 
 def _problems(value: Any, output: OutputSchema) -> str:

@@ -19,14 +19,14 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure
-from dagwright.tools.retry_after import asking_service, requested_delay
+from dagwright.tools.retry_after import requested_delay, requesting_service
 
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
 
 _HIDDEN = "***"
 _MIN_REDACTED_CHARACTERS = 6
 """Minimum length of a key to redact: a shorter key is not secret, and may be part of ordinary words."""
-_SERVER_WORDS_BYTES = 2_000
+_SERVER_MESSAGE_BYTES = 2_000
 
 
 class ServiceError(Exception):
@@ -93,13 +93,13 @@ class CallTarget:
     api_key: str = field(default="", repr=False)
 
 
-_OF_WORKER = "of the worker (one of `dagwright up` has the environment in which it was started)"
+_OF_THE_WORKER = "of the worker (one of `dagwright up` has the environment in which it was started)"
 _ADVICE: Mapping[ModelError, str] = {
     ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
-    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_OF_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
+    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_OF_THE_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
     ModelError.KEY_REFUSED: "set OPENAI_API_KEY of the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
-    ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_OF_WORKER}",
+    ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_OF_THE_WORKER}",
     ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
     ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
     ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",
@@ -111,7 +111,7 @@ _ADVICE: Mapping[ModelError, str] = {
 
 
 UNEXPECTED_CALL = "unexpected_call"
-"""Error code of a scripted model without an answer for the request; no other form of the request would get one."""
+"""Error code of a scripted model that has no answer for the request, in whatever form it is sent."""
 
 
 def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
@@ -126,7 +126,9 @@ def to_model_failure(service_error: ServiceError, target: CallTarget, *, now: da
     failure.partial, failure.usage = service_error.partial, service_error.usage
     failure.model = target.model
     if delay is not None:
-        failure.asked_by = asking_service(service_error.status, urlsplit(target.base_url).hostname or target.base_url)
+        failure.requested_by = requesting_service(
+            service_error.status, urlsplit(target.base_url).hostname or target.base_url
+        )
     return failure
 
 
@@ -139,7 +141,7 @@ def model_error_of(service_error: ServiceError) -> ModelError:
             return ModelError.UNAVAILABLE
         case "broken" | "answer":
             return ModelError.ANSWER_BROKEN
-    return _classify_body(service_error) or _by_status(service_error.status)
+    return _classify_body(service_error) or _classify_status(service_error.status)
 
 
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "budget_exceeded"})
@@ -186,7 +188,7 @@ def _classify_body(service_error: ServiceError) -> ModelError | None:
     return None
 
 
-def _by_status(status: int | None) -> ModelError:
+def _classify_status(status: int | None) -> ModelError:
     match status:
         case 401:
             return ModelError.KEY_REFUSED
@@ -205,7 +207,7 @@ def _by_status(status: int | None) -> ModelError:
 
 def _message(service_error: ServiceError, error: ModelError, target: CallTarget) -> str:
     server_text = service_error.body.message or service_error.body.text
-    server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_WORDS_BYTES), target)
+    server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_MESSAGE_BYTES), target)
     endpoint = f"{target.model or 'the model'} at {target.base_url}"
     if service_error.kind in ("status", "stream"):
         number = f" {service_error.status}" if service_error.status is not None else ""

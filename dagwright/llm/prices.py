@@ -17,7 +17,7 @@ from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.errors import DagwrightError
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
-_PER = 1_000_000
+_TOKENS_PER_PRICE = 1_000_000
 _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}\Z")
 """Date suffix of a snapshot, which costs as much as its model."""
 _FIELDS = ("prompt", "cached", "completion")
@@ -37,9 +37,13 @@ class Price:
 
     def of(self, usage: Usage) -> Decimal:
         """Return the cost of a usage."""
-        fresh = usage.prompt_tokens - usage.cached_tokens
-        sums = self.prompt * fresh + self.cached * usage.cached_tokens + self.completion * usage.completion_tokens
-        return sums / _PER
+        uncached_tokens = usage.prompt_tokens - usage.cached_tokens
+        sums = (
+            self.prompt * uncached_tokens
+            + self.cached * usage.cached_tokens
+            + self.completion * usage.completion_tokens
+        )
+        return sums / _TOKENS_PER_PRICE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planning.model_calls.model_requests import Message, ModelCall, OutputSchema
 
 _TOOL_NAME_CHARACTERS = 64
-"""The protocol allows letters, digits, `_` and `-` in tool names; names in plans may contain dots."""
-_WRONG = re.compile(r"[^A-Za-z0-9_-]")
+"""Maximum length of a tool name in the protocol."""
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
+"""Characters that the protocol does not allow in tool names, such as the dots of names in plans."""
 
 
 class ToolNames:
@@ -27,10 +28,10 @@ class ToolNames:
         names = list(dict.fromkeys(names))
         plain = [protocol_name(name) for name in names]
         self._protocol_names = {
-            name: each if plain.count(each) == 1 or each == name else _marked(name)
-            for name, each in zip(names, plain, strict=True)
+            name: allowed if plain.count(allowed) == 1 or allowed == name else _with_hash(name)
+            for name, allowed in zip(names, plain, strict=True)
         }
-        self._tool_names = {each: name for name, each in self._protocol_names.items()}
+        self._tool_names = {allowed: name for name, allowed in self._protocol_names.items()}
 
     def protocol_name(self, name: str) -> str:
         """Return the protocol name, also for a tool that is no longer offered."""
@@ -43,13 +44,13 @@ class ToolNames:
 
 def protocol_name(name: str) -> str:
     """Convert a name to a name that the protocol allows."""
-    plain = _WRONG.sub("_", name)
-    return plain if 1 <= len(plain) <= _TOOL_NAME_CHARACTERS else _marked(name)
+    plain = _NOT_ALLOWED.sub("_", name)
+    return plain if 1 <= len(plain) <= _TOOL_NAME_CHARACTERS else _with_hash(name)
 
 
-def _marked(name: str) -> str:
+def _with_hash(name: str) -> str:
     mark = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    return f"{_WRONG.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(mark) - 1]}_{mark}"
+    return f"{_NOT_ALLOWED.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(mark) - 1]}_{mark}"
 
 
 Json = dict[str, Any]
@@ -72,8 +73,8 @@ class PreparedCall:
     def __init__(self, call: ModelCall, model: str) -> None:
         self.call = call
         self.model = model
-        own = [] if call.output is None else [call.output.name]
-        self.names = ToolNames([tool.name for tool in call.tools] + own)
+        output_names = [] if call.output is None else [call.output.name]
+        self.names = ToolNames([tool.name for tool in call.tools] + output_names)
         self.strict: StrictSchema | None = None
         if call.output is not None:
             # Reject an invalid schema before the call, because a call costs money.
@@ -85,17 +86,17 @@ class PreparedCall:
         call = self.call
         config = call.config.to_json()
         body: Json = {**config, "model": self.model, "messages": self._messages(capabilities)}
-        if call.config.max_tokens is not None and capabilities.limit not in config:
-            body[capabilities.limit] = body.pop("max_tokens")
+        if call.config.max_tokens is not None and capabilities.max_tokens_field not in config:
+            body[capabilities.max_tokens_field] = body.pop("max_tokens")
         tools = [self._tool(tool.name, tool.description, tool.parameters) for tool in call.tools]
         if tools and call.tool_choice:
             body["tool_choice"] = self._choice(call.tool_choice)
         labels = call.labels.to_json()
-        if labels and "metadata" not in capabilities.without:
+        if labels and "metadata" not in capabilities.omitted_fields:
             body["metadata"] = labels
         if is_streamed:
             body["stream"] = True
-            if "stream_options" not in capabilities.without:
+            if "stream_options" not in capabilities.omitted_fields:
                 body["stream_options"] = {"include_usage": True}
         if call.output is not None and self.strict is not None:
             match capabilities.mode:

@@ -175,7 +175,7 @@ def _restored(output: Any, schema: Any, root: Schema) -> Any:
     if "allOf" in resolved:
         resolved = _merged(resolved, root)
     if _is_open(resolved):
-        return _read(output)
+        return _parse_json_text(output)
     if _choices(resolved):
         return _restored_choice(output, resolved, root)
     if isinstance(output, list) and "array" in _types(resolved):
@@ -185,7 +185,7 @@ def _restored(output: Any, schema: Any, root: Schema) -> Any:
         return {
             name: _restored(value, properties.get(name, {}), root) if name in properties else value
             for name, value in output.items()
-            if value is not None or name in required or _takes_null(properties.get(name), root)
+            if value is not None or name in required or _allows_null(properties.get(name), root)
         }
     return output
 
@@ -217,14 +217,14 @@ def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> 
     return True
 
 
-def _takes_null(schema: Any, root: Schema) -> bool:
+def _allows_null(schema: Any, root: Schema) -> bool:
     resolved = _resolved(schema, root)
     if "null" in _types(resolved) or None in resolved.get("enum", ()):
         return True
-    return any(_takes_null(choice, root) for choice in _choices(resolved))
+    return any(_allows_null(choice, root) for choice in _choices(resolved))
 
 
-def _read(output: Any) -> Any:
+def _parse_json_text(output: Any) -> Any:
     """Parse a string that contains JSON; a value that the model wrote directly is returned unchanged."""
     if not isinstance(output, str):
         return output

@@ -32,19 +32,19 @@ class Transport:
 
     Args:
         base_url: URL of the server.
-        api_key: empty if the server needs none.
+        api_key: empty if the server needs no key.
         read_timeout_s: read timeout in seconds.
-        connect_s: connection timeout in seconds.
+        connect_timeout_s: connection timeout in seconds.
     """
 
-    def __init__(self, base_url: str, api_key: str, *, read_timeout_s: float, connect_s: float) -> None:
+    def __init__(self, base_url: str, api_key: str, *, read_timeout_s: float, connect_timeout_s: float) -> None:
         # Without a key, the library would use a key from the environment and send it to any server.
         self._client = AsyncOpenAI(
             base_url=base_url,
             api_key=api_key or "none",
             max_retries=0,
-            timeout=httpx2.Timeout(read_timeout_s, connect=connect_s),
-            # The library reads an error body of any size completely.
+            timeout=httpx2.Timeout(read_timeout_s, connect=connect_timeout_s),
+            # The library would read an error body of any size.
             http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_error]}),
         )
 
@@ -57,7 +57,7 @@ class Transport:
         # Stream the response to enforce the size limit; the library would read a response of any size.
         stream = await self.stream(body)
         try:
-            return await _whole(stream.response)
+            return await _read_response(stream.response)
         finally:
             await stream.close()
 
@@ -82,7 +82,7 @@ class Transport:
         content_type = stream.response.headers.get("content-type", "")
         if "application/json" in content_type:
             # Some servers and proxies do not stream. Use the response anyway, because it has already been paid for.
-            yield to_stream_chunk(await _whole(stream.response))
+            yield to_stream_chunk(await _read_response(stream.response))
             return
         if "text/event-stream" not in content_type:
             raise ServiceError("broken", f"returned {content_type or 'no content type'} instead of a stream")
@@ -99,7 +99,7 @@ class Transport:
         with _service_errors():
             stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
         try:
-            listed = await _whole(stream.response)
+            listed = await _read_response(stream.response)
         finally:
             await stream.close()
         models = listed.get("data") if isinstance(listed, Mapping) else None
@@ -113,7 +113,7 @@ class Transport:
         await self._client.close()
 
 
-async def _whole(response: httpx2.Response) -> Any:
+async def _read_response(response: httpx2.Response) -> Any:
     """Read a non-streamed response: its JSON, or its text if the content type is not JSON.
 
     Raises:
@@ -129,18 +129,18 @@ async def _whole(response: httpx2.Response) -> Any:
         return json.loads(content) if kind.endswith("json") else content.decode(errors="replace")
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     """First bytes of a response body."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, *, most_bytes: int) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, *, max_bytes: int) -> None:
         self._stream = stream
-        self._left_bytes = most_bytes
+        self._remaining_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:
-            yield piece[: self._left_bytes]
-            self._left_bytes -= len(piece)
-            if self._left_bytes <= 0:
+            yield piece[: self._remaining_bytes]
+            self._remaining_bytes -= len(piece)
+            if self._remaining_bytes <= 0:
                 return
 
     async def aclose(self) -> None:
@@ -149,7 +149,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 async def _bound_error(response: httpx2.Response) -> None:
     if not response.is_success and isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _Bounded(response.stream, most_bytes=ERROR_BYTES)
+        response.stream = _BoundedStream(response.stream, max_bytes=ERROR_BYTES)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def _service_errors() -> Iterator[None]:
     try:
         yield
     except openai.APIStatusError as error:
-        raise _of_status(error) from error
+        raise _status_error(error) from error
     except (openai.APITimeoutError, httpx2.TimeoutException) as error:
         raise ServiceError("timeout", "did not answer in time") from error
     except openai.APIConnectionError as error:
@@ -174,7 +174,7 @@ def _service_errors() -> Iterator[None]:
         raise ServiceError("broken", f"returned invalid JSON ({error})") from error
 
 
-def _of_status(error: openai.APIStatusError) -> ServiceError:
+def _status_error(error: openai.APIStatusError) -> ServiceError:
     text = error.response.text
     body = error_body(error.body, text)
     headers = {name.lower(): value for name, value in error.response.headers.items()}

@@ -14,9 +14,7 @@ _MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTAL
 
 
 class VisibleText:
-    """Extracts the text for people from the output of a model so far.
-
-    The extracted text only grows, however the answer is split into pieces.
+    """Extracts the text for people from the pieces of a model output; the extracted text only grows.
 
     Args:
         field: field of the JSON output that contains the text; empty if the whole output is the text.
@@ -24,36 +22,36 @@ class VisibleText:
 
     def __init__(self, field: str) -> None:
         self._field = field
-        self._written = ""
-        self._half = ""
-        self._found = ""
+        self._received = ""
+        self._half_pair = ""
+        self._extracted = ""
 
-    def take(self, chunk: str) -> None:
+    def add(self, chunk: str) -> None:
         """Add the next piece of the answer."""
-        if len(self._written) >= MAX_CHARACTERS:
+        if len(self._received) >= MAX_CHARACTERS:
             return
-        chunk = self._half + chunk
+        chunk = self._half_pair + chunk
         # A surrogate pair may be split between two pieces.
-        self._half = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
-        self._written += without_lone_surrogates(chunk[: len(chunk) - len(self._half)])
+        self._half_pair = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
+        self._received += without_lone_surrogates(chunk[: len(chunk) - len(self._half_pair)])
 
     @property
     def text(self) -> str:
         """Text so far."""
-        visible = _before_marker(self._find() if self._field else self._written)
+        visible = _before_marker(self._find() if self._field else self._received)
         # The rest may be invalid JSON: keep the text that was already sent.
-        self._found = visible if visible.startswith(self._found) else self._found
-        return self._found
+        self._extracted = visible if visible.startswith(self._extracted) else self._extracted
+        return self._extracted
 
     def _find(self) -> str:
-        text_so_far = self._written.lstrip()
+        text_so_far = self._received.lstrip()
         if text_so_far.startswith("{"):
             return _text_in(text_so_far, self._field)
         if _FENCE.startswith(text_so_far[: len(_FENCE)]):
             position = text_so_far.find("{")
             return _text_in(text_so_far[position:], self._field) if position >= 0 else ""
-        # The model was asked for JSON and wrote plain text, which is then its answer.
-        return self._written
+        # The model wrote plain text instead of the requested JSON.
+        return self._received
 
 
 def _before_marker(text: str) -> str:

@@ -16,7 +16,7 @@ def _json_values(field: str, *pieces: str) -> list[str]:
     text = VisibleText(field)
     actual = []
     for piece in pieces:
-        text.take(piece)
+        text.add(piece)
         actual.append(text.text)
     return actual
 

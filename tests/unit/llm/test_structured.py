@@ -217,7 +217,7 @@ async def test_an_invalid_schema_costs_no_call() -> None:
 
 @pytest.mark.parametrize("depth", [91, 200, 900])
 async def test_the_text_of_an_answer_that_is_nested_too_deep_is_not_parsed(depth: int) -> None:
-    anything = OutputSchema("plan", {"type": "object"}, is_binding=False)
+    anything = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     deep = json.dumps({"a": json.loads("[" * (depth - 1) + "]" * (depth - 1))})
     async with ModelServer(deep) as server:
         answer = await ask(server, saying(output=anything))
