@@ -24,15 +24,15 @@ _NOT_STARTED_ATTEMPTS = 3
 """Maximum number of attempts of a service with effects `write`, which are retried only if they did not start."""
 
 
-FindsCard = Callable[[str, str], Awaitable[AgentCard | None]]
+FindCard = Callable[[str, str], Awaitable[AgentCard | None]]
 """Name and version of an agent -> its card, `None` if unknown."""
 
 
-async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of FindsCard
+async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of FindCard
     return None
 
 
-def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: FindsCard = _no_card) -> ToolRegistry:
+def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: FindCard = _no_card) -> ToolRegistry:
     """Create a tool for each agent, in order. Agents of type `llm` run as sub-plans, which no worker serves as a tool.
 
     Args:
@@ -53,7 +53,7 @@ def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
 class _CardSource:
     agents: AgentRegistry
     environment: ToolEnvironment
-    find: FindsCard
+    find: FindCard
 
     async def card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
         """Return the card that the plan of the call was checked with.
@@ -87,7 +87,7 @@ def _tool_of(card: AgentCard, card_source: _CardSource) -> ToolSpec:
 
     # The closure captures cards, which have no code fingerprint. This is safe: results of agents are never reused.
     async def call_agent(objective: str, context: dict[str, Any] | None = None) -> Any:
-        # Its HTTP library takes long to import, and clients that only read runs do not need it.
+        # The HTTP library takes long to import, and clients that only read runs do not need it.
         from dagwright.agents.service_agents import ServiceCall  # noqa: PLC0415
 
         call = current_call()

@@ -56,7 +56,7 @@ def _cards_in(path: Path) -> list[AgentCard]:
     values = list(vars(load_module(str(path))).values())
     cards = [card for value in values for card in _cards_of(value)]
     if not cards:
-        raise AgentsUnreadable(f"{path.name} has no agent in it: make an AgentCard there")
+        raise AgentsUnreadable(f"{path.name} has no agent in it: create an AgentCard in the module")
     return cards
 
 
@@ -94,9 +94,9 @@ def read_agents(file: Path) -> list[AgentCard]:
         raise AgentsUnreadable(f"the agents: {invalid.problems[0].text}") from None
     cards: list[AgentCard] = []
     problems: list[str] = []
-    for name, written in _written_in(document, file).items():
+    for name, card_document in _card_documents(document, file).items():
         try:
-            cards.append(AgentCard.model_validate(_named(name, written)))
+            cards.append(AgentCard.model_validate(_with_name(name, card_document)))
         except ValidationError as error:
             problems += [f"{pointer(_ROOT, name, *path)}: {message}" for path, message in _card_problems(error)]
         except ValueError as error:
@@ -106,12 +106,12 @@ def read_agents(file: Path) -> list[AgentCard]:
     return cards
 
 
-def _written_in(document: Any, file: Path) -> Mapping[str, Any]:
+def _card_documents(document: Any, file: Path) -> Mapping[str, Any]:
     if not isinstance(document, dict):
-        raise AgentsUnreadable(f"{file.name} is no file of agents: expected an object with the key {_ROOT!r}")
+        raise AgentsUnreadable(f"{file.name} is not a file of agents: expected an object with the key {_ROOT!r}")
     for key in document:
         if key != _ROOT:
-            hint = suggestion(key, [_ROOT]) or f"the agents stand under {_ROOT!r}"
+            hint = suggestion(key, [_ROOT]) or f"write the agents under {_ROOT!r}"
             raise AgentsUnreadable(f"{file.name}: {pointer(key)}: unknown key; {hint}")
     agents = document.get(_ROOT)
     if not isinstance(agents, dict) or not agents:
@@ -119,12 +119,12 @@ def _written_in(document: Any, file: Path) -> Mapping[str, Any]:
     return agents
 
 
-def _named(name: str, written: Any) -> dict[str, Any]:
-    if not isinstance(written, dict):
+def _with_name(name: str, document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
         raise ValueError("expected an object with description, objective_template and type")
-    if written.get("name", name) != name:
-        raise ValueError(f"its name is {name!r} here and {written['name']!r:.80} inside; leave the one inside out")
-    return {**written, "name": name}
+    if document.get("name", name) != name:
+        raise ValueError(f"its key is {name!r}, but its name is {document['name']!r:.80}; remove the name")
+    return {**document, "name": name}
 
 
 def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -143,6 +143,6 @@ def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ..
 
 def _instead_of(key: str) -> str:
     if key in MODEL_KEYS:
-        return "an agent has no model: each request says which one is asked"
+        return "an agent has no model: each request selects the model"
     known = [name for name in AgentCard.model_fields if name != "name"]
-    return suggestion(key, known) or f"known are {', '.join(known)}"
+    return suggestion(key, known) or f"known keys are {', '.join(known)}"

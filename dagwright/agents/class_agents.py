@@ -16,7 +16,7 @@ from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError
 from dagwright.tools.tool_files import load_module
 
 SHIPPED: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}
-"""Bare name of a class that comes with Dagwright -> its module."""
+"""Name of a class that Dagwright provides -> its module."""
 PURPOSE = "agent"
 """Label of the model calls of agents."""
 
@@ -103,7 +103,7 @@ class ClassAgent(Protocol):
 def question_to_person(card: AgentCard, request: Any, *, checkpoint: Any) -> AskPerson | GiveUp:
     """Create the error that ends a call with a question to a person."""
     if card.feedback_policy == "never":
-        return GiveUp(f"the agent {card.name!r} wants to ask a person, and its card says feedback_policy: never")
+        return GiveUp(f"the agent {card.name!r} wants to ask a person, but its card has feedback_policy: never")
     return AskPerson(request, checkpoint=checkpoint)
 
 
@@ -111,7 +111,7 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
     """Load the class of a card.
 
     Args:
-        name: `package.module:Class`, the same with a dot, or the bare name of a class that comes with Dagwright.
+        name: `package.module:Class`, the same with a dot, or the name of a class that Dagwright provides.
         folder: searched for modules in addition to the installed packages.
 
     Raises:
@@ -127,14 +127,16 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
     if not isinstance(loaded, type):
         raise ToolLoadError(f"there is no class {class_name!r} in {module_name}")
     run = getattr(loaded, "run", None)
-    if not inspect.iscoroutinefunction(run) or not _takes(run, 4):
+    if not inspect.iscoroutinefunction(run) or not _accepts(run, 4):
         raise ToolLoadError(f"{class_name} has no `async def run(self, objective, context, agent)`")
-    if not _takes(loaded, 0):
-        raise ToolLoadError(f"{class_name} cannot be made without arguments, and a new one is made for each call")
+    if not _accepts(loaded, 0):
+        raise ToolLoadError(
+            f"{class_name} must have a constructor without arguments, because each call creates an object"
+        )
     return loaded
 
 
-def _takes(function: Any, count: int) -> bool:
+def _accepts(function: Any, count: int) -> bool:
     try:
         inspect.signature(function).bind(*([None] * count))
     except (TypeError, ValueError):

@@ -14,19 +14,19 @@ from dagwright.planning.model_calls.model_failure import Action, ModelFailure
 from dagwright.planning.model_calls.model_requests import Message, system, user
 from dagwright.tools.errors import GiveUp
 
-STEPS = 5
+MAX_STEPS = 5
 """Maximum number of parts of a question; each part is one model call."""
 CONTEXT_CHARACTERS = 24_000
-"""Maximum size of the given results, about 6,000 tokens; the cut is marked in the text."""
+"""Maximum length of the results in a prompt, about 6,000 tokens; a mark shows where they are truncated."""
 
-CALLS_FOR_PARTS = 4
+MAX_SPLIT_CALLS = 4
 """The first answer and three repairs."""
 _PROBLEM_CHARACTERS = 1_500
 
 _SPLIT_PROMPT = (
     "You prepare the answer to a difficult question. Split it into parts that have to be answered first. Write each "
     "part as a separate question, in the order in which they build on each other. Write as few as possible, at most "
-    f"{STEPS}."
+    f"{MAX_STEPS}."
 )
 _PART_PROMPT = "You answer one part of a larger question. Be exact and brief. Mark uncertain statements."
 _ANSWER_PROMPT = (
@@ -50,8 +50,8 @@ class ReasoningAgent:
         request = f"{context_text}The question: {objective}"
         parts = await _parts(agent, [system(_SPLIT_PROMPT), user(request)])
         steps: list[dict[str, str]] = []
-        for part in [part for part in parts if part.strip()][:STEPS]:
-            agent.call.progress(len(steps), min(len(parts), STEPS))
+        for part in [part for part in parts if part.strip()][:MAX_STEPS]:
+            agent.call.progress(len(steps), min(len(parts), MAX_STEPS))
             messages = [system(_PART_PROMPT), user(f"{request}\n\n{_findings(steps)}Answer this part: {part}")]
             steps.append({"question": part, "finding": (await agent.ask(messages)).text})
         answer = await agent.ask([system(_ANSWER_PROMPT), user(f"{request}\n\n{_findings(steps)}Answer the question.")])
@@ -59,14 +59,14 @@ class ReasoningAgent:
 
 
 async def _parts(agent: AgentContext, messages: Sequence[Message]) -> Sequence[str]:
-    """Return the parts of a question; an answer that does not fit the schema goes back to the model with the reason.
+    """Return the parts of a question; the model repairs an answer that does not match the schema.
 
     Raises:
-        GiveUp: no answer fits.
-        ModelFailure: the model does not answer.
+        GiveUp: no answer matches the schema.
+        ModelFailure: a model call failed.
     """
     problem = ""
-    for _ in range(CALLS_FOR_PARTS):
+    for _ in range(MAX_SPLIT_CALLS):
         try:
             parts: Sequence[str] = (await agent.ask(messages, output=_PARTS_SCHEMA)).output["parts"]
         except ModelFailure as failure:
@@ -81,7 +81,7 @@ async def _parts(agent: AgentContext, messages: Sequence[Message]) -> Sequence[s
             ]
         else:
             return parts
-    raise GiveUp(f"the model gave {CALLS_FOR_PARTS} answers that do not fit the schema; the last problem: {problem}")
+    raise GiveUp(f"the model gave {MAX_SPLIT_CALLS} answers that do not fit the schema; the last problem: {problem}")
 
 
 def _context_text(context: Mapping[str, Any]) -> str:

@@ -21,9 +21,9 @@ from dagwright.tools.builtin.addresses import PinnedTransport
 from dagwright.tools.context import ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, MissingSecret, NotStarted, RemoteFailed, RetryLater
-from dagwright.tools.retry_after import asking_service, requested_delay
+from dagwright.tools.retry_after import requested_delay, requesting_service
 
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 _EXCERPT_BYTES = 400
 _RETRYABLE_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 _ANSWER_KEYS = ("result", "feedback", "checkpoint")
@@ -56,10 +56,10 @@ class ServiceCall:
         """
         body = json.dumps(self._request_body(objective, context), ensure_ascii=False).encode()
         headers = self._headers(body)
-        self._refuse_repetition()
+        self._reject_repetition()
         transport = PinnedTransport(self._environment.allow_private_addresses)
         # The service has no time limit of its own: Temporal's timeout of the attempt ends the wait.
-        timeout = httpx.Timeout(None, connect=CONNECT_S)
+        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
         async with httpx.AsyncClient(
             transport=transport, trust_env=False, timeout=timeout, follow_redirects=False
         ) as client:
@@ -72,10 +72,10 @@ class ServiceCall:
                 raise self._retryable(NotStarted(f"{self._safe_url} {_error_text(error)}")) from None
             except (httpx.HTTPError, httpx.StreamError) as error:
                 raise RemoteFailed(f"{self._safe_url} {_error_text(error)}; its result is unknown") from None
-        self._call.read(str(self._url))
+        self._call.record_read(str(self._url))
         if not response.is_success:
-            raise self._refusal(response, content)
-        return self._read(content)
+            raise self._status_error(response, content)
+        return self._parse_result(content)
 
     def _request_body(self, objective: str, context: Mapping[str, Any]) -> dict[str, Any]:
         call = self._call
@@ -106,8 +106,8 @@ class ServiceCall:
         signed = signed_headers(body, key, message_id=self._call.idempotency_key, at_s=int(time.time()))
         return {**headers, **signed}
 
-    def _refuse_repetition(self) -> None:
-        """Refuse a retry of a `write` after an attempt that died without an answer, because the outcome is unknown."""
+    def _reject_repetition(self) -> None:
+        """Reject the retry of a `write` call if an attempt died without a response, because the outcome is unknown."""
         if not self._is_write:
             return
         if self._call.last_heartbeat == _SENT:
@@ -119,23 +119,23 @@ class ServiceCall:
             self._call.heartbeat(None)
         return error
 
-    def _refusal(self, response: httpx.Response, content: bytes) -> Exception:
-        """Map a status to the error that decides about the next attempt."""
+    def _status_error(self, response: httpx.Response, content: bytes) -> Exception:
+        """Map a status to the error that decides whether the call is retried."""
         status = response.status_code
         excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
         message = f"{self._safe_url} answers {status}" + (f": {excerpt}" if excerpt else "")
-        delay, asked_by = requested_delay(response.headers), asking_service(status, self._url.host)
+        delay, requested_by = requested_delay(response.headers), requesting_service(status, self._url.host)
         if status == httpx.codes.TOO_MANY_REQUESTS:
-            return self._retryable(RetryLater(message, delay, asked_by=asked_by))
+            return self._retryable(RetryLater(message, delay, requested_by=requested_by))
         if response.is_redirect:
             return GiveUp(f"{message}; redirects are not followed: write the address itself as service_url")
         if response.is_server_error or status in _RETRYABLE_STATUSES:
             if self._is_write:
                 return RemoteFailed(f"{message}; its result is unknown")
-            return RetryLater(message, delay, asked_by=asked_by)
+            return RetryLater(message, delay, requested_by=requested_by)
         return GiveUp(message)
 
-    def _read(self, content: bytes) -> Any:
+    def _parse_result(self, content: bytes) -> Any:
         """Return the result in the body of a response."""
         try:
             answer = json.loads(content)

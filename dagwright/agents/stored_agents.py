@@ -1,7 +1,7 @@
 """Agents that were added at run time: immutable, versioned cards in the database.
 
-Removed cards stay for the runs that were checked with them. This module imports SQLAlchemy; `agent_database` decides
-whether it is needed.
+Removed cards are kept, because plans may have been checked against them. This module imports SQLAlchemy;
+`agent_database` decides whether it is needed.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class AgentVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddResult:
     """Outcome of adding a card.
 
     Args:
@@ -78,9 +78,9 @@ class StoredAgents:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, cards: Sequence[AgentCard]) -> list[Added]:
+    def add(self, cards: Sequence[AgentCard]) -> list[AddResult]:
         """Add cards, all or none. A card becomes a new version unless the newest version has the same content."""
-        return self._database.write(lambda session: [_added(session, card) for card in cards])
+        return self._database.write(lambda session: [_add_card(session, card) for card in cards])
 
     def current(self) -> list[AgentVersion]:
         """Return the agents that new plans use, sorted by name."""
@@ -89,7 +89,7 @@ class StoredAgents:
     def versions(self, name: str) -> list[AgentVersion]:
         """Return all versions of an agent, newest first; empty if the agent was never added."""
         known = self._database.read(_versions)
-        return [each for each in reversed(known) if each.card.name == name]
+        return [version for version in reversed(known) if version.card.name == name]
 
     def card(self, name: str, version: str | None) -> AgentCard | None:
         """Return a card by name and version, including removed cards; `None` if it does not exist.
@@ -97,28 +97,28 @@ class StoredAgents:
         Args:
             version: `None` for the newest.
         """
-        versions = self.versions(name)
-        return next((each.card for each in versions if version in (None, each.card.version)), None)
+        cards = (stored.card for stored in self.versions(name))
+        return next((card for card in cards if version in (None, card.version)), None)
 
     def remove(self, name: str) -> bool:
         """Remove an agent for new plans; return whether it existed."""
-        return self._database.write(lambda session: _removed(session, name))
+        return self._database.write(lambda session: _remove_card(session, name))
 
 
-def _added(session: Session, card: AgentCard) -> Added:
+def _add_card(session: Session, card: AgentCard) -> AddResult:
     newest = _newest(session, card.name)
     if newest is not None and newest.removed_at is None and newest.version == card.version:
-        return Added(card.name, newest.number, is_new=False)
+        return AddResult(card.name, newest.number, is_new=False)
     number = newest.number + 1 if newest is not None else 1
     row = StoredCard(
         name=card.name, number=number, version=card.version, card=card.to_json(), added_at=datetime.now(UTC)
     )
     session.add(row)
     session.flush()
-    return Added(card.name, number, is_new=True)
+    return AddResult(card.name, number, is_new=True)
 
 
-def _removed(session: Session, name: str) -> bool:
+def _remove_card(session: Session, name: str) -> bool:
     newest = _newest(session, name)
     if newest is None or newest.removed_at is not None:
         return False

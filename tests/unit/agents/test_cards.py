@@ -75,8 +75,8 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
 @pytest.mark.parametrize(
     ("card", "message"),
     [
-        (WRITER | {"model": "gpt-4o"}, "/model: unknown key; an agent has no model: each request says which one is"),
-        (WRITER | {"name": "v"}, ": its name is 'w' here and 'v' inside; leave the one inside out"),
+        (WRITER | {"model": "gpt-4o"}, "/model: unknown key; an agent has no model: each request selects the model"),
+        (WRITER | {"name": "v"}, ": its key is 'w', but its name is 'v'; remove the name"),
         (WRITER | {"prompt": None}, ": an agent of type llm needs 'prompt'"),
         (WRITER | {"class_name": "m:C"}, ": 'class_name' is for agents of type class, and this one is of type llm"),
         (WRITER | {"type": "class"}, ": an agent of type class needs 'class_name'"),
@@ -101,7 +101,7 @@ def test_name_that_no_activity_can_have_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "agents.json is no file of agents: expected an object with the key 'agents'"),
+        ("[1]", "agents.json is not a file of agents: expected an object with the key 'agents'"),
         ('{"agent": {}}', "agents.json: /agent: unknown key; did you mean 'agents'?"),
         ('{"agents": {}}', "agents.json: /agents: expected an object of agents by name, with at least one"),
         ("{", "the agents: "),

@@ -73,7 +73,7 @@ async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
     failure = await AgentBench(class_registry(Asking)).failure({"objective": "Which one?"})
     assert failure.type == "ask_person"
     failure = await AgentBench(class_registry(Asking, feedback_policy="never")).failure({"objective": "Which one?"})
-    expected = ("tool_failed", "the agent 'helper' wants to ask a person, and its card says feedback_policy: never")
+    expected = ("tool_failed", "the agent 'helper' wants to ask a person, but its card has feedback_policy: never")
     assert (failure.type, failure.message) == expected
 
 
@@ -114,7 +114,7 @@ def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_pat
         ("class Odd:\n    async def run(self, a): ...\n", NO_RUN),
         (
             "class Odd:\n    def __init__(self, x): ...\n    async def run(self, a, b, c): ...\n",
-            "Odd cannot be made without arguments, and a new one is made for each call",
+            "Odd must have a constructor without arguments, because each call creates an object",
         ),
         ("Odd = 5\n", "there is no class 'Odd' in odd_mind"),
     ],

@@ -103,7 +103,7 @@ async def test_service_asks_a_person_unless_the_card_forbids_it() -> None:
     asked, _ = await failure_of(Reply(body=body))
     never, _ = await failure_of(Reply(body=body), feedback_policy="never")
     assert asked.type == "ask_person"
-    assert never.message == "the agent 'helper' wants to ask a person, and its card says feedback_policy: never"
+    assert never.message == "the agent 'helper' wants to ask a person, but its card has feedback_policy: never"
 
 
 async def test_private_address_is_rejected_and_an_unreachable_one_retried() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.agents.agent_database import StoredAgentTools, stored_cards
-from dagwright.agents.stored_agents import AGENTS, Added, StoredAgents
+from dagwright.agents.stored_agents import AGENTS, AddResult, StoredAgents
 from dagwright.core.model.tools import AgentCard
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.app import run_command_line
@@ -59,9 +59,9 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
 
 def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored: StoredAgents) -> None:
     first, second = card(), card(description="Helps more")
-    assert stored.add([first, card("other")]) == [Added("helper", 1, True), Added("other", 1, True)]
+    assert stored.add([first, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
     for each, added in ((first, (1, False)), (second, (2, True)), (first, (3, True))):
-        assert stored.add([each]) == [Added("helper", *added)]
+        assert stored.add([each]) == [AddResult("helper", *added)]
     versions = [(each.card, each.number, each.is_current) for each in stored.versions("helper")]
     assert versions == [(first, 3, True), (second, 2, False), (first, 1, False)]
     assert [(each.card.name, each.number) for each in stored.current()] == [("helper", 3), ("other", 1)]
@@ -74,7 +74,7 @@ def test_removed_agent_stays_available_by_its_version(stored: StoredAgents) -> N
     assert [stored.remove(name) for name in ("helper", "helper", "nobody")] == [True, False, False]
     assert stored.current() == []
     assert (stored.card("helper", first.version), stored.card("helper", "0123456789ab")) == (first, None)
-    assert stored.add([second]) == [Added("helper", 3, True)]
+    assert stored.add([second]) == [AddResult("helper", 3, True)]
     assert stored.card("helper", None) == second
 
 
