@@ -6,6 +6,6 @@ The configuration is the `mcpServers` JSON of other MCP clients. The SDK takes o
 
 from dagwright.mcp_client.config import Variables
 from dagwright.mcp_client.connection import McpConnection
-from dagwright.mcp_client.server_tools import ServersOfTools, load_servers
+from dagwright.mcp_client.server_tools import LoadedServers, load_servers
 
-__all__ = ["McpConnection", "ServersOfTools", "Variables", "load_servers"]
+__all__ = ["LoadedServers", "McpConnection", "Variables", "load_servers"]

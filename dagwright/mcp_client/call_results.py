@@ -1,7 +1,7 @@
 """Convert the response of a server to the result or the failure of a tool.
 
-Result: `structuredContent` if there is any. If all parts are texts, the texts joined by line breaks, and parsed as JSON
-if that is an object or a list. Otherwise, the list of all parts as the server sent them, with bytes as base64.
+The result is the first of these: `structuredContent`; the text, if all content parts are text, joined by line breaks,
+and parsed if it is a JSON object or list; the list of content parts as the server sent them, with bytes as base64.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 CONNECTION_CLOSED = -32000
-_SESSION_IS_GONE = "Session terminated"
+_SESSION_TERMINATED = "Session terminated"
 """Message of the SDK for status 404 of a session that the server no longer knows; the server has not run the call."""
-_REFUSED = frozenset({400, 401, 403, 404, 405, 407, 410})
+_REJECTED = frozenset({400, 401, 403, 404, 405, 407, 410})
 _TOO_MANY = 429
 _LOCATION_ARGUMENTS = frozenset(
     {"url", "urls", "uri", "uris", "path", "paths", "file", "files", "file_path", "filepath", "filename", "directory"}
@@ -24,36 +24,36 @@ _LOCATION_ARGUMENTS = frozenset(
 """Names of arguments that contain the files or addresses that a tool accesses."""
 
 
-def result_of(answer: Mapping[str, Any], *, reads_json: bool) -> Any:
+def result_of(response: Mapping[str, Any], *, reads_json: bool) -> Any:
     """Return the result of a call.
 
     Args:
-        answer: the result of `tools/call`, as JSON.
+        response: the result of `tools/call`, as JSON.
         reads_json: whether a text that is a JSON object or list is parsed.
     """
-    structured = answer.get("structuredContent")
+    structured = response.get("structuredContent")
     if structured is not None:
         return structured
-    parts: Sequence[Mapping[str, Any]] = answer.get("content") or ()
+    parts: Sequence[Mapping[str, Any]] = response.get("content") or ()
     if not parts:
         return None
     if any(part.get("type") != "text" for part in parts):
         return [dict(part) for part in parts]
     text = _text_of(parts)
-    return _read(text) if reads_json else text
+    return _parse_json(text) if reads_json else text
 
 
-def locations_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
+def locations_of(arguments: Mapping[str, Any], response: Mapping[str, Any]) -> list[str]:
     """Return the files and addresses that a call accessed, according to common argument names.
 
     Args:
-        answer: the result of `tools/call`, as JSON; it may contain resources.
+        response: the result of `tools/call`, as JSON; it may contain resources.
     """
     locations: list[str] = []
     for name, value in arguments.items():
         if name.lower() in _LOCATION_ARGUMENTS:
             locations += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
-    for part in answer.get("content") or ():
+    for part in response.get("content") or ():
         resource = part.get("resource") if part.get("type") == "resource" else part
         uri = resource.get("uri") if isinstance(resource, Mapping) else None
         if isinstance(uri, str):
@@ -61,31 +61,31 @@ def locations_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> lis
     return locations
 
 
-def failure_text(answer: Mapping[str, Any]) -> str | None:
+def failure_text(response: Mapping[str, Any]) -> str | None:
     """Return the error message of a failed call; `None` if the call succeeded."""
-    if not answer.get("isError"):
+    if not response.get("isError"):
         return None
-    return _text_of(answer.get("content") or ()) or "the server says that the call failed, and not why"
+    return _text_of(response.get("content") or ()) or "the server reports a failure without a message"
 
 
 def tool_error_of(
-    code: int, message: str, *, status: int | None, retry_after: Any = None, asked_by: str | None = None
+    code: int, message: str, *, status: int | None, retry_after: Any = None, requested_by: str | None = None
 ) -> ToolError:
     """Convert a protocol error to a tool error.
 
     Args:
         status: HTTP status of the response, if there was one.
         retry_after: delay that the server requested, if any.
-        asked_by: the server that requested it, as in `RetryLater`.
+        requested_by: the server that requested the delay, as in `RetryLater`.
     """
     if status == _TOO_MANY:
         # The server rejected the call before running it.
-        return RetryLater(f"{message} (HTTP {status})", after=retry_after, asked_by=asked_by)
-    if status in _REFUSED and message != _SESSION_IS_GONE and code != INVALID_PARAMS:
-        hint = "; look at the headers of the server in the file of MCP servers" if status in (401, 403) else ""
+        return RetryLater(f"{message} (HTTP {status})", after=retry_after, requested_by=requested_by)
+    if status in _REJECTED and message != _SESSION_TERMINATED and code != INVALID_PARAMS:
+        hint = "; check the headers of the server in the file of MCP servers" if status in (401, 403) else ""
         return GiveUp(f"{message} (HTTP {status}){hint}")
-    if code == INVALID_REQUEST and message == _SESSION_IS_GONE:
-        return NotStarted("the server has forgotten the session; a new one is started")
+    if code == INVALID_REQUEST and message == _SESSION_TERMINATED:
+        return NotStarted("the server has closed the session; the call starts a new session")
     if code == INVALID_PARAMS:
         return InvalidArguments(f"Invalid arguments: {message}")
     if code in (INVALID_REQUEST, METHOD_NOT_FOUND):
@@ -95,14 +95,14 @@ def tool_error_of(
 
 def is_session_gone(code: int, message: str) -> bool:
     """Check whether the server no longer knows the session, so that a new session is needed."""
-    return code == INVALID_REQUEST and message == _SESSION_IS_GONE
+    return code == INVALID_REQUEST and message == _SESSION_TERMINATED
 
 
 def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text")
 
 
-def _read(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:

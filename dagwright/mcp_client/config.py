@@ -45,7 +45,7 @@ _WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
 
 class ToolRules(BaseModel):
-    """Settings of a file for tools; `None` is the value that the server reports, or the default."""
+    """Settings for tools in a file; `None` means the value that the server reports, or the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -66,7 +66,7 @@ class ToolRules(BaseModel):
 
 
 class ServerRules(ToolRules):
-    """Settings of a file for the tools of a server, and for single tools: name on the server -> rules."""
+    """Settings for the tools of a server in a file, and for single tools: name on the server -> rules."""
 
     tools: dict[str, ToolRules] = {}
 
@@ -161,7 +161,7 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
 
 def _servers_in(file: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_object_of)
+        document = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_unique_keys)
     except FileNotFoundError:
         raise ToolLoadError(f"There is no file {file} of MCP servers") from None
     except json.JSONDecodeError as error:
@@ -172,7 +172,7 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ToolLoadError(f"{file.name} cannot be read: {error}") from None
     if not isinstance(document, dict):
-        raise ToolLoadError(f"{file.name} is no file of MCP servers: it is not a JSON object")
+        raise ToolLoadError(f"{file.name} is not a file of MCP servers: it is not a JSON object")
     servers = document.get("mcpServers")
     if not isinstance(servers, dict):
         near = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
@@ -181,10 +181,10 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
 
 
 class _DuplicateKey(Exception):
-    """A key occurs twice in an object: of two servers with the same name, the first would be lost."""
+    """A key occurs twice in an object, so a server would be lost."""
 
 
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for key, value in pairs:
         if key in document:
@@ -211,12 +211,12 @@ class _ServerReader:
         self._secrets: list[str] = []
         self._problems: list[tuple[tuple[str | int, ...], str]] = []
 
-    def read(self, written: Any) -> ServerConfig | None:
-        if not isinstance(written, dict):
+    def read(self, document: Any) -> ServerConfig | None:
+        if not isinstance(document, dict):
             raise _ServerInvalid(((), "expected an object with command or url"))
-        if written.get("disabled") is True:
+        if document.get("disabled") is True:
             return None
-        settings = {key: value for key, value in written.items() if key not in _IGNORED}
+        settings = {key: value for key, value in document.items() if key not in _IGNORED}
         rules = settings.pop("dagwright", {})
         server = self._validated({**self._with_variables(settings, ()), "dagwright": rules})
         endpoint = self._endpoint_of(server)
@@ -229,7 +229,9 @@ class _ServerReader:
         try:
             return _Server.model_validate(settings)
         except ValidationError as error:
-            self._problems += [_config_problem(one) for one in error.errors(include_url=False, include_input=False)]
+            self._problems += [
+                _config_problem(detail) for detail in error.errors(include_url=False, include_input=False)
+            ]
             raise _ServerInvalid(*self._problems) from None
 
     def _endpoint_of(self, server: _Server) -> Program | Address | None:
@@ -256,9 +258,9 @@ class _ServerReader:
             self._add_problem("type", "'stdio' needs a command, not a url")
         for key in ("args", "env", "cwd"):
             if getattr(server, key):
-                self._add_problem(key, "only a program has it; a server that is reached by its url has headers")
+                self._add_problem(key, "only a program has it; a server with a url has headers")
         if not _WEB_ADDRESS.fullmatch(server.url):
-            self._add_problem("url", "it is no address such as https://mcp.example.com/mcp")
+            self._add_problem("url", "it is not a URL such as https://mcp.example.com/mcp")
         return Address(server.url, server.headers)
 
     def _add_problem(self, key: str, message: str) -> None:
@@ -280,8 +282,7 @@ class _ServerReader:
         secret = self._variables.secret(match[1])
         value = secret or self._variables.other(match[1])
         if value:
-            # A path in `args` may be visible, but a token in `env` or `headers` is redacted even if it was not set as a
-            # secret.
+            # Values in `env` and `headers` may be tokens, so they are redacted even if they are not set as secrets.
             if secret or path[0] in ("env", "headers"):
                 self._secrets.append(value)
             return value
@@ -295,9 +296,9 @@ def _config_problem(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], st
     if error["type"] != "extra_forbidden":
         return path, str(error["msg"]).removeprefix("Value error, ")
     if path == ("timeout",):
-        return path, 'programs differ in its unit; write "dagwright": {"timeout": "30s"}'
+        return path, 'its unit differs between programs; write "dagwright": {"timeout": "30s"}'
     known = _allowed_keys(path)
-    return path, f"unknown key; {suggestion(str(path[-1]), known) or 'known are ' + ', '.join(known)}"
+    return path, f"unknown key; {suggestion(str(path[-1]), known) or 'known keys are ' + ', '.join(known)}"
 
 
 def _allowed_keys(path: tuple[str | int, ...]) -> list[str]:

@@ -21,12 +21,12 @@ from dagwright.tools.redaction import Redaction
 if TYPE_CHECKING:
     from dagwright.mcp_client.session import McpSession
 
-LISTED_FOR_S = 60.0
-"""How long the list of tools is valid: a server that is redeployed at the same address sends no notification."""
-MAX_PAUSE_S = 30.0
-"""Maximum delay before a server that dies repeatedly is restarted."""
+LIST_VALID_S = 60.0
+"""How long a list of tools is valid: a server that is redeployed at the same URL sends no notification."""
+MAX_RESTART_DELAY_S = 30.0
+"""Maximum delay before a server that crashes repeatedly is restarted."""
 HEALTHY_S = 60.0
-"""A server that has lived this long is restarted without delay."""
+"""A server that crashes after running this long is restarted without delay."""
 KEY_META = "dagwright/idempotencyKey"
 """Key in `_meta` of calls with side effects: the value is the same for all attempts of one effect."""
 
@@ -63,12 +63,12 @@ class McpConnection:
         self._server_name = f"The MCP server {server.name!r}"
         self._redaction = Redaction(server.secrets)
         self._session: McpSession | None = None
-        self._former: list[McpSession] = []
+        self._former_sessions: list[McpSession] = []
         self._opening: asyncio.Task[McpSession] | None = None
         self._opened_at = float("-inf")
-        self._deaths = 0
-        """Consecutive deaths, without a lifetime of `HEALTHY_S` in between."""
-        self._why_ended = ""
+        self._crashes = 0
+        """Consecutive crashes, without a lifetime of `HEALTHY_S` in between."""
+        self._end_reason = ""
         self._versions: Mapping[str, str] = {}
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
@@ -84,7 +84,7 @@ class McpConnection:
         """
         try:
             session = await self._running(context)
-            await self._refuse_other(session, remote_call)
+            await self._check_version(session, remote_call)
         except RemoteFailed as error:
             raise NotStarted(self._error_text(error)) from None
         except ToolError as error:
@@ -92,12 +92,14 @@ class McpConnection:
             raise
         meta = {KEY_META: context.idempotency_key} if remote_call.has_key else {}
         try:
-            answer = await session.call(remote_call.tool, remote_call.arguments, meta=meta, progressed=context.progress)
+            answer = await session.call(
+                remote_call.tool, remote_call.arguments, meta=meta, report_progress=context.progress
+            )
         except ToolError as error:
             error.args = (self._error_text(error),)
             raise
         for location in locations_of(remote_call.arguments, answer):
-            context.read(location)
+            context.record_read(location)
         failure = failure_text(answer)
         if failure is not None:
             raise RemoteFailed(self._redaction.text(failure))
@@ -108,8 +110,8 @@ class McpConnection:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        running = [session for session in [self._session, *self._former] if session is not None]
-        self._session, self._former = None, []
+        running = [session for session in [self._session, *self._former_sessions] if session is not None]
+        self._session, self._former_sessions = None, []
         await asyncio.gather(*(session.close() for session in running))
 
     def _error_text(self, error: ToolError) -> str:
@@ -117,16 +119,15 @@ class McpConnection:
 
     async def _running(self, context: ToolContext) -> "McpSession":
         if self._session is not None and self._session.is_over:
-            self._bury(self._session)
+            self._retire(self._session)
         if self._session is not None:
             return self._session
         if self._opening is None:
-            # Do not use the context of the call that happened to come first, and do not end with that call: other calls
-            # wait for this task too.
+            # A task with its own context, because other calls wait for it too: it must not end with the first call.
             self._opening = asyncio.create_task(self._open(), context=contextvars.Context())
-            self._opening.add_done_callback(_heard)
-        if self._deaths:
-            context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._why_ended}"})
+            self._opening.add_done_callback(_retrieve_exception)
+        if self._crashes:
+            context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._end_reason}"})
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> "McpSession":
@@ -134,36 +135,36 @@ class McpConnection:
         from dagwright.mcp_client.session import McpSession  # noqa: PLC0415 - the SDK takes over a second to import
 
         try:
-            if self._deaths > 1:
-                await asyncio.sleep(min(2.0 ** (self._deaths - 2), MAX_PAUSE_S))
+            if self._crashes > 1:
+                await asyncio.sleep(min(2.0 ** (self._crashes - 2), MAX_RESTART_DELAY_S))
             self._session = await McpSession.opened(self.server)
             self._opened_at = time.monotonic()
             self._listed_at = float("-inf")
-            if self._deaths:
+            if self._crashes:
                 _LOG.info("an MCP server runs again", server=self.server.name)
             return self._session
         except NotStarted as error:
-            self._note_death(str(error))
+            self._record_crash(str(error))
             raise
         finally:
             self._opening = None
 
-    def _bury(self, session: "McpSession") -> None:
+    def _retire(self, session: "McpSession") -> None:
         self._session = None
-        self._former = [*(former for former in self._former if not former.is_closed), session]
+        self._former_sessions = [*(former for former in self._former_sessions if not former.is_closed), session]
         if time.monotonic() - self._opened_at >= HEALTHY_S:
-            self._deaths = 0
-        self._note_death(session.end)
+            self._crashes = 0
+        self._record_crash(session.end_reason)
 
-    def _note_death(self, why: str) -> None:
-        self._deaths += 1
-        self._why_ended = self._redaction.text(why)
-        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._why_ended, times=self._deaths)
+    def _record_crash(self, reason: str) -> None:
+        self._crashes += 1
+        self._end_reason = self._redaction.text(reason)
+        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._end_reason, times=self._crashes)
 
-    async def _refuse_other(self, session: "McpSession", remote_call: RemoteCall) -> None:
+    async def _check_version(self, session: "McpSession", remote_call: RemoteCall) -> None:
         """Reject a call if the tool differs from the tool that the plan was checked against."""
         async with self._listing:
-            if session.has_other_tools or time.monotonic() - self._listed_at > LISTED_FOR_S:
+            if session.has_changed_tools or time.monotonic() - self._listed_at > LIST_VALID_S:
                 self._versions = versions_of(self.server, await session.tools())
                 self._listed_at = time.monotonic()
         version = self._versions.get(remote_call.tool)
@@ -171,11 +172,11 @@ class McpConnection:
             hint = suggestion(remote_call.tool, list(self._versions)) or f"it has {', '.join(self._versions) or 'none'}"
             raise ToolChanged(f"it has no tool {remote_call.tool!r} any more; {hint}; check the plan again")
         if version != remote_call.version:
-            what = "its arguments, its result or its effects are not those that the plan was checked against"
-            raise ToolChanged(f"{remote_call.tool!r} has changed: {what}; check the plan again, and run it again")
+            change = "its arguments, its result or its effects are not those that the plan was checked against"
+            raise ToolChanged(f"{remote_call.tool!r} has changed: {change}; check the plan again, and run it again")
 
 
-def _heard(task: "asyncio.Task[McpSession]") -> None:
-    """Retrieve the exception of a start that no call waits for any longer."""
+def _retrieve_exception(task: "asyncio.Task[McpSession]") -> None:
+    """Retrieve the exception of a failed start, because no call may be waiting for the task any longer."""
     if not task.cancelled():
         task.exception()

@@ -23,12 +23,12 @@ from dagwright.tools.redaction import Redaction
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 
-ANSWER_TIMEOUT_S = 30.0
+LIST_TIMEOUT_S = 30.0
 """Timeout for listing all tools of a running server."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServersOfTools:
+class LoadedServers:
     """Tools of MCP servers, with the connections to the servers.
 
     Args:
@@ -44,19 +44,19 @@ class ServersOfTools:
         await asyncio.gather(*(connection.close() for connection in self.connections))
 
 
-def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
+def load_servers(files: Sequence[Path], variables: Variables) -> LoadedServers:
     """Load the tools of the servers in files: connect to each server, list its tools, and disconnect.
 
     Raises:
         ToolLoadError: a file is invalid, a server cannot be reached, or two tools have the same name.
         MissingExtra: the MCP SDK is not installed.
     """
-    read = [(file, server) for file in files for server in read_servers(file, variables)]
-    listings = _list_tools([server for _, server in read])
+    file_servers = [(file, server) for file in files for server in read_servers(file, variables)]
+    listings = _list_tools([server for _, server in file_servers])
     specs: list[ToolSpec] = []
     sources: dict[str, str] = {}
     connections: list[McpConnection] = []
-    for (file, server), tools in zip(read, listings, strict=True):
+    for (file, server), tools in zip(file_servers, listings, strict=True):
         connections.append(McpConnection(server))
         try:
             listed = listed_tools(server, tools)
@@ -66,39 +66,39 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
         specs += loaded
         sources.update({spec.name: str(file) for spec in loaded})
     try:
-        return ServersOfTools(ToolRegistry.of(*specs, sources=sources), tuple(connections))
+        return LoadedServers(ToolRegistry.of(*specs, sources=sources), tuple(connections))
     except ValueError as error:
         raise ToolLoadError(f"{', '.join(file.name for file in files)}: {error}") from None
 
 
 def _list_tools(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
     """List the tools of all servers concurrently."""
-    answers: Future[list[list[dict[str, Any]]]] = Future()
+    listings: Future[list[list[dict[str, Any]]]] = Future()
 
-    def ask() -> None:
+    def list_tools() -> None:
         try:
-            answers.set_result(asyncio.run(_list_tools_async(servers)))
+            listings.set_result(asyncio.run(_list_tools_async(servers)))
         # Top level of a thread: pass the error to the waiting thread.
         except BaseException as error:
-            answers.set_exception(error)
+            listings.set_exception(error)
 
-    # Use a separate event loop: the caller may be on a loop already, which this call blocks. Use a daemon thread, so
-    # that a server that hangs does not block the exit of the process.
-    threading.Thread(target=ask, name="mcp", daemon=True).start()
-    return answers.result()
+    # Use a separate event loop, because the caller may be on a loop, which this call blocks. Use a daemon thread, so a
+    # server that hangs does not block the exit of the process.
+    threading.Thread(target=list_tools, name="mcp", daemon=True).start()
+    return listings.result()
 
 
 async def _list_tools_async(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
-    answers = await asyncio.gather(*map(_list_tools_of, servers), return_exceptions=True)
+    listings = await asyncio.gather(*map(_list_tools_of, servers), return_exceptions=True)
     problems: list[str] = []
-    for server, answer in zip(servers, answers, strict=True):
-        if isinstance(answer, ToolError):
-            problems.append(Redaction(server.secrets).text(f"the MCP server {server.name!r}: {answer}"))
-        elif isinstance(answer, BaseException):
-            raise answer
+    for server, listing in zip(servers, listings, strict=True):
+        if isinstance(listing, ToolError):
+            problems.append(Redaction(server.secrets).text(f"the MCP server {server.name!r}: {listing}"))
+        elif isinstance(listing, BaseException):
+            raise listing
     if problems:
         raise ToolLoadError("; ".join(problems))
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
+    return [listing for listing in listings if not isinstance(listing, BaseException)]
 
 
 async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
@@ -107,20 +107,17 @@ async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
 
     session = await McpSession.opened(server)
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        async with asyncio.timeout(LIST_TIMEOUT_S):
             return await session.tools()
     except TimeoutError:
-        raise RemoteFailed(f"it does not list its tools within {ANSWER_TIMEOUT_S:g} s") from None
+        raise RemoteFailed(f"it does not list its tools within {LIST_TIMEOUT_S:g} s") from None
     finally:
         await session.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Remote:
-    """State of a tool's function.
-
-    The fields in its `repr` define the tool, and therefore which cached results belong to it.
-    """
+class _RemoteTool:
+    """State of a tool's function. Cached results belong to a tool with the same `repr` of this state."""
 
     identity: str
     name: str
@@ -146,12 +143,12 @@ class _Remote:
 
 
 def _spec_of(tool: ListedTool, connection: McpConnection) -> ToolSpec:
-    remote = _Remote(connection.server.identity, tool.name, tool.reads_json, tool.declaration, connection)
+    remote = _RemoteTool(connection.server.identity, tool.name, tool.reads_json, tool.declaration, connection)
 
     async def call_remote(arguments: dict[str, Any]) -> Any:
         return await remote.call(arguments)
 
     schema = {"properties": {}, **(tool.declaration.input_schema or {})}
     anything: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
-    parameters = Parameters(schema, anything, whole="arguments", extra=TypeAdapter(Any))
+    parameters = Parameters(schema, anything, model_parameter="arguments", extra=TypeAdapter(Any))
     return ToolSpec(tool.declaration, call_remote, parameters)

@@ -30,7 +30,7 @@ from dagwright.mcp_client.call_results import CONNECTION_CLOSED, is_session_gone
 from dagwright.mcp_client.config import Address, Program, ServerConfig
 from dagwright.mcp_client.stderr_tail import StderrTail
 from dagwright.tools.errors import NotStarted, RemoteFailed
-from dagwright.tools.retry_after import asking_service, requested_delay
+from dagwright.tools.retry_after import requested_delay, requesting_service
 
 START_TIMEOUT_S = 60.0
 """`npx` and similar commands download a server before its first start."""
@@ -41,19 +41,19 @@ _EVENT_BYTES = 64 * 1024 * 1024
 _PAGES = 100
 """Limit for the pages of a tool list: an endless list must not block a worker."""
 
-Progressed = Callable[[float, float | None], None]
+OnProgress = Callable[[float, float | None], None]
 
 
 @dataclass(slots=True)
-class _HttpAnswer:
-    """HTTP response to one request, as seen by the transport; the SDK does not expose it."""
+class _HttpResponse:
+    """Status and requested delay of the HTTP response to one request, which the SDK does not expose."""
 
     status: int | None = None
     retry_after: timedelta | None = None
-    asked_by: str | None = None
+    requested_by: str | None = None
 
 
-_answer: ContextVar[_HttpAnswer | None] = ContextVar("dagwright_mcp_http_answer", default=None)
+_current_response: ContextVar[_HttpResponse | None] = ContextVar("dagwright_mcp_http_answer", default=None)
 
 
 class McpSession:
@@ -61,15 +61,15 @@ class McpSession:
 
     def __init__(self, server: ServerConfig) -> None:
         self._server = server
-        self._words = StderrTail(server.name)
+        self._stderr = StderrTail(server.name)
         self._stop = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._cause: BaseException | None = None
-        self.has_other_tools = False
+        self.has_changed_tools = False
         """Whether the server has reported that its tools have changed since the last call of `tools`."""
         self._scope = anyio.CancelScope()
-        # Do not use the context of the call that happened to come first.
-        self._owner = asyncio.create_task(self._own(), name=f"mcp {server.name}", context=contextvars.Context())
+        # Do not use the context of the call that started the session.
+        self._owner = asyncio.create_task(self._run(), name=f"mcp {server.name}", context=contextvars.Context())
 
     @classmethod
     async def opened(cls, server: ServerConfig) -> Self:
@@ -89,8 +89,8 @@ class McpSession:
             return session
         if not session._owner.done():
             await session._abandon()
-            raise NotStarted(f"{server.endpoint} did not answer within {START_TIMEOUT_S:g} s{session._why()}")
-        raise NotStarted(f"{server.endpoint} cannot be reached: {session.end}")
+            raise NotStarted(f"{server.endpoint} did not respond within {START_TIMEOUT_S:g} s{session._last_output()}")
+        raise NotStarted(f"{server.endpoint} cannot be reached: {session.end_reason}")
 
     @property
     def is_over(self) -> bool:
@@ -103,13 +103,13 @@ class McpSession:
         return self._owner.done()
 
     @property
-    def end(self) -> str:
+    def end_reason(self) -> str:
         """Why the session is over, with the last output of the server."""
         cause = self._cause
         if isinstance(cause, FileNotFoundError):
             return f"there is no {cause.filename or 'such program'}"
         reason = str(cause) or type(cause).__name__ if cause is not None else "the server has ended"
-        return f"{reason}{self._why()}"
+        return f"{reason}{self._last_output()}"
 
     async def tools(self) -> list[dict[str, Any]]:
         """Return the tools of the server in the form of the protocol, from all pages.
@@ -118,7 +118,7 @@ class McpSession:
             RemoteFailed: the server does not list its tools.
         """
         client = await self._client
-        self.has_other_tools = False
+        self.has_changed_tools = False
         listed: list[dict[str, Any]] = []
         cursor: str | None = None
         try:
@@ -133,7 +133,7 @@ class McpSession:
         return listed
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], *, meta: Mapping[str, Any], progressed: Progressed
+        self, tool: str, arguments: Mapping[str, Any], *, meta: Mapping[str, Any], report_progress: OnProgress
     ) -> dict[str, Any]:
         """Call a tool and return the response in the form of the protocol. Cancellation is sent to the server.
 
@@ -143,10 +143,10 @@ class McpSession:
         client = await self._client
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
-            progressed(progress, total)
+            report_progress(progress, total)
 
-        http_answer = _HttpAnswer()
-        token = _answer.set(http_answer)
+        http_response = _HttpResponse()
+        token = _current_response.set(http_response)
         # Keys outside the protocol are passed through.
         params_meta = cast(mcp_types.RequestParamsMeta, dict(meta)) or None
         try:
@@ -155,26 +155,26 @@ class McpSession:
             if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
                 # The standard error of the server is a separate stream, and its last lines may arrive later.
                 await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
-            raise self._failure(error, http_answer) from None
+            raise self._failure(error, http_response) from None
         except (RuntimeError, ValidationError) as error:
             # The response does not match its output schema or the protocol.
             raise RemoteFailed(str(error)) from None
         finally:
-            _answer.reset(token)
+            _current_response.reset(token)
         return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    def _failure(self, error: MCPError, http_answer: _HttpAnswer) -> Exception:
+    def _failure(self, error: MCPError, http_response: _HttpResponse) -> Exception:
         if is_session_gone(error.code, error.message):
             self._stop.set()
         if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
-            return RemoteFailed(f"it ended during the call, so its result is unknown{self._why()}")
-        status = http_answer.status if http_answer.status is not None and http_answer.status >= 400 else None
+            return RemoteFailed(f"it ended during the call, so its result is unknown{self._last_output()}")
+        status = http_response.status if http_response.status is not None and http_response.status >= 400 else None
         return tool_error_of(
             error.code,
             error.message,
             status=status,
-            retry_after=http_answer.retry_after,
-            asked_by=http_answer.asked_by,
+            retry_after=http_response.retry_after,
+            requested_by=http_response.requested_by,
         )
 
     async def close(self) -> None:
@@ -190,24 +190,24 @@ class McpSession:
         self._scope.cancel()
         await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
 
-    def _why(self) -> str:
-        return f"; its last words: {self._words.text}" if self._words.text else ""
+    def _last_output(self) -> str:
+        return f"; its last output: {self._stderr.text}" if self._stderr.text else ""
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         try:
             with self._scope:
                 await self._serve_calls()
-        # Top level of a task that is not awaited: `end` reports the error.
+        # Top level of a task that is not awaited: `end_reason` reports the error.
         except Exception as error:
-            self._cause = _first_of(error)
+            self._cause = _first_leaf(error)
         finally:
             self._stop.set()
-        await asyncio.to_thread(self._words.wait)
+        await asyncio.to_thread(self._stderr.wait)
 
     async def _serve_calls(self) -> None:
         async with Client(
             _watched(self._transport(), self._stop.set),
-            message_handler=self._heard,
+            message_handler=self._handle_message,
             client_info=mcp_types.Implementation(name="dagwright", version=__version__),
             cache=None,
         ) as client:
@@ -224,13 +224,13 @@ class McpSession:
         with suppress(MCPError, SubscriptionLost):
             async with client.listen(tools_list_changed=True) as events:
                 async for _ in events:
-                    self.has_other_tools = True
+                    self.has_changed_tools = True
         # The subscription was lost, so later changes were missed.
-        self.has_other_tools = True
+        self.has_changed_tools = True
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _handle_message(self, message: IncomingMessage) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
-            self.has_other_tools = True
+            self.has_changed_tools = True
 
     def _transport(self) -> AbstractAsyncContextManager[Any]:
         endpoint = self._server.endpoint
@@ -241,7 +241,7 @@ class McpSession:
         parameters = StdioServerParameters(
             command=program.command, args=[*program.args], env=dict(program.env), cwd=program.cwd
         )
-        with self._words.listening() as file:
+        with self._stderr.capture() as file:
             async with stdio_client(parameters, errlog=file) as streams:
                 yield streams
 
@@ -250,7 +250,7 @@ class McpSession:
 async def _address(address: Address) -> AsyncIterator[Any]:
     # A tool may be silent until its timeout; Temporal's timeout of the attempt ends calls that hang.
     timeout = httpx2.Timeout(30.0, read=None)
-    hooks = {"response": [_note_answer]}
+    hooks = {"response": [_record_response]}
     async with (
         httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout, event_hooks=hooks) as http,
         streamable_http_client(address.url, http_client=http, max_sse_event_size=_EVENT_BYTES) as streams,
@@ -258,13 +258,13 @@ async def _address(address: Address) -> AsyncIterator[Any]:
         yield streams
 
 
-async def _note_answer(response: httpx2.Response) -> None:
+async def _record_response(response: httpx2.Response) -> None:
     # The SDK propagates the context of the call to the task that sends its request.
-    http_answer = _answer.get()
-    if http_answer is not None and response.request.method == "POST":
-        http_answer.status = response.status_code
-        http_answer.retry_after = requested_delay(response.headers)
-        http_answer.asked_by = asking_service(response.status_code, response.request.url.host)
+    http_response = _current_response.get()
+    if http_response is not None and response.request.method == "POST":
+        http_response.status = response.status_code
+        http_response.retry_after = requested_delay(response.headers)
+        http_response.requested_by = requesting_service(response.status_code, response.request.url.host)
 
 
 @asynccontextmanager
@@ -311,7 +311,7 @@ class _Watched:
         await self.aclose()
 
 
-def _first_of(error: BaseException) -> BaseException:
+def _first_leaf(error: BaseException) -> BaseException:
     """Return the first leaf error of an exception group; the SDK's task groups nest several groups."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]

@@ -11,16 +11,16 @@ from typing import TextIO
 _LINES = 10
 _LINE_CHARACTERS = 300
 _MAX_STRAY_LINES = 5
-_READ_S = 1.0
+_WAIT_S = 1.0
 
 # Not structlog, which writes to stdout in commands that do not configure logging.
 _LOG = logging.getLogger(__name__)
 
 
 class _StrayLines(logging.Filter):
-    """Limits the log lines about server output that is not a protocol message: many servers print such lines.
+    """Limits the log lines about server output that is not a protocol message.
 
-    A server that prints nothing else would fill the log of its worker, or the terminal.
+    Many servers print such lines, which could fill the log of the worker or the terminal.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _StrayLines(logging.Filter):
         record.exc_info = record.exc_text = None
         self._count += 1
         if self._count == _MAX_STRAY_LINES:
-            record.msg = f"{record.msg} (any more such lines are left out)"
+            record.msg = f"{record.msg} (further lines like this are omitted)"
         return self._count <= _MAX_STRAY_LINES
 
 
@@ -49,7 +49,7 @@ class StderrTail:
     def __init__(self, server: str) -> None:
         self._server = server
         self._lines: deque[str] = deque(maxlen=_LINES)
-        self._reading: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def text(self) -> str:
@@ -57,19 +57,19 @@ class StderrTail:
         return " / ".join(self._lines)
 
     @contextmanager
-    def listening(self) -> Iterator[TextIO]:
+    def capture(self) -> Iterator[TextIO]:
         """Yield a file for the server's standard error, open for the duration of the block."""
         reader, writer = os.pipe()
         # Use a thread that ends with the last writer: a server that is slow to end may outlive the block.
-        self._reading = threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True)
-        self._reading.start()
+        self._thread = threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True)
+        self._thread.start()
         with os.fdopen(writer, "w", encoding="utf-8") as file:
             yield file
 
     def wait(self) -> None:
         """Wait briefly until the output of an ended server has been read; other processes may still be writing."""
-        if self._reading is not None:
-            self._reading.join(_READ_S)
+        if self._thread is not None:
+            self._thread.join(_WAIT_S)
 
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline=None) as file:

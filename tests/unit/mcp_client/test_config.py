@@ -45,7 +45,7 @@ def test_variables_are_filled_in_and_secrets_hidden(tmp_path: Path) -> None:
 
 ONE_OF = ": expected exactly one of command (a program) and url (streamable HTTP)"
 EFFECTS = "/dagwright/effects: Input should be 'read', 'idempotent' or 'write'"
-NO_ENV = "/env: only a program has it; a server that is reached by its url has headers"
+NO_ENV = "/env: only a program has it; a server with a url has headers"
 DURATION = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 
 
@@ -62,11 +62,11 @@ def _program(**more: Any) -> dict[str, Any]:
         ({"comand": "x"}, "/comand: unknown key; did you mean 'command'?"),
         (_program(args="y"), "/args: Input should be a valid list"),
         (_program(env={"N": 1}), "/env/N: Input should be a valid string"),
-        (_program(timeout=30), '/timeout: programs differ in its unit; write "dagwright": {"timeout": "30s"}'),
+        (_program(timeout=30), '/timeout: its unit differs between programs; write "dagwright": {"timeout": "30s"}'),
         (_program(cwd="none"), "/cwd: there is no folder none"),
         (_program(headers={"a": "b"}), "/headers: a program has no headers; use env"),
         ({"url": "http://h/mcp", "env": {"a": "b"}}, NO_ENV),
-        ({"url": "ftp://h"}, "/url: it is no address such as https://mcp.example.com/mcp"),
+        ({"url": "ftp://h"}, "/url: it is not a URL such as https://mcp.example.com/mcp"),
         (
             {"type": "sse", "url": "http://h/sse"},
             "/type: the transport sse is not supported; set url to the streamable HTTP address of the server",
@@ -102,7 +102,7 @@ def test_problem_is_reported_with_its_place(entry: Any, message: str, tmp_path: 
     ("text", "message"),
     [
         ("{", " is not JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
-        ("[]", " is no file of MCP servers: it is not a JSON object"),
+        ("[]", " is not a file of MCP servers: it is not a JSON object"),
         ("{}", ': /mcpServers: expected an object {"name": server}; it has no such key'),
         ('{"mcpservers": {}}', ": /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?"),
         ('{"mcpServers": {}}', " has no MCP server that is not disabled"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects
-from dagwright.mcp_client import ServersOfTools, load_servers, session
+from dagwright.mcp_client import LoadedServers, load_servers, session
 from dagwright.mcp_client.stderr_tail import StderrTail
 from dagwright.tools.errors import (
     GiveUp,
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.waits
 
 
 @asynccontextmanager
-async def _running(servers: ServersOfTools) -> AsyncIterator[ServersOfTools]:
+async def _running(servers: LoadedServers) -> AsyncIterator[LoadedServers]:
     try:
         yield servers
     finally:
@@ -55,7 +55,7 @@ async def _running(servers: ServersOfTools) -> AsyncIterator[ServersOfTools]:
 
 
 async def _failure(
-    servers: ServersOfTools, tool: str, kind: type[ToolError] = RemoteFailed, **arguments: Any
+    servers: LoadedServers, tool: str, kind: type[ToolError] = RemoteFailed, **arguments: Any
 ) -> ToolError:
     with pytest.raises(kind) as error:
         await call_tool(servers, tool, **arguments)
@@ -69,7 +69,7 @@ def _refused(folder: Path, **entries: Any) -> str:
     return str(error.value)
 
 
-def _returns(servers: ServersOfTools, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
+def _returns(servers: LoadedServers, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
     """Return a condition that is true once the server responds."""
 
     async def is_answered() -> bool:
@@ -86,13 +86,13 @@ async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-async def servers(folder: Path) -> AsyncIterator[ServersOfTools]:
+async def servers(folder: Path) -> AsyncIterator[LoadedServers]:
     """One server that is shared by all tests that do not stop or change it."""
     async with _running(load(folder, srv=server_entry(folder / "did"))) as actual:
         yield actual
 
 
-def test_tools_are_named_after_their_server_and_have_its_effects(servers: ServersOfTools) -> None:
+def test_tools_are_named_after_their_server_and_have_its_effects(servers: LoadedServers) -> None:
     effects = {spec.name: spec.declaration.effects for spec in servers.registry}
     read = ("say", "count", "picture", "environment", "refuse", "die", "slow", "change", "order")
     others = {"srv.key": Effects.IDEMPOTENT, "srv.write": Effects.WRITE}
@@ -100,7 +100,7 @@ def test_tools_are_named_after_their_server_and_have_its_effects(servers: Server
     assert servers.registry["srv.say"].declaration.description.startswith("Return the text.")
 
 
-async def test_results_are_the_response_of_the_server(servers: ServersOfTools) -> None:
+async def test_results_are_the_response_of_the_server(servers: LoadedServers) -> None:
     assert await call_tool(servers, "srv.say", text="hello") == "hello"
     assert await call_tool(servers, "srv.say", text='{"a": [1]}') == {"a": [1]}
     assert await call_tool(servers, "srv.count", text="abc") == {"characters": 3}
@@ -108,7 +108,7 @@ async def test_results_are_the_response_of_the_server(servers: ServersOfTools) -
     assert await call_tool(servers, "srv.picture") == expected
 
 
-async def test_call_has_an_idempotency_key_and_progress(servers: ServersOfTools) -> None:
+async def test_call_has_an_idempotency_key_and_progress(servers: LoadedServers) -> None:
     assert await call_tool(servers, "srv.key") == "test-key"
     recorded = RecordedCall()
     assert await call_tool(servers, "srv.slow", recorded, seconds=0.3) == "done"
@@ -116,7 +116,7 @@ async def test_call_has_an_idempotency_key_and_progress(servers: ServersOfTools)
 
 
 async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
-    servers: ServersOfTools, folder: Path
+    servers: LoadedServers, folder: Path
 ) -> None:
     failed = await _failure(servers, "srv.refuse", reason="out of paper")
     assert str(failed) == "Error executing tool refuse: out of paper"
@@ -126,7 +126,7 @@ async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
     assert len(calls_of(folder / "did")) == before
 
 
-async def test_a_cancelled_call_is_cancelled_on_the_server(servers: ServersOfTools, folder: Path) -> None:
+async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServers, folder: Path) -> None:
     def slow() -> list[Any]:
         return [call["slow"] for call in calls_of(folder / "did") if "slow" in call]
 
@@ -140,7 +140,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(servers: ServersOfToo
     assert await call_tool(servers, "srv.say", text="still there") == "still there"
 
 
-async def test_thirty_calls_at_once_are_all_answered_by_one_process(servers: ServersOfTools, folder: Path) -> None:
+async def test_thirty_calls_at_once_are_all_answered_by_one_process(servers: LoadedServers, folder: Path) -> None:
     texts = [f"call {number}" for number in range(30)]
     assert await asyncio.gather(*(call_tool(servers, "srv.say", text=text) for text in texts)) == texts
     message = [call for call in calls_of(folder / "did") if call.get("say") in texts]
@@ -187,7 +187,8 @@ async def test_call_of_a_dying_server_fails_with_its_last_words(tmp_path: Path) 
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
         assert str(await _failure(servers, "srv.write", text="die")) == (
-            "The MCP server 'srv': it ended during the call, so its result is unknown; its last words: the disk is full"
+            "The MCP server 'srv': it ended during the call, so its result is unknown; "
+            "its last output: the disk is full"
         )
         assert await call_tool(servers, "srv.write", text="again") == "written"
         assert without_pids(calls_of(did)) == [{"write": "die"}, {"write": "again"}]
@@ -242,7 +243,7 @@ MISSING = "program no-such-mcp-server cannot be reached: there is no no-such-mcp
 def test_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
     result = _refused(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
     assert result.startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
-    assert result.endswith("; its last words: no licence")
+    assert result.endswith("; its last output: no licence")
 
 
 def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) -> None:
@@ -281,13 +282,13 @@ async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_pa
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (401, GiveUp("look at the headers of the server in the file of MCP servers")),
+        (401, GiveUp("check the headers of the server in the file of MCP servers")),
         (429, RetryLater("(HTTP 429)", after=timedelta(seconds=7))),
         (503, RemoteFailed("(HTTP 503)")),
     ],
 )
 async def test_http_status_becomes_an_error(
-    status: int, expected: ToolError, web: ServersOfTools, web_did: Path
+    status: int, expected: ToolError, web: LoadedServers, web_did: Path
 ) -> None:
     (web_did / "status").write_text(str(status), encoding="ascii")
     try:
@@ -306,7 +307,7 @@ def web_did(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-async def web(web_did: Path) -> AsyncIterator[ServersOfTools]:
+async def web(web_did: Path) -> AsyncIterator[LoadedServers]:
     """One HTTP server that is shared by tests that do not stop or change it."""
     port = free_port()
     async with _listening(web_did, port):
@@ -319,7 +320,7 @@ async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(session, "START_TIMEOUT_S", 1.0)
     mute = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
     result = await asyncio.to_thread(_refused, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
-    assert result == f"the MCP server 'srv': program {sys.executable} did not answer within 1 s"
+    assert result == f"the MCP server 'srv': program {sys.executable} did not respond within 1 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -339,7 +340,7 @@ CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: C
 
 @pytest.mark.parametrize(
     ("program", "lines"),
-    [("print('welcome')", [STRAY, CLOSED]), (CHATTY, [*[STRAY] * 4, f"{STRAY} (any more such lines are left out)"])],
+    [("print('welcome')", [STRAY, CLOSED]), (CHATTY, [*[STRAY] * 4, f"{STRAY} (further lines like this are omitted)"])],
 )
 def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, lines: list[str]) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})

@@ -63,7 +63,7 @@ def test_a_text_stays_a_text_if_the_file_declares_it() -> None:
         (_texts("fine"), None),
         ({"isError": False, **_texts("fine")}, None),
         ({"isError": True, **_texts("no", "never")}, "no\nnever"),
-        ({"isError": True, "content": [_IMAGE]}, "the server says that the call failed, and not why"),
+        ({"isError": True, "content": [_IMAGE]}, "the server reports a failure without a message"),
     ],
 )
 def test_failure_that_the_tool_reports(answer: dict[str, Any], text: str | None) -> None:
@@ -80,9 +80,14 @@ def test_failure_that_the_tool_reports(answer: dict[str, Any], text: str | None)
         (-32603, "it broke", None, RemoteFailed("it broke")),
         (-32603, "it broke", 503, RemoteFailed("it broke (HTTP 503)")),
         (-32000, "SSE stream ended without a response", None, RemoteFailed("SSE stream ended without a response")),
-        (-32603, "no", 401, GiveUp("no (HTTP 401); look at the headers of the server in the file of MCP servers")),
+        (-32603, "no", 401, GiveUp("no (HTTP 401); check the headers of the server in the file of MCP servers")),
         (-32603, "busy", 429, RetryLater("busy (HTTP 429)", after=timedelta(seconds=7))),
-        (-32600, "Session terminated", 404, NotStarted("the server has forgotten the session; a new one is started")),
+        (
+            -32600,
+            "Session terminated",
+            404,
+            NotStarted("the server has closed the session; the call starts a new session"),
+        ),
     ],
 )
 def test_error_of_the_protocol(code: int, message: str, status: int | None, expected: ToolError) -> None:
