@@ -371,7 +371,7 @@ class ToolAttempt:
             self._heartbeats.beat(self._redaction.value(details), progress)
 
         models = ModelAccess(self._call_model, asyncio.get_running_loop())
-        call = ToolContext(identity, cancellation, beat=beat, environment=self._environment, models=models)
+        call = ToolContext(identity, cancellation, send_heartbeat=beat, environment=self._environment, models=models)
         self._locations = call.read_locations
         run = ToolRun(self._spec, keywords, call, cancellation, encode=self._encode_result, drain_s=self._drain_s)
         try:

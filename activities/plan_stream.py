@@ -102,7 +102,7 @@ class PlanStream:
         self._node_count += len(new_steps)
         if not new_steps or self._steps.key != _NODES_KEY:
             return
-        restored = stream.restored({_NODES_KEY: new_steps})
+        restored = stream.restore({_NODES_KEY: new_steps})
         for node in restored[_NODES_KEY] if isinstance(restored, dict) else ():
             if len(self._waiting) < _MAX_WAITING and self._is_candidate(node):
                 self._waiting.append(without_nulls(node))

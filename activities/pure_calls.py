@@ -91,7 +91,11 @@ class PureCalls:
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
         self._context = _CallContext(
-            identity, cancellation, beat=_no_beat, environment=environment, models=ModelAccess(_refuse_model_call)
+            identity,
+            cancellation,
+            send_heartbeat=_no_beat,
+            environment=environment,
+            models=ModelAccess(_refuse_model_call),
         )
         self._environment = environment
         self._load = load

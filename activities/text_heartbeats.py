@@ -65,7 +65,7 @@ class TextHeartbeats:
 
     def feed(self, stream: ModelStream, text: str) -> None:  # noqa: ARG002 - the signature of a stream callback
         """Feed the next piece of the response."""
-        self._text.take(text)
+        self._text.add(text)
         if self._timer is not None:
             return
         wait_s = self._reported_at + self._pace.pause_s - self._loop.time() if self._reported else 0.0

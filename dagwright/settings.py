@@ -31,10 +31,10 @@ from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.plugins import installed_plugins
 from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 from dagwright.planning.rounds.rounds_spec import (
+    DEFAULT_SYNTHESIS,
     MAX_ROUNDS,
     MAX_ROUNDS_LIMIT,
     QUESTION_TIMEOUT_S,
-    SYNTHESIS,
     WORKER_TIMEOUT_S,
     RoundsLimits,
     Synthesis,
@@ -159,7 +159,7 @@ class Settings(BaseModel):
     """Default timeout of one worker tool call in such a question, in seconds, if the worker tool has no timeout."""
     question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
     """Default timeout of the whole question, in seconds."""
-    synthesis: Synthesis = SYNTHESIS
+    synthesis: Synthesis = DEFAULT_SYNTHESIS
     """Default synthesis of the answer to such a question: assembled from slots, or written by a model."""
     plans: Path | None = None
     """Folder of templates: plans that are published by name."""

@@ -1,7 +1,7 @@
 """Fingerprint the code of a tool, so that cached results are not reused after the code changes.
 
-The fingerprint covers more than the source of the function. The function may call others of its module, and these may
-call other modules, so it includes every file of the user's own code that the module refers to or imports. Installed
+The fingerprint covers more than the source of the function, because the function may call other functions and modules.
+It includes every file of the user's own code that the module of the function refers to or imports. Installed
 code (the standard library, packages) counts by its version. Values from the environment or from files are not covered:
 a tool that depends on them is not `pure`.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from dagwright.tools.imports import NotLoaded, imported_modules, is_installed_file
 
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
+_PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
 _DAGWRIGHT = __name__.partition(".")[0]
 """Dagwright's own modules are too many to be read at each start of a worker. The set of loaded modules in the package
 also differs between processes."""
@@ -28,9 +28,9 @@ _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib
 
 
 class CodeFingerprinter:
-    """Fingerprint the code of tools, reading each file once; use it while the files are as they were imported.
+    """Fingerprint the code of tools, reading each file once; valid only while files are unchanged since their import.
 
-    It raises nothing: a tool whose code cannot be identified has no fingerprint.
+    No method raises: a tool whose code cannot be identified has no fingerprint.
     """
 
     def __init__(self) -> None:
@@ -68,28 +68,28 @@ class CodeFingerprinter:
         todo = [first]
         while todo:
             module = todo.pop()
-            for needed in self._needed_by(module) if module is first or _is_own(module) else ():
+            for needed in self._needed_modules(module) if module is first or _is_user_code(module) else ():
                 if needed.__name__ not in parts:
                     parts[needed.__name__] = needed
                     todo.append(needed)
         # Not sorted by module name: the name of a file given to `--tools` depends on its path.
-        return sorted(self._part_of(module, whole=module is first) for module in parts.values())
+        return sorted(self._part_of(module, is_first=module is first) for module in parts.values())
 
-    def _part_of(self, module: ModuleType, *, whole: bool) -> str:
+    def _part_of(self, module: ModuleType, *, is_first: bool) -> str:
         file = _file_of(module)
-        if whole or _is_own(module):
+        if is_first or _is_user_code(module):
             if file not in self._digests:
                 self._digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
             return self._digests[file]
         package = module.__name__.partition(".")[0]
         return f"{package} {getattr(sys.modules.get(package), '__version__', '')}"
 
-    def _needed_by(self, module: ModuleType) -> list[ModuleType]:
+    def _needed_modules(self, module: ModuleType) -> list[ModuleType]:
         if module.__name__ not in self._needs:
             # Submodules that any module has imported are attributes too; only those that it imports itself count.
-            values = [value for name, value in list(vars(module).items()) if not _is_part(value, name, module)]
+            values = [value for name, value in list(vars(module).items()) if not _is_submodule(value, name, module)]
             names = set(map(_module_name, values))
-            if _is_own(module) and not _is_dagwright(module.__name__):
+            if _is_user_code(module) and not _is_dagwright(module.__name__):
                 names.update(imported_modules(module, _file_of(module), excluded_package=_DAGWRIGHT))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
             self._needs[module.__name__] = [each for each in modules if _file_of(each)]
@@ -113,7 +113,7 @@ def _closure_values(function: FunctionType) -> Iterator[str]:
 
 
 def _serialize(value: Any) -> str:
-    if isinstance(value, _PLAIN):
+    if isinstance(value, _PLAIN_TYPES):
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_serialize, value))}]"
@@ -135,14 +135,14 @@ def _serialize(value: Any) -> str:
     raise _Opaque(type(value).__name__)
 
 
-def _is_part(value: Any, name: str, package: ModuleType) -> bool:
+def _is_submodule(value: Any, name: str, package: ModuleType) -> bool:
     return isinstance(value, ModuleType) and value.__name__ == f"{package.__name__}.{name}"
 
 
 def _module_name(value: Any) -> str:
     if isinstance(value, ModuleType):
         return value.__name__
-    # Any object may have this name.
+    # Converted, because `__module__` of an object may be any value.
     return str(value.__module__ if isinstance(value, FunctionType | type) else type(value).__module__)
 
 
@@ -156,7 +156,7 @@ def _is_dagwright(name: str) -> bool:
     return name.partition(".")[0] == _DAGWRIGHT
 
 
-def _is_own(module: ModuleType) -> bool:
+def _is_user_code(module: ModuleType) -> bool:
     """Return whether a module is neither installed nor part of Python."""
     file = _file_of(module)
     return bool(file) and not is_installed_file(file) and not file.startswith(_STANDARD)

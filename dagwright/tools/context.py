@@ -100,15 +100,15 @@ class PendingModelCall:
         if running_loop() is not None:
             raise RuntimeError("an async def must use `await context().ask_model(…)` instead of wait()")
         if self._models.loop is None:
-            return asyncio.run(self._answer())
-        future = asyncio.run_coroutine_threadsafe(self._answer(), self._models.loop)
+            return asyncio.run(self._response())
+        future = asyncio.run_coroutine_threadsafe(self._response(), self._models.loop)
         while not wait([future], timeout=_POLL_INTERVAL_S).done:
             if self._is_cancelled():
                 future.cancel()
                 raise CancelledError
         return future.result()
 
-    async def _answer(self) -> ModelResponse:
+    async def _response(self) -> ModelResponse:
         return await self
 
 
@@ -192,7 +192,7 @@ class Cancellation:
         """Block for at most `timeout_s` seconds; return whether the tool should stop."""
         with _EVENT_LOCK:
             event = self._event = self._event or threading.Event()
-        # `request` sets the flag before it looks for waiters, so either the waiter or `request` sees the other.
+        # `request` sets the flag before it reads `_event`, so no request is missed.
         if not self._is_requested:
             event.wait(timeout_s)
         return self.check()
@@ -218,19 +218,19 @@ class ToolContext:
         identity: CallIdentity,
         cancellation: Cancellation,
         *,
-        beat: SendHeartbeat,
+        send_heartbeat: SendHeartbeat,
         environment: ToolEnvironment,
         models: ModelAccess = _NO_MODELS,
     ) -> None:
         self._identity = identity
         self._cancellation = cancellation
-        self._beat = beat
+        self._send_heartbeat = send_heartbeat
         self._environment = environment
         self._models = models
         self._details: Any = identity.last_heartbeat
         self._progress: Progress | None = None
         self.read_locations: list[str] = []
-        """The locations passed to `read`, in order."""
+        """The locations passed to `record_read`, in order."""
 
     @property
     def idempotency_key(self) -> str:
@@ -284,7 +284,7 @@ class ToolContext:
 
     @property
     def model(self) -> ModelConfig:
-        """Model configuration of the run; the worker's settings apply to everything that it leaves open."""
+        """Model configuration of the run; the worker's settings apply to unset fields."""
         return self._identity.model
 
     @property
@@ -328,7 +328,7 @@ class ToolContext:
             messages: the conversation; a string is a user message.
             purpose: label of the model call, at the provider and in logs.
             output: JSON Schema of the response's `output`; without it, the response is a `text`.
-            config: model configuration; the worker's settings apply to everything that it leaves open.
+            config: model configuration; the worker's settings apply to unset fields.
             tools: tools that the model may request; the calling tool decides whether to call them.
 
         Raises:
@@ -344,7 +344,7 @@ class ToolContext:
             workflow_id=self.workflow_id, node_id=self.node, attempt=self.attempt
         )
 
-    def read(self, location: str) -> None:
+    def record_read(self, location: str) -> None:
         """Record a file path or URL that the call has read, for the lineage of the node.
 
         Secrets in a URL are redacted. Only the first locations of a call are recorded.
@@ -359,12 +359,12 @@ class ToolContext:
             InvalidResult: `details` is not JSON.
         """
         self._details = plain_json(details)
-        self._beat(self._details, self._progress)
+        self._send_heartbeat(self._details, self._progress)
 
     def progress(self, done: float, total: float | None = None) -> None:
         """Report progress; keep the details of the last heartbeat."""
         self._progress = Progress(done, total)
-        self._beat(self._details, self._progress)
+        self._send_heartbeat(self._details, self._progress)
 
 
 MAX_READ_LOCATIONS = 1_000
@@ -407,4 +407,4 @@ def record_reads(*read_locations: str) -> None:
     """Record locations that the current call has read; do nothing outside of tools."""
     if (current := _current.get()) is not None:
         for location in read_locations:
-            current.read(location)
+            current.record_read(location)

@@ -53,7 +53,7 @@ class ToolEnvironment:
     Args:
         files_root: root folder of the file tools.
         files_root_is_explicit: whether a setting names the root; runs that belong to an owner of API keys require this.
-        protected: paths that the file tools refuse wherever the root is.
+        protected: paths that the file tools never access.
         allow_private_addresses: whether `http_request` may connect to private addresses.
         serper_api_key: key of the web search; if `None`, `web_search` fails with a message that names the setting.
         serper_base_url: URL of the web search service.
@@ -61,7 +61,8 @@ class ToolEnvironment:
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
         binding_of: name -> the tools and hosts that the settings bind the secret to.
         app_settings: settings of the installed applications, by their class.
-        drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` is their own timeout.
+        drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` for no limit but the
+            timeout of the tool.
         resources: resources shared between calls; the server of the tools closes them.
     """
 
@@ -82,7 +83,7 @@ class ToolEnvironment:
         """Return the settings of an application.
 
         Raises:
-            GiveUp: this process has none; its plugin is not installed.
+            GiveUp: this process has no such settings, because the plugin is not installed.
         """
         settings = self.app_settings.get(kind)
         if settings is None:

@@ -36,14 +36,14 @@ class RetryLater(ToolError):
     Args:
         message: the reason.
         after: delay before the next attempt, at most one day; `None` leaves it to the retry policy.
-        asked_by: service that requested the delay, such as `429 from api.example.org`. Together with `after`, it
+        requested_by: service that requested the delay, such as `429 from api.example.org`. Together with `after`, it
             means that the service rejected the call before doing anything, so the attempt does not count.
     """
 
-    def __init__(self, message: str = "", after: timedelta | None = None, *, asked_by: str | None = None) -> None:
+    def __init__(self, message: str = "", after: timedelta | None = None, *, requested_by: str | None = None) -> None:
         super().__init__(message)
         self.after = after
-        self.asked_by = asked_by
+        self.requested_by = requested_by
 
 
 class NotStarted(ToolError):

@@ -26,7 +26,7 @@ from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.result_json import pointer_of
 
 _VALIDATOR = "function-"
-"""Marks a Python validator in pydantic's core schema; it may convert values in any way."""
+"""Part of the type of a Python validator in pydantic's core schema. Such a validator may convert values in any way."""
 _CACHED = 512
 """Cached signatures: a process loads the same tools repeatedly, and has about 100."""
 
@@ -38,15 +38,16 @@ class Parameters:
     Args:
         schema: JSON Schema (2020-12) of the arguments object.
         adapter: validates the complete arguments object.
-        whole: name of the single parameter that receives the complete object as a model; `None` for keyword arguments.
+        model_parameter: name of the single parameter that receives the complete object as a model; `None` for keyword
+            arguments.
         names: field of the arguments model -> keyword, for keyword arguments.
-        extra: validates each argument without a parameter of its name; `None` rejects them.
+        extra: validates arguments that have no parameter of their name; `None` rejects such arguments.
         plain: parameters without custom validators, which accept exactly the values of the schema.
     """
 
     schema: Mapping[str, Any]
     adapter: TypeAdapter[Any]
-    whole: str | None = None
+    model_parameter: str | None = None
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extra: TypeAdapter[Any] | None = None
     plain: tuple[str, ...] = ()
@@ -60,33 +61,33 @@ class Parameters:
         Raises:
             InvalidArguments: names every invalid path; values are never shown, as they may be secrets.
         """
-        if self.whole is None and arguments.keys() <= self.schema["properties"].keys():
+        if self.model_parameter is None and arguments.keys() <= self.schema["properties"].keys():
             # The common case; an invalid call is validated again for its error message.
             try:
                 return self._keywords_of(self.adapter.validate_python(arguments))
             except ValidationError:
                 pass
-        by_name = self._named(arguments)
+        by_name = self._by_declared_name(arguments)
         declared = {key: value for key, value in by_name.items() if key in self.schema["properties"]}
         others = {key: value for key, value in by_name.items() if key not in declared}
         problems: list[str] = []
         if self.extra is None:
             problems += [f"{pointer_of((key,))}: no such parameter" for key in others]
-        values = declared if self.whole is None else by_name
+        values = declared if self.model_parameter is None else by_name
         bound = _validated(self.adapter, values, problems=problems)
-        if self.extra is not None and self.whole is None:
+        if self.extra is not None and self.model_parameter is None:
             others = _validated(self.extra, others, problems=problems)
         if problems:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
-        if self.whole is not None:
-            return {self.whole: bound}
+        if self.model_parameter is not None:
+            return {self.model_parameter: bound}
         return self._keywords_of(bound) | others
 
     def _keywords_of(self, bound: Any) -> dict[str, Any]:
         keywords = bound.model_fields_set
         return {keyword: getattr(bound, field) for field, keyword in self.names.items() if field in keywords}
 
-    def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _by_declared_name(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         by_name: dict[str, Any] = {}
         for key, value in arguments.items():
             name = parameter_name(key, self.schema["properties"])
@@ -102,10 +103,10 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    listed, hints = _listed(function), hints_of(function)
+    listed, hints = _signature_parameters(function), hints_of(function)
     if len(listed) == 1 and _is_model(hints.get(listed[0].name)):
-        return _whole_object(listed[0].name, hints[listed[0].name])
-    return _own_copy(listed, hints, described=documentation.parameters)
+        return _model_parameters(listed[0].name, hints[listed[0].name])
+    return _copied_parameters(listed, hints, described=documentation.parameters)
 
 
 def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -114,10 +115,10 @@ def keyword_parameters(function: Callable[..., Any], documentation: Documentatio
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    return _own_copy(_listed(function), hints_of(function), described=documentation.parameters)
+    return _copied_parameters(_signature_parameters(function), hints_of(function), described=documentation.parameters)
 
 
-def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _signature_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     listed = list(inspect.signature(function).parameters.values())
     for parameter in listed:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
@@ -154,7 +155,7 @@ def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
     scope = SimpleNamespace(__annotations__={"return": annotations["return"]})
     try:
         hint = typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)["return"]
-        schema = _of_output(_Hint(hint, repr(hint)))
+        schema = _output_schema(_Hint(hint, repr(hint)))
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
             raise TypeError(f"the type of the result: {_first_line(error)}") from error
@@ -166,23 +167,23 @@ def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Hint:
-    """A type as a part of a cache key: `Annotated[int, 1]` equals `Annotated[int, True]`, so its repr counts too."""
+    """A type as a part of a cache key, with its repr, because `Annotated[int, 1]` equals `Annotated[int, True]`."""
 
     type: Any
-    written: str
+    repr_text: str
 
     def __hash__(self) -> int:
-        """Return the same hash for equal types, also for those that are not hashable."""
-        return hash(self.written)
+        """Return the same hash for equal types, also for types that are not hashable."""
+        return hash(self.repr_text)
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def _of_output(hint: _Hint) -> dict[str, Any]:
-    return TypeAdapter(hint.type).json_schema(mode="serialization", schema_generator=_Untitled)
+def _output_schema(hint: _Hint) -> dict[str, Any]:
+    return TypeAdapter(hint.type).json_schema(mode="serialization", schema_generator=_SchemaWithoutTitles)
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the enclosing variables that have a value; a recursive tool itself has none yet."""
+    """Return the closure variables that have a value; the variable of a recursive tool itself is still unset."""
     definitions: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
@@ -194,31 +195,33 @@ def _is_model(hint: Any) -> bool:
     return isinstance(hint, type) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
 
 
-def _whole_object(name: str, hint: Any) -> Parameters:
+def _model_parameters(name: str, hint: Any) -> Parameters:
     adapter: TypeAdapter[Any] = _adapter(name, hint)
     schema = _schema(adapter)
     if schema.get("type") != "object" or ("properties" not in schema and "additionalProperties" not in schema):
         raise TypeError(f"parameter {name!r}: {hint.__name__} is not an object with named fields")
     schema.setdefault("properties", {})
     takes_any = schema.setdefault("additionalProperties", False) is not False
-    return Parameters(schema, adapter, whole=name, extra=TypeAdapter(Any) if takes_any else None)
+    return Parameters(schema, adapter, model_parameter=name, extra=TypeAdapter(Any) if takes_any else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Keyword:
-    """A parameter as a part of a cache key: `written_default` is compared instead of `default`, as 1 equals `True`."""
+    """A parameter as a part of a cache key: `default_json` is compared instead of `default`, as 1 equals `True`."""
 
     name: str
     kind: Any
     hint: _Hint
-    written_default: str | None
+    default_json: str | None
     """JSON of the default; `None` without a default, or if it is not JSON and so not in the schema."""
     has_default: bool
     description: str | None
     default: Any = dataclasses.field(compare=False)
 
 
-def _own_copy(listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]) -> Parameters:
+def _copied_parameters(
+    listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]
+) -> Parameters:
     """Return parameters whose schema the caller may change."""
     keywords = [
         _keyword(parameter, hints.get(parameter.name, Any), described.get(parameter.name)) for parameter in listed
@@ -229,15 +232,15 @@ def _own_copy(listed: list[inspect.Parameter], hints: dict[str, Any], *, describ
 
 def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -> _Keyword:
     has_default = parameter.default is not parameter.empty
-    written: str | None = None
+    default_json: str | None = None
     if has_default:
         with suppress(TypeError, ValueError):
-            written = json.dumps(parameter.default, allow_nan=False)
+            default_json = json.dumps(parameter.default, allow_nan=False)
     return _Keyword(
         name=parameter.name,
         kind=parameter.kind,
         hint=_Hint(hint, repr(hint)),
-        written_default=written,
+        default_json=default_json,
         has_default=has_default,
         description=description,
         default=parameter.default,
@@ -273,7 +276,7 @@ def _field(parameter: _Keyword) -> Any:
     if not parameter.has_default:
         return Field(alias=parameter.name, description=parameter.description)
     default = parameter.default
-    if parameter.written_default is None:
+    if parameter.default_json is None:
         # A default that is not JSON cannot be in the schema; the function's own default applies anyway.
         return Field(alias=parameter.name, description=parameter.description, default_factory=lambda: default)
     return Field(alias=parameter.name, description=parameter.description, default=default)
@@ -294,15 +297,15 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-class _Untitled(GenerateJsonSchema):
-    """Omit the titles that pydantic derives from names: they add nothing."""
+class _SchemaWithoutTitles(GenerateJsonSchema):
+    """Omit the titles that pydantic derives from names, because they repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
 
 
 def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    schema = adapter.json_schema(schema_generator=_Untitled)
+    schema = adapter.json_schema(schema_generator=_SchemaWithoutTitles)
     if "$ref" in schema:
         # A recursive model: its own definition becomes the top level, the others stay in `$defs`.
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}

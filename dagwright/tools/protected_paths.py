@@ -1,4 +1,4 @@
-"""Files and folders that the file tools refuse, whatever their root: keys, histories, plans and code of Dagwright.
+"""Files and folders that the file tools never access: keys, histories, plans and code of Dagwright.
 
 Paths are compared by name, without regard to case and Unicode form, and by device and inode: another spelling, a bind
 mount or a hard link of a protected file is protected too. This module must not import the settings.
@@ -34,11 +34,11 @@ class ProtectedPaths:
     record: Path | None = None
 
     def guard(self) -> "PathGuard":
-        """Return the rules as the file system is now."""
+        """Return the checks for the current state of the file system."""
         files = [*self.module_files(), *recorded_paths(self.record)]
-        beside = [file.parent for file in files if file.suffix == ".py"]
+        tool_folders = [file.parent for file in files if file.suffix == ".py"]
         return PathGuard(
-            [*self.paths, *files], [*self.code_folders, *beside, *(Path(entry or ".") for entry in sys.path)]
+            [*self.paths, *files], [*self.code_folders, *tool_folders, *(Path(entry or ".") for entry in sys.path)]
         )
 
     def module_files(self) -> list[Path]:
@@ -54,7 +54,7 @@ class PathGuard:
     """Path checks during one call."""
 
     def __init__(self, paths: Iterable[Path], code_folders: Iterable[Path]) -> None:
-        self._paths = _Marks(paths)
+        self._paths = _PathSet(paths)
         self._code_folders = list(code_folders)
 
     def protects(self, path: Path, status: os.stat_result | None = None) -> bool:
@@ -64,7 +64,7 @@ class PathGuard:
             path: absolute, without links.
             status: status of the open file or folder; `None` if it does not exist.
         """
-        return self._paths.have(path, status)
+        return self._paths.contains(path, status)
 
     def protects_root(self, root: Path) -> bool:
         """Return whether a folder is protected or inside a protected folder."""
@@ -74,11 +74,11 @@ class PathGuard:
         """Return whether Python may import a file written to a path."""
         if not unicodedata.normalize("NFKC", path.name).casefold().endswith(_CODE_SUFFIXES):
             return False
-        marks = _Marks(self._code_folders)
-        return any(marks.have(parent, _status(parent)) for parent in path.parents)
+        code_folders = _PathSet(self._code_folders)
+        return any(code_folders.contains(parent, _status(parent)) for parent in path.parents)
 
 
-class _Marks:
+class _PathSet:
     """Names and identities of some paths."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
@@ -89,22 +89,22 @@ class _Marks:
             if (status := _status(path)) is not None:
                 self._identities.add((status.st_dev, status.st_ino))
 
-    def have(self, path: Path, status: os.stat_result | None) -> bool:
+    def contains(self, path: Path, status: os.stat_result | None) -> bool:
         if status is not None and (status.st_dev, status.st_ino) in self._identities:
             return True
-        return _folded(path) in self._names
+        return _normalized(path) in self._names
 
 
 def _names_of(path: Path) -> Iterator[str]:
-    yield _folded(Path(os.path.abspath(path)))  # noqa: PTH100 - `..` goes, links stay
+    yield _normalized(Path(os.path.abspath(path)))  # noqa: PTH100 - removes `..`, but does not follow links
     try:
-        # If only the last component is missing, its folder may have another name.
-        yield _folded(path.resolve())
+        # The folder of a missing file may also have several names.
+        yield _normalized(path.resolve())
     except (OSError, RuntimeError):
         return
 
 
-def _folded(path: Path) -> str:
+def _normalized(path: Path) -> str:
     return unicodedata.normalize("NFKC", str(path)).casefold()
 
 

@@ -29,7 +29,7 @@ _DIGEST_CHARACTERS = 6
 """Base32 characters of the digest of a path: 30 bits. Each call in the history has the name of its queue."""
 _PATH_DIGEST = re.compile(rf"-[a-z2-7]{{{_DIGEST_CHARACTERS}}}$")
 """End of the queue name of a file; the name of a module is in the queue name unchanged."""
-FILE = "FILE"
+FILE_PLACEHOLDER = "FILE"
 """Placeholder for an unknown file in the options of `dagwright worker`."""
 
 
@@ -43,32 +43,32 @@ def queue_name(reference: str, *, task_queue: str) -> str:
     return f"{task_queue}:{_suffix(reference)}"
 
 
-def home_of_queue(queue: str, reference: str) -> str | None:
+def base_queue_of(queue: str, reference: str) -> str | None:
     """Return the `task_queue` for which a reference has this queue name; `None` if no name matches."""
     suffix = f":{_suffix(reference)}"
     return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
 
 
-def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) -> list[str]:
+def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool) -> list[str]:
     """Return the options of `dagwright worker` that serve a queue.
 
     Args:
         references: tools and agents of the waiting run, as in its memo.
-        is_of_run: whether it is the queue of the run itself, which a worker without tools may serve.
+        is_run_queue: whether the workflow of the run itself uses the queue; a worker without tools may serve it.
     """
     options = options_of_references(references)
     if chosen_queue(references) == queue:
         return options
-    homes = filter(None, (home_of_queue(queue, reference) for reference in references))
-    home = next(homes, queue if is_of_run and not is_of_file(queue) else None)
-    if home is None and (reference := _reference_of(queue)) is not None:
-        return worker_options(queue, [reference], is_of_run=False)
-    if home is None:
+    base_queues = filter(None, (base_queue_of(queue, reference) for reference in references))
+    base_queue = next(base_queues, queue if is_run_queue and not is_tool_queue(queue) else None)
+    if base_queue is None and (reference := _reference_of(queue)) is not None:
+        return worker_options(queue, [reference], is_run_queue=False)
+    if base_queue is None:
         return [*_tools_options(queue, references), "--tools-queue", queue]
-    return [*options, *([] if home == wire.DEFAULT_TASK_QUEUE else ["--task-queue", home])]
+    return [*options, *([] if base_queue == wire.DEFAULT_TASK_QUEUE else ["--task-queue", base_queue])]
 
 
-def is_of_file(queue: str) -> bool:
+def is_tool_queue(queue: str) -> bool:
     """Return whether the name of a queue is one that `queue_name` gives to the tools of a module or file."""
     return ":" in queue
 
@@ -79,18 +79,20 @@ def _reference_of(queue: str) -> str | None:
     stem = _PATH_DIGEST.sub("", suffix)
     files = [str(absolute_path(f"{stem}{ending}")) for ending in (".py", SERVERS_SUFFIX)]
     candidates = [suffix] if stem == suffix else files
-    return next((candidate for candidate in candidates if home_of_queue(queue, candidate) is not None), None)
+    return next((candidate for candidate in candidates if base_queue_of(queue, candidate) is not None), None)
 
 
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
     """Return the options that load the tools of a queue that no reference names."""
-    own = [] if is_of_file(queue) else [reference for reference in references if queue_of_reference(reference) is None]
-    return options_of_references(own) or ["--tools", FILE]
+    own = (
+        [] if is_tool_queue(queue) else [reference for reference in references if queue_of_reference(reference) is None]
+    )
+    return options_of_references(own) or ["--tools", FILE_PLACEHOLDER]
 
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:
     """Return whether a worker with these references serves a tool queue without further options."""
-    return chosen_queue(references) == queue or any(home_of_queue(queue, reference) for reference in references)
+    return chosen_queue(references) == queue or any(base_queue_of(queue, reference) for reference in references)
 
 
 def queue_of_plan(plan: CompiledPlan) -> str | None:

@@ -19,7 +19,7 @@ MIN_REDACTED_INSIDE_WORDS = 6
 """Characters: in results, a shorter secret is redacted only as a separate word, not inside other words."""
 
 _MAX_LEADING_RUN = 32
-"""Limit of a leading run of whitespace or backslashes; a secret that is quoted three times has 8 for each."""
+"""Limit of a leading run of whitespace or backslashes; three levels of quoting write 8 characters for each."""
 
 HIDDEN = "***"
 _SECRET_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
@@ -31,14 +31,16 @@ class Redaction:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
-        self._hidden = [_Secret(secret) for secret in self._secrets]
-        self._long = [each for each in self._hidden if each.length >= MIN_REDACTED_INSIDE_WORDS]
-        short = "|".join(each.quoted_forms() for each in self._hidden if each.length < MIN_REDACTED_INSIDE_WORDS)
+        self._secret_forms = [_SecretForms(secret) for secret in self._secrets]
+        self._long = [forms for forms in self._secret_forms if forms.length >= MIN_REDACTED_INSIDE_WORDS]
+        short = "|".join(
+            forms.quoted_forms() for forms in self._secret_forms if forms.length < MIN_REDACTED_INSIDE_WORDS
+        )
         self._short = re.compile(rf"(?<!\w)(?:{short})(?!\w)") if short else None
 
     def text(self, text: str) -> str:
         """Redact all secrets in `text`, including forms that are quoted for a URL or JSON."""
-        return _redacted(text, self._hidden)
+        return _redacted(text, self._secret_forms)
 
     def value(self, value: Any) -> Any:
         """Redact the secrets in a JSON value: long ones anywhere, short ones where they are words or numbers.
@@ -78,7 +80,7 @@ class Redaction:
         return urlunsplit((parts.scheme, host, parts.path, urlencode(query, safe="*/:,"), ""))
 
 
-class _Secret:
+class _SecretForms:
     """The forms of one secret."""
 
     def __init__(self, secret: str) -> None:
@@ -97,7 +99,7 @@ class _Secret:
     def quoted_forms(self) -> str:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
-        # A longer run before a secret need not be redacted: a search from each of its characters would be quadratic.
+        # Longer runs before a secret are not redacted, because the search would take quadratic time.
         leading = _forms_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
         return leading + "".join(map(_forms_of_part, parts[1:]))
 
@@ -110,7 +112,7 @@ class _Secret:
         return text
 
 
-def _redacted(text: str, secrets: Iterable[_Secret]) -> str:
+def _redacted(text: str, secrets: Iterable[_SecretForms]) -> str:
     for secret in secrets:
         text = secret.hide_in(text)
     return text
@@ -128,7 +130,7 @@ def _forms_of_part(part: str, *, max_length: int | None = None) -> str:
         space = "|".join(sorted({form for character in {*part, " "} for form in _escapes(character)}))
         return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
     if part[0] == "\\":
-        # An escape starts with a backslash of the run: a pattern with only one way to match takes linear time.
+        # An escape starts with a backslash of the run. The pattern can match in only one way, so it takes linear time.
         others = "|".join(form for form in _escapes("\\") if form[0] != "\\")
         return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{others}){run}"
     if re.fullmatch(r"[\w.~-]", part, re.ASCII):
@@ -155,13 +157,13 @@ def _any_case(digits: str) -> str:
 
 
 def _base64_forms(secret: str) -> list[str]:
-    """Return the Base64 of a secret at each of its three offsets, without the characters shared with other bytes."""
+    """Return the Base64 of a secret at each of its three offsets, without characters that encode other bytes too."""
     content, forms = secret.encode(), set()
-    for before in range(3):
-        text = base64.b64encode(b"\0" * before + content).decode()
-        is_shared = (before + len(content)) % 3 != 0
-        shared = (0, 2, 3)[before]
-        forms.add(text[shared : len(text.rstrip("=")) - is_shared])
+    for offset in range(3):
+        text = base64.b64encode(b"\0" * offset + content).decode()
+        is_last_shared = (offset + len(content)) % 3 != 0
+        shared_start = (0, 2, 3)[offset]
+        forms.add(text[shared_start : len(text.rstrip("=")) - is_last_shared])
     long = {form for form in forms if len(form) >= MIN_REDACTED_INSIDE_WORDS}
     return sorted(
         long | {form.replace("+", "-").replace("/", "_") for form in long}, key=lambda form: (-len(form), form)

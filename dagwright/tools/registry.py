@@ -8,7 +8,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools.spec import ToolSpec, spec_of
 
-_TAKEN_NAMES = wire.INTERNAL_ACTIVITIES | {wire.ACTIVITY_CALL_MODEL, wire.ACTIVITY_READ_MODEL_PLAN}
+_RESERVED_NAMES = wire.INTERNAL_ACTIVITIES | {wire.ACTIVITY_CALL_MODEL, wire.ACTIVITY_READ_MODEL_PLAN}
 BUILTIN_TOOL_NAMES = frozenset(
     {
         "activity_search",
@@ -127,11 +127,11 @@ def check_tool_names(specs: Mapping[str, ToolSpec]) -> None:
     """Check that no function has the name of an internal activity, and no alias is a name or alias of another tool.
 
     Raises:
-        ValueError: a name is taken, or an alias is ambiguous; the message names the tools.
+        ValueError: a name is reserved, or an alias is ambiguous; the message names the tools.
     """
     owners: dict[str, str] = {}
     for spec in specs.values():
-        if spec.function is not None and spec.name in _TAKEN_NAMES:
+        if spec.function is not None and spec.name in _RESERVED_NAMES:
             raise ValueError(f"The tool name {spec.name!r} belongs to an activity of Dagwright; rename the tool")
         for alias in spec.aliases:
             other = alias if alias in specs else owners.setdefault(alias, spec.name)

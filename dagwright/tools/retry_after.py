@@ -1,4 +1,4 @@
-"""The delay that a service asks for before the next attempt."""
+"""The delay that a service requests before the next attempt."""
 
 import math
 import re
@@ -14,7 +14,7 @@ _BUSY = (429, 503)
 
 
 def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) -> timedelta | None:
-    """Read the delay of a response, at most a day; `None` if it has none that is valid.
+    """Read the delay of a response, at most a day; `None` if the response has no valid delay.
 
     Args:
         headers: names in lower case, or a mapping that ignores case.
@@ -35,8 +35,8 @@ def capped(delay: timedelta | None) -> timedelta | None:
     return None if delay is None else min(max(delay, timedelta(0)), _MAX_DELAY)
 
 
-def asking_service(status: int | None, host: str) -> str | None:
-    """Return the service that asks for a delay, such as `429 from api.example.org`; `None` for any other status."""
+def requesting_service(status: int | None, host: str) -> str | None:
+    """Return the service that requests a delay, such as `429 from api.example.org`; `None` for any other status."""
     return f"{status} from {host}" if status in _BUSY else None
 
 

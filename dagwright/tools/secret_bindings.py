@@ -1,7 +1,7 @@
 """Which tools and hosts may receive a secret.
 
 A secret goes to a tool that declares it in code (`@tool(secrets=[...])`) or that a setting names. Tools that are
-`pure` or declare an empty list never get one, because the plan can send their results anywhere.
+`pure` or declare an empty list never get a secret, because the plan can send their results anywhere.
 """
 
 import ipaddress
@@ -18,9 +18,9 @@ class SecretBinding:
 
     Args:
         tools: names of tools, or patterns such as `shop.*`.
-        hosts: host names that `http_request` may send it to, with a port to allow only that port; `*.example.com`
-            matches every host under the domain. Plain HTTP is for loopback hosts, and for those written `http://host`;
-            `https://host` never allows plain HTTP.
+        hosts: host names that `http_request` may send the secret to, with a port to allow only that port;
+            `*.example.com` matches every host under the domain. Plain HTTP is allowed only for loopback hosts and for
+            hosts written as `http://host`; `https://host` never allows it.
     """
 
     tools: Sequence[str] = ()
@@ -55,7 +55,7 @@ def problem_of_secret(tool: ToolDeclaration, name: str, binding: SecretBinding) 
 
 
 def hosts_of_secrets(names: Iterable[str], binding_of: BindingOf) -> tuple[tuple[str, ...], ...]:
-    """Return the hosts of each secret of a call; a request may go only to hosts that all of them permit."""
+    """Return the hosts of each secret of a call; a request may go only to hosts that all secrets permit."""
     return tuple(tuple(binding_of(name).hosts) for name in names)
 
 
@@ -66,10 +66,10 @@ def may_send_to(scheme: str, host: str, port: int | None, hosts: Iterable[Sequen
         scheme: `http` or `https`.
         hosts: permitted hosts of each secret in the request.
     """
-    return all(any(_fits(scheme, host.lower(), port, pattern.lower()) for pattern in patterns) for patterns in hosts)
+    return all(any(_matches(scheme, host.lower(), port, pattern.lower()) for pattern in patterns) for patterns in hosts)
 
 
-def _fits(scheme: str, host: str, port: int | None, pattern: str) -> bool:
+def _matches(scheme: str, host: str, port: int | None, pattern: str) -> bool:
     allowed, separator, rest = pattern.rpartition("://")
     if separator and allowed not in ("http", "https"):
         return False

@@ -1,4 +1,4 @@
-"""`@tool`: a typed Python function as a tool; `declare_activity` and `declare_workflow` for those of other workers."""
+"""Declare tools: `@tool` for Python functions, `declare_activity` and `declare_workflow` for those of other workers."""
 
 import functools
 import hashlib
@@ -21,7 +21,7 @@ from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 
 NAME_LIMIT_BYTES = 200
-"""Same as for a node ID; Temporal wedges a run on an activity type of over 1,000 bytes."""
+"""Same as for a node ID; in Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
 
 _VERSIONS_CACHED = 512
 """Functions whose version is cached: a process has about 100 tools, and creates some of them repeatedly."""
@@ -39,9 +39,9 @@ class ToolSpec:
     Args:
         declaration: the part that plans are checked against.
         function: the Python function; `None` if another worker serves the tool.
-        parameters: how the function takes its arguments; `None` if another worker serves the tool.
-        aliases: former names; runs in flight still call the tool by them.
-        limit: limit of the calls across all runs, if it declares one.
+        parameters: how the function receives its arguments; `None` if another worker serves the tool.
+        aliases: former names, which runs in flight still call.
+        limit: limit of the calls across all runs, if the tool declares one.
     """
 
     declaration: ToolDeclaration
@@ -69,7 +69,7 @@ class ToolSpec:
         """Return the keyword arguments of the function for a JSON object.
 
         Raises:
-            InvalidArguments: they do not match the parameters.
+            InvalidArguments: the arguments do not match the parameters.
         """
         if self.parameters is None:
             raise TypeError(f"{self.name!r} is served by another worker and cannot be called here")
@@ -137,14 +137,14 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             1 second for a pure tool inside a region.
         max_parallel: maximum number of concurrent calls of the tool in one run.
         max_attempts: attempts including the first; the default depends on the effects.
-        schema: additional JSON Schema of the arguments object, such as a `oneOf` of parameters of which exactly one
-            must be given.
+        schema: additional JSON Schema of the arguments object, such as `oneOf` for parameters of which exactly one
+            is required.
         batch: whether short calls may share an activity; for tools with the effects `read` or `idempotent`.
         limit: limit of the calls across all runs, such as `20/s concurrency=5`; pure tools have none.
-        uses_models: whether calls use a model, so that a run with a budget starts them only while some is left.
+        uses_models: whether calls use a model; a run with a budget starts such calls only while budget is left.
         effects_by: how an argument determines the effects of a call, such as
-            `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; other values have `effects`.
-        secrets: names of the secrets that plans may give to the tool; an empty list refuses all; by default, the
+            `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; for other values, `effects` applies.
+        secrets: names of the secrets that plans may give to the tool; an empty list rejects all; by default, the
             settings of the worker decide.
         sends_to_hosts: whether the settings bind secrets to the hosts that the tool connects to, as for `http_request`.
         undo: name of the tool that compensates a call in a run with compensation; it gets the call's `key`, `arguments`
@@ -152,7 +152,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         sets: name in a session, without `@`, that refers to the entity in a call's result.
         returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
             passes it to a parameter of another type is rejected before it runs.
-        resolver: the resolver whose `find` the tool is; it resolves the lookups of plans.
+        resolver: resolver of the lookups of plans whose `find` is this tool.
         aliases: former names of the tool, so that runs in flight find it after a rename; new plans use its name.
 
     Raises:
@@ -197,8 +197,8 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             effects,
             timeout=timeout,
         )
-        aliased = validate_aliases(tool_name, aliases)
-        spec = ToolSpec(declaration, decorated, parameters, aliased, _limit(declaration, limit))
+        former_names = validate_aliases(tool_name, aliases)
+        spec = ToolSpec(declaration, decorated, parameters, former_names, _limit(declaration, limit))
         return mark_as_tool(decorated, spec)
 
     return decorate if function is None else decorate(function)
@@ -290,8 +290,8 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
         workflow: the workflow type, exactly as its workers register it; by default `name`.
         effects: as for `@tool`. The retries of a node start the workflow again; a `write` is never started again.
         input_schema: JSON Schema (2020-12) of the argument; `None` takes any.
-        timeout: limit of one attempt, as for `@tool`; by default a workflow may take any time. A workflow that
-            continues as new gets the time again if it has several attempts.
+        timeout: limit of one attempt, as for `@tool`; by default there is no limit. If the call
+            has several attempts, the timeout starts again when the workflow continues as new.
         undo: as for `@tool`.
         sets: as for `@tool`.
         returns: as for `@tool`.
@@ -472,7 +472,7 @@ def version_of(function: Callable[..., Any]) -> str:
 
 @functools.lru_cache(maxsize=_VERSIONS_CACHED)
 def _version_of(key: _CodeKey) -> str:
-    """Read the source once for all functions of one `def`: tokenizing it dominates the declaration of a tool."""
+    """Hash the source of a code object, cached: tokenizing the source is the slowest part of a declaration."""
     try:
         return _short_hash(inspect.getsource(key.code).encode())
     except (OSError, TypeError):

@@ -79,7 +79,7 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
     """
     recorded = RecordedCall()
 
-    def beat(details: Any, progress: Progress | None) -> None:
+    def send_heartbeat(details: Any, progress: Progress | None) -> None:
         recorded.heartbeats.append(details)
         if progress is not None:
             recorded.progress.append(progress)
@@ -97,7 +97,9 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
         secret_hosts=secret_hosts,
     )
     models, tool_environment = ModelAccess(ask, running_loop()), environment or ToolEnvironment(Path())
-    call = ToolContext(identity, recorded.cancellation, beat=beat, environment=tool_environment, models=models)
+    call = ToolContext(
+        identity, recorded.cancellation, send_heartbeat=send_heartbeat, environment=tool_environment, models=models
+    )
     recorded.read_locations = call.read_locations
     with active_context(call):
         yield recorded

@@ -29,7 +29,7 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
     owners: dict[str, tuple[ToolSpec, str]] = {}
     origins: list[str] = []
     for reference in dict.fromkeys(references):
-        origin, module = _module(reference, folder)
+        origin, module = _import_reference(reference, folder)
         if origin in origins:
             continue
         origins.append(origin)
@@ -55,22 +55,22 @@ def load_module(reference: str, base: Path | None = None) -> ModuleType:
     Raises:
         ToolLoadError: there is no such module or file, or its import failed.
     """
-    return _module(reference, (base or Path.cwd()).resolve())[1]
+    return _import_reference(reference, (base or Path.cwd()).resolve())[1]
 
 
-def _module(reference: str, folder: Path) -> tuple[str, ModuleType]:
+def _import_reference(reference: str, folder: Path) -> tuple[str, ModuleType]:
     if reference.endswith(".py") or "/" in reference or "\\" in reference:
         path = (folder / reference).resolve()
         if not path.is_file():
             raise ToolLoadError(f"There is no file {reference} of tools")
-        _look_in(path.parent)
+        _append_to_path(path.parent)
         return str(path), _from_file(reference, path)
-    _look_in(folder)
+    _append_to_path(folder)
     return reference, _from_name(reference)
 
 
-def _look_in(folder: Path) -> None:
-    # At the end: a file beside the tools must not take the place of an installed module.
+def _append_to_path(folder: Path) -> None:
+    # At the end of the path, so that a file next to the tools does not shadow an installed module.
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -113,8 +113,8 @@ def _import_failure(reference: str, error: BaseException, path: Path | None = No
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
-    own = [frame for frame in frames if path is None or frame.filename == str(path)] or frames
-    location = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    user_frames = [frame for frame in frames if path is None or frame.filename == str(path)] or frames
+    location = f" ({Path(user_frames[-1].filename).name}, line {user_frames[-1].lineno})" if user_frames else ""
     return f"{reference} cannot be imported: {_reason(error)}{location}"
 
 

@@ -1,8 +1,8 @@
 """`@worker_tool`: a typed function as a worker tool, whose output slots can be the input of other worker tools.
 
-A worker tool takes slots and parameters as keyword arguments, and returns all of its own slots in a dict; or it returns
-a `WorkerResult` to report a partial result, a failure, or a message to the planner. An exception fails the sub-goal;
-transient errors, such as `RetryLater`, are retried first.
+A worker tool receives slots and parameters as keyword arguments, and returns all of its output slots in a dict. To
+report a partial result, a failure, or a message to the planner, it returns a `WorkerResult`. An exception fails the
+sub-goal; transient errors, such as `RetryLater`, are retried first.
 """
 
 import functools
@@ -104,7 +104,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
                 takes_sub_goal=takes_sub_goal,
             )
         except ValidationError as error:
-            raise ValueError(f"Worker {tool_name!r}: {_first_of(error)}") from None
+            raise ValueError(f"Worker {tool_name!r}: {_first_problem(error)}") from None
         except TypeError as error:
             raise TypeError(f"Worker {tool_name!r}: {error}") from error
         declaration = ToolDeclaration(
@@ -118,8 +118,9 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
             worker=card,
         )
         declaration = validate_declaration(declaration, effects, timeout=timeout)
-        former = validate_aliases(tool_name, aliases)
-        return mark_as_tool(decorated, ToolSpec(declaration, _wrapped(decorated, declaration), parameters, former))
+        former_names = validate_aliases(tool_name, aliases)
+        wrapper = _wrapped(decorated, declaration)
+        return mark_as_tool(decorated, ToolSpec(declaration, wrapper, parameters, former_names))
 
     return decorate
 
@@ -147,7 +148,7 @@ def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str,
     }
 
 
-def _first_of(error: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     location = "/".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
@@ -172,7 +173,7 @@ def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Call
 
 
 def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the literal arguments to the sub-goal; they are not sent twice."""
+    """Add the literal arguments to the sub-goal; the call contains them only as arguments."""
     sub_goal = arguments.get(SUB_GOAL)
     if not isinstance(sub_goal, SubGoal):
         return arguments
@@ -181,14 +182,14 @@ def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResult:
-    """Convert the return value of a worker tool to a WorkerResult with its sub-goal; a partial one gets all slots.
+    """Convert the return value of a worker tool to a WorkerResult; a partial result gets null for missing slots.
 
     Raises:
         InvalidResult: the value is not a result of this worker tool; the message lists missing and unexpected slots.
     """
     card = declaration.worker
     assert card is not None
-    number = sub_goal_id_of(context().node)
+    sub_goal_id = sub_goal_id_of(context().node)
     result = returned if isinstance(returned, WorkerResult) else WorkerResult(outputs=returned)
     subject = f"The worker {declaration.name!r}"
     if not isinstance(result.outputs, Mapping):
@@ -196,8 +197,8 @@ def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResul
             f"{subject} must return a dict of its slots or a WorkerResult, not {type(returned).__name__}"
         )
     if result.status == "failed":
-        return replace(result, sub_goal_id=number, outputs={})
+        return replace(result, sub_goal_id=sub_goal_id, outputs={})
     problem = card.slots_problem(result.outputs, is_partial=result.status == "partial")
     if problem is not None:
         raise InvalidResult(f"{subject} must return exactly the slots {', '.join(card.outputs)}: {problem}")
-    return replace(result, sub_goal_id=number, outputs={slot: result.outputs.get(slot) for slot in card.outputs})
+    return replace(result, sub_goal_id=sub_goal_id, outputs={slot: result.outputs.get(slot) for slot in card.outputs})

@@ -47,7 +47,7 @@ from dagwright.toolset.given_tools import GivenTools
 from dagwright.toolset.tool_directory import find_published_card
 
 if TYPE_CHECKING:
-    from dagwright.mcp_client import ServersOfTools
+    from dagwright.mcp_client import LoadedServers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Toolset:
     store: PayloadStore
     webhook: Webhook | None = None
     models: ModelSetup = field(default_factory=ModelSetup)
-    servers: "ServersOfTools | None" = None
+    servers: "LoadedServers | None" = None
     agents: AgentRegistry = field(default_factory=AgentRegistry)
     rounds: RoundsLimits = field(default_factory=RoundsLimits)
     limits: Mapping[Subject, CallLimit] = field(default_factory=dict)
@@ -213,7 +213,7 @@ def _models_of(settings: Settings) -> ModelSetup:
     )
 
 
-def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, ServersOfTools | None]":
+def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, LoadedServers | None]":
     modules = [reference for reference in references if not reference.endswith(SERVERS_SUFFIX)]
     files = dict.fromkeys(absolute_path(reference) for reference in references if reference.endswith(SERVERS_SUFFIX))
     own = load_tools(modules) if modules else ToolRegistry()

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.model.tools import Effects
-from dagwright.mcp_client import ServersOfTools, load_servers
+from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.settings import Settings
 from dagwright.tools.testing import RecordedCall
 from tests.support.runs import Runs, bare, document_of, done, serving_runs
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServersOfTools]:
+async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LoadedServers]:
     found = await asyncio.to_thread(
         load,
         tmp_path_factory.mktemp("mcp"),
@@ -51,7 +51,7 @@ async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
 
 
 @pytest.fixture
-async def mcp_runs(servers: ServersOfTools, client: Client, tmp_path: Path) -> AsyncIterator[Runs]:
+async def mcp_runs(servers: LoadedServers, client: Client, tmp_path: Path) -> AsyncIterator[Runs]:
     async with serving_runs(client, servers.registry, settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
@@ -65,7 +65,7 @@ def _plan(*nodes: dict[str, Any]) -> dict[str, Any]:
     return {"plan": 1, "nodes": list(nodes)}
 
 
-def test_effects_come_from_the_annotations_of_the_server(servers: ServersOfTools) -> None:
+def test_effects_come_from_the_annotations_of_the_server(servers: LoadedServers) -> None:
     effects = {spec.name: spec.declaration.effects for spec in servers.registry}
     assert {name: effect for name, effect in effects.items() if name.startswith("filesystem.")} == {
         **{

@@ -46,7 +46,9 @@ def _import_modules() -> None:
     environment = importlib.import_module("dagwright.tools.environment").ToolEnvironment(Path(ROOT))
     importlib.import_module("dagwright.tools.builtin").builtin_tools(environment)
     importlib.import_module("dagwright.core.expressions.condition_parser").compile_cel("true")
-    importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", read_timeout_s=1, connect_s=1)
+    importlib.import_module("dagwright.llm.transport").Transport(
+        "http://127.0.0.1", "", read_timeout_s=1, connect_timeout_s=1
+    )
 
 
 def encode_request(

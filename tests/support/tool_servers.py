@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dagwright.mcp_client import ServersOfTools, load_servers
+from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.mcp_client.config import Variables
 from dagwright.tools.testing import RecordedCall, tool_context
 from tests.support.eventually import eventually
@@ -43,7 +43,7 @@ def write_servers(folder: Path, **entries: Any) -> Path:
     return file
 
 
-def load(folder: Path, **entries: Any) -> ServersOfTools:
+def load(folder: Path, **entries: Any) -> LoadedServers:
     return load_servers([write_servers(folder, **entries)], variables())
 
 
@@ -103,7 +103,7 @@ async def listening(program: str, *arguments: str, port: int, **environment: str
 
 
 async def call_tool(
-    servers: ServersOfTools, tool: str, recorded: RecordedCall | None = None, /, **arguments: Any
+    servers: LoadedServers, tool: str, recorded: RecordedCall | None = None, /, **arguments: Any
 ) -> Any:
     """Call a tool outside of any run, and append its reports to `recorded`."""
     spec = servers.registry[tool]

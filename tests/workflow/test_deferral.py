@@ -25,8 +25,8 @@ async def test_a_service_that_asks_to_wait_uses_up_no_attempt(client: Client, tm
         orders.append(context().attempt)
         if len(orders) < 4:
             # The second time, it does not say when to come back.
-            asked_by = "429 from api.example.org" if len(orders) != 2 else None
-            raise RetryLater("busy", after=timedelta(milliseconds=1), asked_by=asked_by)
+            requested_by = "429 from api.example.org" if len(orders) != 2 else None
+            raise RetryLater("busy", after=timedelta(milliseconds=1), requested_by=requested_by)
         return "ordered"
 
     @tool(effects="read", max_attempts=1, batch=True)

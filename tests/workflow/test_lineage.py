@@ -23,14 +23,14 @@ _SECRET = "s3cr3t-of-ours"
 @tool(effects="read", secrets=["OURS"])
 def look(at: str) -> str:
     """Look at a place."""
-    context().read(at)
+    context().record_read(at)
     return at
 
 
 @tool(effects="read", secrets=["OURS"])
 def look_and_fail(at: str) -> str:
     """Look at a place and find nothing."""
-    context().read(at)
+    context().record_read(at)
     raise ValueError("nothing there")
 
 

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.history.run_reader import RunReader
-from dagwright.mcp_client import ServersOfTools
+from dagwright.mcp_client import LoadedServers
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 
 
 @asynccontextmanager
-async def _serving(client: Client, servers: ServersOfTools, folder: Path) -> AsyncIterator[Runs]:
+async def _serving(client: Client, servers: LoadedServers, folder: Path) -> AsyncIterator[Runs]:
     async with serving_runs(client, servers.registry, settings=Settings(state_dir=folder / "state")) as runs:
         try:
             yield runs
@@ -73,7 +73,7 @@ async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Run
         "read": failed("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed(
             "tool_failed: The MCP server 'srv': it ended during the call, so its result is unknown; "
-            "its last words: the disk is full"
+            "its last output: the disk is full"
         ),
     }
     assert without_pids(calls_of(did)[before:]) == [{"refuse": "tired"}, {"refuse": "tired"}, {"write": "die"}]

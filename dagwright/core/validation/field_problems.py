@@ -272,7 +272,7 @@ def _unknown_field(
     message = f"unknown field {label!r}" + (f"; allowed are {format_names(known, near=meant)}" if known else "")
     hint = suggestion(meant, known)
     if path[0] == "agent" and name in MODEL_KEYS:
-        hint = "an agent has no model: each request says which one is asked"
+        hint = "an agent has no model: each request selects the model"
     return Problem("invalid_field", message, at, node, hint)
 
 

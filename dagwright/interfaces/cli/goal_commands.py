@@ -26,7 +26,7 @@ from dagwright.interfaces.cli.shared_options import (
     ToolsQueue,
 )
 from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
-from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
+from dagwright.planning.rounds.rounds_spec import DEFAULT_SYNTHESIS, MAX_ROUNDS, MAX_ROUNDS_LIMIT, WORKER_TIMEOUT_S
 from dagwright.planning.rounds.rounds_spec import Synthesis as SynthesisChoice
 
 MaxRounds = Annotated[
@@ -55,7 +55,7 @@ Synthesis = Annotated[
         "--synthesis",
         metavar="MODE",
         help="How the answer is written (profile rounds): assemble joins the results of the worker tools, model "
-        f"has a model write it; default: DAGWRIGHT_SYNTHESIS or {SYNTHESIS}.",
+        f"has a model write it; default: DAGWRIGHT_SYNTHESIS or {DEFAULT_SYNTHESIS}.",
     ),
 ]
 

@@ -1,7 +1,7 @@
 """Address checks for requests, and a transport that enforces them.
 
 A host name is resolved once, every address is checked, and the connection goes to a checked address; the name is kept
-for TLS and the `Host` header. A name that resolves differently the second time therefore gains nothing.
+for TLS and the `Host` header. So a name that later resolves to another address cannot redirect the request.
 """
 
 import asyncio

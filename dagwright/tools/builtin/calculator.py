@@ -17,11 +17,11 @@ from dagwright.tools.builtin.word_problems import evaluate_word_problem, short_t
 from dagwright.tools.spec import tool
 
 TEXT_LIMIT = 4_000
-"""Characters of an expression."""
+"""Maximum length of an expression in characters."""
 SIZE_LIMIT_BITS = 12_000
 """Size limit of a numerator or denominator, about 3,600 digits; realistic requests are far smaller."""
 SHOWN_DIGITS = 15
-"""Contract: a number without a short decimal form is rounded to the significant digits that a float keeps."""
+"""Significant digits of a result without an exact decimal form: the digits that a float keeps."""
 
 _DIGITS = Context(prec=60)
 _ROUNDING = Context(prec=SHOWN_DIGITS)

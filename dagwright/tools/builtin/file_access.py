@@ -6,7 +6,7 @@ for writing, files that Python would import are refused. In a run that was start
 of the owner of the key.
 
 A file with several names (hard links) may belong to another owner or to the state folder, and its other names cannot
-be found. So it is refused in every run: a rule for runs with an owner alone would leave the state folder open.
+be found. Such a file is refused in every run, because a run without an owner must not read the state folder either.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.protected_paths import PathGuard
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe must not block the call; it is refused after opening."""
-_DRAFT = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Without `O_TRUNC`: the file is truncated after a check that it has no other hard link."""
 
 PATH_LIMIT = 1_000
@@ -76,21 +76,21 @@ class OpenFolder:
         except OSError:
             return None
         is_folder = stat.S_ISDIR(status.st_mode)
-        is_own = is_folder or (stat.S_ISREG(status.st_mode) and not _has_other_names(status))
-        if not is_own or self.guard.protects(self.path / name, status):
+        is_listable = is_folder or (stat.S_ISREG(status.st_mode) and not _has_other_names(status))
+        if not is_listable or self.guard.protects(self.path / name, status):
             return None
         return FolderEntry(name, is_folder, 0 if is_folder else status.st_size)
 
     @contextmanager
     def folder(self, name: str) -> Iterator["OpenFolder"]:
-        """Open a folder in it.
+        """Open a subfolder.
 
         Raises:
-            GiveUp: the folder is refused.
-            OSError: it cannot be opened.
+            GiveUp: the subfolder is refused.
+            OSError: the subfolder cannot be opened.
         """
         self._refuse_link(name)
-        descriptor = os.open(name, _FOLDER, dir_fd=self.descriptor)
+        descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
         try:
             opened = OpenFolder(descriptor, self.path / name, self.relative / name, self.guard)
             _refuse_protected(self.guard, opened.path, os.fstat(descriptor), shown=opened.relative)
@@ -100,14 +100,14 @@ class OpenFolder:
 
     @contextmanager
     def file(self, name: str) -> Iterator[BinaryIO]:
-        """Open a regular file in it for reading.
+        """Open a regular file of the folder for reading.
 
         Raises:
             GiveUp: the file is refused.
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         self._refuse_link(name)
-        with os.fdopen(os.open(name, _FILE, dir_fd=self.descriptor), "rb") as file:
+        with os.fdopen(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor), "rb") as file:
             status = os.fstat(file.fileno())
             _refuse_protected(self.guard, self.path / name, status, shown=self.relative / name)
             if not stat.S_ISREG(status.st_mode):
@@ -137,7 +137,7 @@ class OpenFolder:
         mark = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
         draft = f".{mark}.draft"
         try:
-            with os.fdopen(os.open(draft, _DRAFT, 0o666, dir_fd=self.descriptor), "wb") as file:
+            with os.fdopen(os.open(draft, _DRAFT_FLAGS, 0o666, dir_fd=self.descriptor), "wb") as file:
                 self._refuse_hard_link(draft, os.fstat(file.fileno()))
                 file.truncate()
                 file.write(content)
@@ -149,7 +149,7 @@ class OpenFolder:
                 os.unlink(draft, dir_fd=self.descriptor)
 
     def make_folder(self, name: str) -> None:
-        """Create a folder in it, unless it exists."""
+        """Create a subfolder, unless it exists."""
         _refuse_protected(self.guard, self.path / name, self._status(name), shown=self.relative / name)
         try:
             os.mkdir(name, dir_fd=self.descriptor)
@@ -195,7 +195,7 @@ class FileAccess:
 
         Raises:
             GiveUp: the path is refused.
-            OSError: it cannot be opened.
+            OSError: the folder cannot be opened.
         """
         with self._opened(parts_of(path), create=create) as opened:
             yield opened
@@ -211,7 +211,7 @@ class FileAccess:
 
     @contextmanager
     def _opened(self, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
-        with self._root(create=create) as root, _descended(root, parts, create=create) as opened:
+        with self._root(create=create) as root, _open_descendant(root, parts, create=create) as opened:
             yield opened
 
     @contextmanager
@@ -241,20 +241,20 @@ class FileAccess:
                 yield root
                 return
             root.make_folder(owner)
-            with root.folder(owner) as own:
-                yield OpenFolder(own.descriptor, own.path, PurePosixPath(), guard)
+            with root.folder(owner) as owner_folder:
+                yield OpenFolder(owner_folder.descriptor, owner_folder.path, PurePosixPath(), guard)
         finally:
             os.close(descriptor)
 
 
 @contextmanager
-def _descended(folder: OpenFolder, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
+def _open_descendant(folder: OpenFolder, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
     if not parts:
         yield folder
         return
     if create:
         folder.make_folder(parts[0])
-    with folder.folder(parts[0]) as inner, _descended(inner, parts[1:], create=create) as opened:
+    with folder.folder(parts[0]) as inner, _open_descendant(inner, parts[1:], create=create) as opened:
         yield opened
 
 

@@ -23,7 +23,7 @@ SEARCHED_FILE_BYTES = 4 * 1024 * 1024
 """A larger file is skipped and counted."""
 SHOWN_CHARACTERS = 300
 """Maximum length of a matching line in the result."""
-_BINARY_LOOK_BYTES = 8 * 1024
+_BINARY_CHECK_BYTES = 8 * 1024
 
 
 def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
@@ -130,7 +130,7 @@ def _lines_with(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[
             content = opened.read(SEARCHED_FILE_BYTES + 1)
     except (OSError, GiveUp):
         return None
-    if len(content) > SEARCHED_FILE_BYTES or b"\0" in content[:_BINARY_LOOK_BYTES]:
+    if len(content) > SEARCHED_FILE_BYTES or b"\0" in content[:_BINARY_CHECK_BYTES]:
         return None
     try:
         lines = content.decode().splitlines()

@@ -18,7 +18,7 @@ from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_
 from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
-from dagwright.tools.retry_after import asking_service, requested_delay
+from dagwright.tools.retry_after import requested_delay, requesting_service
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.spec import tool
 
@@ -33,15 +33,15 @@ ATTEMPTS = 3
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The safe methods (RFC 9110, section 9.2.1)."""
-_EFFECTS = {"argument": "method", "default": "GET", "effects": dict.fromkeys(_SAFE_METHODS, "read")}
+_EFFECTS_BY_METHOD = {"argument": "method", "default": "GET", "effects": dict.fromkeys(_SAFE_METHODS, "read")}
 _CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
-"""Services read the method from these headers, so that a GET could change something."""
+"""Headers from which some services read the method, so a GET with such a header could change something."""
 _WITHHELD_HEADERS = frozenset({"set-cookie"})
 _EXCERPT_BYTES = 400
-_CUT_WORD = re.compile(r"[^\s\"'<>]*\Z")
+_LAST_WORD = re.compile(r"[^\s\"'<>]*\Z")
 _TRANSIENT_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 
 
@@ -51,15 +51,15 @@ class HttpCall:
 
     Args:
         method: HTTP method in upper case.
-        expected: statuses that count as success, in addition to 200 to 299.
-        is_repeatable: whether it may be retried; others are retried only if they were certainly not sent.
+        expected_statuses: statuses that count as success, in addition to 200 to 299.
+        is_repeatable: whether the request may be retried; other requests are retried only if they were not sent.
     """
 
     method: str
     url: httpx.URL
     headers: Mapping[str, str]
     body: bytes | None
-    expected: frozenset[int]
+    expected_statuses: frozenset[int]
     is_repeatable: bool
 
     @property
@@ -71,7 +71,13 @@ class HttpCall:
 def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) -> list[Callable[..., Any]]:
     """Return `http_request`, restricted to public addresses unless the environment allows others."""
 
-    @tool(effects="write", effects_by=_EFFECTS, max_attempts=ATTEMPTS, timeout=MAX_TIMEOUT_S + 30, sends_to_hosts=True)
+    @tool(
+        effects="write",
+        effects_by=_EFFECTS_BY_METHOD,
+        max_attempts=ATTEMPTS,
+        timeout=MAX_TIMEOUT_S + 30,
+        sends_to_hosts=True,
+    )
     async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
         url: HttpUrl,
         method: Method = "GET",
@@ -101,27 +107,27 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
             raise ValueError(f"timeout_s is {timeout_s:g}, expected over 0 and at most {MAX_TIMEOUT_S:g}")
         call = HttpCall(
             method,
-            _address(url, query),
+            _checked_url(url, query),
             _headers(headers, body, method=method),
             _body(body, method=method),
             frozenset(expected_statuses or ()),
             is_repeatable=method in _SAFE_METHODS or context().effects == "idempotent",
         )
-        _refuse_host(call.url)
-        _mark_as_sent(call)
+        _check_secret_hosts(call.url)
+        _record_sending(call)
         try:
             async with asyncio.timeout(timeout_s):
                 return await _send(call, PinnedTransport(environment.allow_private_addresses, resolve))
         except TimeoutError:
-            raise _failure(call, TimeoutError(f"after {timeout_s:g} s")) from None
+            raise _connection_error(call, TimeoutError(f"after {timeout_s:g} s")) from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise _failure(call, error) from None
+            raise _connection_error(call, error) from None
 
     return [http_request]
 
 
-def _refuse_host(url: httpx.URL) -> None:
-    """Refuse to send the secrets of a call to a host that they are not bound to.
+def _check_secret_hosts(url: httpx.URL) -> None:
+    """Check that the secrets of a call are bound to the host.
 
     A redirect to another origin carries no part of the request, see `_redirected`.
     """
@@ -147,7 +153,7 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
         for _ in range(REDIRECTS_LIMIT + 1):
             response = await client.send(request, stream=True)
             try:
-                if response.next_request is None or response.status_code in call.expected:
+                if response.next_request is None or response.status_code in call.expected_statuses:
                     record_reads(str(request.url))
                     return await _result(call, response)
                 request = _redirected(client, request, response.next_request)
@@ -156,19 +162,19 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
     raise GiveUp(f"{call.label} was redirected more than {REDIRECTS_LIMIT} times")
 
 
-def _redirected(client: httpx.AsyncClient, before: httpx.Request, after: httpx.Request) -> httpx.Request:
-    """Return the next request; another origin gets neither the body nor the headers of the plan."""
-    if after.url.scheme not in ("http", "https"):
-        raise GiveUp(f"The service redirects to {after.url.scheme!r}, which is not HTTP")
-    if (before.url.scheme, before.url.host, before.url.port) == (
-        after.url.scheme,
-        after.url.host,
-        after.url.port,
+def _redirected(client: httpx.AsyncClient, previous: httpx.Request, following: httpx.Request) -> httpx.Request:
+    """Return the next request; for another origin, without the body and the headers of the plan."""
+    if following.url.scheme not in ("http", "https"):
+        raise GiveUp(f"The service redirects to {following.url.scheme!r}, which is not HTTP")
+    if (previous.url.scheme, previous.url.host, previous.url.port) == (
+        following.url.scheme,
+        following.url.host,
+        following.url.port,
     ):
-        return after
-    if after.method not in _SAFE_METHODS:
-        raise GiveUp(f"The service redirects the {after.method} to another host, {after.url.host!r}")
-    return client.build_request(after.method, after.url)
+        return following
+    if following.method not in _SAFE_METHODS:
+        raise GiveUp(f"The service redirects the {following.method} to another host, {following.url.host!r}")
+    return client.build_request(following.method, following.url)
 
 
 async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
@@ -178,8 +184,8 @@ async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
         if len(content) > BUILT_IN_RESULT_BYTES:
             message = f"{call.label}: the response has over {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
             raise GiveUp(f"{message}; request less, or write a tool that processes it directly")
-    if not response.is_success and response.status_code not in call.expected:
-        raise _refusal(call, response, bytes(content))
+    if not response.is_success and response.status_code not in call.expected_statuses:
+        raise _status_error(call, response, bytes(content))
     headers = {name: value for name, value in response.headers.items() if name not in _WITHHELD_HEADERS}
     return {
         "status": response.status_code,
@@ -197,7 +203,7 @@ def decode_body(content: bytes, content_type: str) -> Any:
     kind = kind.strip()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            return json.loads(content, parse_constant=_refuse_constant)
+            return json.loads(content, parse_constant=_reject_constant)
         except (ValueError, RecursionError):
             pass
     charset = rest.partition("charset=")[2].partition(";")[0].strip(" \"'") or "utf-8"
@@ -208,11 +214,11 @@ def decode_body(content: bytes, content_type: str) -> Any:
     return text if "\0" not in text else {"base64": base64.b64encode(content).decode()}
 
 
-def _refuse_constant(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _address(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
+def _checked_url(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
     try:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -246,10 +252,10 @@ def _body(body: Any, *, method: str) -> bytes | None:
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
 
 
-def _mark_as_sent(call: HttpCall) -> None:
-    """Record in the heartbeat that a request that must not be repeated is being sent.
+def _record_sending(call: HttpCall) -> None:
+    """Record the start of a request that must not be repeated in the heartbeat.
 
-    An attempt that finds the mark follows one that died without a response, so the outcome is unknown.
+    If a later attempt finds this record, the earlier attempt died without a response, and the outcome is unknown.
     """
     if call.is_repeatable:
         return
@@ -258,25 +264,25 @@ def _mark_as_sent(call: HttpCall) -> None:
     context().heartbeat({"sent": True})
 
 
-def _refusal(call: HttpCall, response: httpx.Response, content: bytes) -> Exception:
+def _status_error(call: HttpCall, response: httpx.Response, content: bytes) -> Exception:
     """Convert an unexpected status to an exception that decides on the next attempt."""
     excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
-        # A secret that the cut divides would not be recognized in the rest.
-        excerpt = _CUT_WORD.sub("", excerpt)
+        # Drop the last word: a part of a secret would not be redacted.
+        excerpt = _LAST_WORD.sub("", excerpt)
     message = f"{call.label} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = requested_delay(response.headers)
-    asked_by = asking_service(response.status_code, response.request.url.host)
+    requested_by = requesting_service(response.status_code, response.request.url.host)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         if not call.is_repeatable:
             context().heartbeat({"sent": False})
-        return RetryLater(message, after=delay, asked_by=asked_by)
+        return RetryLater(message, after=delay, requested_by=requested_by)
     if call.is_repeatable and (response.is_server_error or response.status_code in _TRANSIENT_STATUSES):
-        return RetryLater(message, after=delay, asked_by=asked_by)
+        return RetryLater(message, after=delay, requested_by=requested_by)
     return GiveUp(message)
 
 
-def _failure(call: HttpCall, error: Exception) -> Exception:
+def _connection_error(call: HttpCall, error: Exception) -> Exception:
     """Convert a broken or missing connection to an exception that decides on the next attempt."""
     message = f"{call.label} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):

@@ -1,4 +1,4 @@
-"""`summarize`: summarize a text with a model, a long one in parts."""
+"""`summarize`: summarize a text with a model, a long text in parts."""
 
 import asyncio
 import json
@@ -12,11 +12,11 @@ from dagwright.tools.spec import tool
 
 PURPOSE = "summarize"
 TEXT_LIMIT = 2_000_000
-"""Characters; longer texts need a plan with several steps."""
+"""Maximum length in characters; longer texts need a plan with several steps."""
 PART_CHARACTERS = 24_000
-"""About 6,000 tokens: small enough for every suitable model."""
+"""Maximum length of a part: about 6,000 tokens, small enough for every suitable model."""
 MAX_CONCURRENT_PARTS = 4
-"""Parts that are summarized concurrently; providers limit the calls per minute."""
+"""Maximum number of parts that are summarized at the same time; providers limit the calls per minute."""
 
 _TASK = """\
 You summarize texts. Write at most {words} words, in the language of the text, with the facts, numbers and names that \
@@ -42,11 +42,11 @@ async def summarize(
         raise ValueError(f"The text has {len(full_text):,} characters, over the limit of {TEXT_LIMIT:,}; split it")
     focus_sentence = "" if focus is None else f" Focus on this question of the reader: {focus[:1_000]}"
     task = _TASK.format(words=words, focus=focus_sentence)
-    done = _PartSummaries(context().last_heartbeat)
+    finished = _PartSummaries(context().last_heartbeat)
     level = 0
     while len(full_text) > PART_CHARACTERS:
         texts = parts_of(full_text)
-        full_text = "\n\n".join(await _each(texts, task, done=done, level=level))
+        full_text = "\n\n".join(await _summarize_parts(texts, task, finished=finished, level=level))
         level += 1
     return {"summary": await _summary(full_text, task)}
 
@@ -55,7 +55,7 @@ def parts_of(text: str, limit: int = PART_CHARACTERS) -> list[str]:
     """Split a text into parts of at most `limit` characters, between paragraphs, lines or words where possible."""
     parts = []
     while len(text) > limit:
-        # Not in the first half: a part of a few words has no content.
+        # Split in the second half, because a part of a few words has no content.
         ends = (text.rfind(mark, limit // 2, limit) for mark in ("\n\n", "\n", ". ", " "))
         end = next((position for position in ends if position > 0), limit - 1) + 1
         parts.append(text[:end].strip())
@@ -77,25 +77,25 @@ class _PartSummaries:
         context().heartbeat(self._summaries)
 
 
-async def _each(texts: list[str], task: str, *, done: _PartSummaries, level: int) -> list[str]:
-    room = asyncio.Semaphore(MAX_CONCURRENT_PARTS)
+async def _summarize_parts(texts: list[str], task: str, *, finished: _PartSummaries, level: int) -> list[str]:
+    semaphore = asyncio.Semaphore(MAX_CONCURRENT_PARTS)
     count = len(texts)
 
-    async def one(index: int) -> str:
+    async def summarize_part(index: int) -> str:
         name = f"{level}.{index}"
-        stored = done.get(name)
+        stored = finished.get(name)
         if stored is not None:
             return stored
-        async with room:
+        async with semaphore:
             summary = await _summary(f"Part {index + 1} of {count} of a longer text:\n\n{texts[index]}", task)
         # A model that writes too much must not make the text longer than before.
         summary = summary[: max(len(texts[index]) // 2, 1)]
-        done.put(name, summary)
+        finished.put(name, summary)
         return summary
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(index)) for index in range(count)]
+            tasks = [group.create_task(summarize_part(index)) for index in range(count)]
     except BaseExceptionGroup as failed:
         # The first exception is the reason why the others were cancelled.
         raise failed.exceptions[0] from None

@@ -34,7 +34,7 @@ async def wait(duration: Length) -> dict[str, str]:
     Args:
         duration: time to wait, such as `500ms`, `30s`, `5m`, `2h`, `7d`, or a number of seconds; at most 30 days
     """
-    length = parse_duration(duration) if isinstance(duration, str) else _of_seconds(duration)
+    length = parse_duration(duration) if isinstance(duration, str) else _checked_duration(duration)
     if length > MAX_WAIT:
         raise ValueError(f"{duration!r} is longer than {MAX_WAIT.days}d, the longest wait")
     call = context()
@@ -46,14 +46,14 @@ async def wait(duration: Length) -> dict[str, str]:
     while (remaining := start + length - datetime.now(UTC)) > timedelta(0):
         # Short sleeps: the wall clock may be set, and a machine may be suspended.
         await asyncio.sleep(min(remaining.total_seconds(), 60.0))
-    return {"started_at": _written(start), "ended_at": _written(datetime.now(UTC))}
+    return {"started_at": _timestamp(start), "ended_at": _timestamp(datetime.now(UTC))}
 
 
-def _of_seconds(seconds: float) -> timedelta:
+def _checked_duration(seconds: float) -> timedelta:
     if not 0 <= seconds <= MAX_WAIT.total_seconds():
         raise ValueError(f"{seconds!r} is not a number of seconds from 0 to {MAX_WAIT.days}d")
     return timedelta(seconds=seconds)
 
 
-def _written(at: datetime) -> str:
+def _timestamp(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,14 +9,14 @@ from pydantic import Field
 from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright.tools.retry_after import asking_service, requested_delay
+from dagwright.tools.retry_after import requested_delay, requesting_service
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
 MAX_RESULTS = 100
 """The maximum of the service for one query."""
 
-_KEY_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+_KEY_REJECTED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 Results = list[dict[str, str]]
 
@@ -101,13 +101,13 @@ def _check(response: httpx.Response) -> None:
     if response.is_success:
         return
     message = f"The search service returned {response.status_code}: {' '.join(response.text[:300].split())}"
-    if response.status_code in _KEY_REFUSED:
+    if response.status_code in _KEY_REJECTED:
         raise GiveUp(f"{message}; check SERPER_API_KEY")
     if "credits" in response.text.lower():
         raise GiveUp(f"{message}; add credit to the account of SERPER_API_KEY, or set another key")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-        asked_by = asking_service(response.status_code, response.request.url.host)
-        raise RetryLater(message, after=requested_delay(response.headers), asked_by=asked_by)
+        requested_by = requesting_service(response.status_code, response.request.url.host)
+        raise RetryLater(message, after=requested_delay(response.headers), requested_by=requested_by)
     if response.status_code == httpx.codes.NOT_FOUND:
         raise GiveUp(f"{message}; check SERPER_BASE_URL, which was called as {response.request.url}")
     raise GiveUp(message)

@@ -1,7 +1,7 @@
 """Calculations in words: a model writes the expression, and the calculator evaluates it.
 
-The model never computes the result. It returns an expression under a strict schema, and gets the error of an invalid
-one; only its judgment that the text asks for this calculation is trusted.
+The model never computes the result. It returns an expression under a strict schema, and receives the error of an
+invalid expression.
 """
 
 import re
@@ -18,7 +18,7 @@ PURPOSE = "calculate"
 QUERY_LIMIT = 100_000
 """Maximum length of a calculation in words, in characters; it may include search results."""
 MAX_MODEL_CALLS = 2
-"""A model that gets the error of its expression once rarely repairs it later."""
+"""The model may repair an invalid expression once; further attempts rarely succeed."""
 
 EXPRESSION: Mapping[str, Any] = {
     "type": "object",
@@ -101,7 +101,7 @@ def _ask_model(messages: list[Message], refusal: str) -> ModelResponse:
 
 def _value(expression: str, text: str, evaluate: Callable[[str], Fraction]) -> Fraction:
     value = evaluate(expression)
-    bare = _NUMBER.fullmatch(expression)
-    if bare is not None and bare[1] not in text:
+    single_number = _NUMBER.fullmatch(expression)
+    if single_number is not None and single_number[1] not in text:
         raise ValueError(f"{expression.strip()} is a result that is not in the text, instead of a calculation")
     return value

@@ -100,7 +100,7 @@ async def test_run_gets_only_the_decisive_parts_of_a_large_answer() -> None:
 @pytest.mark.parametrize(("words", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
 async def test_calls_of_unknown_tools_are_reported_once(words: str | None, roles: list[str]) -> None:
     called = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
-    output = OutputSchema("plan", {"type": "object"}, is_binding=False)
+    output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     async with ModelServer(called) as server:
         bench = Bench(server)
         asked = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
@@ -228,7 +228,7 @@ async def test_text_is_sent_from_its_first_piece_on_but_not_with_each_piece() ->
 
 
 async def test_text_at_a_field_is_streamed_as_text() -> None:
-    output = OutputSchema("answer", {"type": "object"}, is_binding=False)
+    output = OutputSchema("answer", {"type": "object"}, is_enforced=False)
     call = ModelCall((user("?"),), output=output)
     async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
         answer, result = await _streamed(server, request_to_json(ModelRequest(call, streamed_field="answer")))

@@ -25,9 +25,9 @@ def _status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
         (_status_error(503, **{"Retry-After": "7"}), RequestedWait("503 from api.example.org", timedelta(seconds=7))),
         (_status_error(429), None),
         (_status_error(500, **{"Retry-After": "7"}), None),
-        (RetryLater("busy", timedelta(days=7), asked_by=BY), RequestedWait(BY, timedelta(days=1))),
+        (RetryLater("busy", timedelta(days=7), requested_by=BY), RequestedWait(BY, timedelta(days=1))),
         (RetryLater("busy", timedelta(seconds=7)), None),
-        (RetryLater("busy", asked_by=BY), None),
+        (RetryLater("busy", requested_by=BY), None),
         (ConnectionError(), None),
     ],
 )

@@ -235,7 +235,7 @@ def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds
     question = Question(*map(continue_with, names), max_rounds=max_rounds)
     question.run()
     document = _view(question).document_with_refs()
-    message = "used, and the planner has not said that it is done; to say so is a round too"
+    message = "used, and the planner has not finished; finishing also needs a round"
     # Only commands have that option.
     assert document["error"]["message"] == f"all {max_rounds} rounds are {message}"
     assert [*failure_lines(document)] == [f"error: max_rounds: all {max_rounds} rounds are {message}", *advice]
