@@ -16,7 +16,6 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import HIDDEN_KINDS, Binding, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.core.text import cut_bytes
@@ -24,21 +23,17 @@ from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.model_requests import (
     CALL_MODEL,
-    CallLabels,
-    ModelCall,
     ModelRequest,
-    OutputSchema,
     model_node,
-    system,
     user,
 )
 from dagwright.planning.model_calls.response_summary import (
-    ANSWER_FIELD,
     ANSWER_PROJECTIONS,
     has_text_in_output,
     missing_information,
 )
 from dagwright.planning.plan_and_execute.goal_nodes import (
+    answer_request,
     conflict_message,
     output_of_plan,
     parser_options,
@@ -81,7 +76,7 @@ from dagwright.planning.plan_and_execute.replans import (
     title_of,
     unreachable_nodes,
 )
-from dagwright.planning.plan_and_execute.step_messages import Step, step_messages
+from dagwright.planning.plan_and_execute.step_messages import Step
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
@@ -572,25 +567,12 @@ class GoalState:
     def answer(self) -> Extension:
         """Build the call that writes the answer from the results of the plan."""
         steps = list(self._plan_steps())
-        opening = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.request}")]
-        step_texts = step_messages(steps, first=len(opening))
-        labels = CallLabels(purpose=PURPOSE_ANSWER)
-        # If no replan can follow, a text answer is enough: it names missing information.
-        schema = self._goal.answer_schema if self._can_replan() else {}
-        output = OutputSchema("answer", schema, is_enforced=False) if schema else None
-        streamed_field: str | None = "" if output is None else ANSWER_FIELD
-        if self._goal.output_schema:
-            # A program reads the JSON and needs all of it, so it is not streamed.
-            output, streamed_field = OutputSchema("answer", self._goal.output_schema), None
-        call = ModelCall((*opening, *step_texts.messages), config=self._goal.config, output=output, labels=labels)
-        request = ModelRequest(call, cuts=step_texts.cuts, streamed_field=streamed_field)
+        request, bindings = answer_request(self._goal, steps, can_replan=self._can_replan())
         last = self._last_numbers(steps)
         node_id = ANSWER if self.newest(ANSWER) is None else self._free_id(ANSWER)
-        node = model_node(
-            node_id, request, title="answering the request", dependencies=last, bindings=step_texts.bindings
-        )
+        node = model_node(node_id, request, title="answering the request", dependencies=last, bindings=bindings)
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
-        projections = (*node.projections, *ANSWER_PROJECTIONS) if output is not None else node.projections
+        projections = (*node.projections, *ANSWER_PROJECTIONS) if request.call.output is not None else node.projections
         output_path = _output_at("message", "content")
         if self._goal.output_schema:
             projections, output_path = (*node.projections, _OUTPUT_PROJECTION), _output_at(*_OUTPUT_PROJECTION[0])
