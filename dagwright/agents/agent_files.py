@@ -144,5 +144,5 @@ def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ..
 def _instead_of(key: str) -> str:
     if key in MODEL_KEYS:
         return "an agent has no model: each request selects the model"
-    known = [name for name in AgentCard.model_fields if name != "name"]
-    return suggestion(key, known) or f"known keys are {', '.join(known)}"
+    field_names = [name for name in AgentCard.model_fields if name != "name"]
+    return suggestion(key, field_names) or f"known keys are {', '.join(field_names)}"

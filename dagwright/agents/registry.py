@@ -69,6 +69,6 @@ class AgentRegistry:
 
     def missing_tools(self, tools: Iterable[str]) -> dict[str, list[str]]:
         """Return name of an agent -> names of its tools that do not exist."""
-        known = frozenset(tools)
-        missing = {card.name: [name for name in card.tools if name not in known] for card in self}
+        known_tools = frozenset(tools)
+        missing = {card.name: [name for name in card.tools if name not in known_tools] for card in self}
         return {name: missing_names for name, missing_names in missing.items() if missing_names}

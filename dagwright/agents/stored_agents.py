@@ -88,8 +88,8 @@ class StoredAgents:
 
     def versions(self, name: str) -> list[AgentVersion]:
         """Return all versions of an agent, newest first; empty if the agent was never added."""
-        known = self._database.read(_versions)
-        return [version for version in reversed(known) if version.card.name == name]
+        known_versions = self._database.read(_versions)
+        return [version for version in reversed(known_versions) if version.card.name == name]
 
     def card(self, name: str, version: str | None) -> AgentCard | None:
         """Return a card by name and version, including removed cards; `None` if it does not exist.

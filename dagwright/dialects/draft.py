@@ -173,10 +173,10 @@ class ObjectReader:
         at = self.at + pointer(*keys)
         self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node, hint))
 
-    def expect_keys(self, known: AbstractSet[str]) -> None:
+    def expect_keys(self, known_keys: AbstractSet[str]) -> None:
         """Report all unknown keys."""
-        if not self.raw.keys() <= known:
-            self.problems += unknown_keys(self.raw, known, at=self.at, name=self.name, node=self.node)
+        if not self.raw.keys() <= known_keys:
+            self.problems += unknown_keys(self.raw, known_keys, at=self.at, name=self.name, node=self.node)
 
     def text(self, key: str) -> str | None:
         """Return a required string; report a problem and return `None` if it is missing or invalid."""

@@ -97,10 +97,10 @@ def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.M
         reference = resolve(match)
         if reference is None:
             continue
-        before = escaped(text[end : match.start()])
-        if before.endswith("\\"):
+        text_before = escaped(text[end : match.start()])
+        if text_before.endswith("\\"):
             raise ValueError(BACKSLASH)
-        pieces += [before, "{{", str(reference), "}}"]
+        pieces += [text_before, "{{", str(reference), "}}"]
         end = match.end()
     return "".join([*pieces, escaped(text[end:])])
 

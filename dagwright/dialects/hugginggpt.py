@@ -40,7 +40,7 @@ def read_hugginggpt(raw: JsonValue) -> Document:
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
-        draft.nodes.append(_node(entry, draft, known=known_ids) if entry is not None else node)
+        draft.nodes.append(_node(entry, draft, known_ids=known_ids) if entry is not None else node)
     return draft.document(pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)])
 
 
@@ -64,7 +64,7 @@ def _ids(tasks: Sequence[Any]) -> list[str]:
     return [node_id if node_id is not None else f"number {number}" for number, node_id in enumerate(ids, start=1)]
 
 
-def _node(entry: ObjectReader, draft: DocumentDraft, *, known: frozenset[str]) -> dict[str, Any]:
+def _node(entry: ObjectReader, draft: DocumentDraft, *, known_ids: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     if "id" not in entry.raw:
         entry.report("invalid_field", "the key 'id' is missing")
@@ -72,9 +72,9 @@ def _node(entry: ObjectReader, draft: DocumentDraft, *, known: frozenset[str]) -
         entry.report("invalid_field", f"'id' must be a number from 0, not {describe(entry.raw['id'])}", "id")
     task = entry.name_text("task")
     depends_on = _dependencies(entry)
-    used: dict[str, None] = {}
-    arguments = _arguments(entry, depends_on, known=known, used=used)
-    for name in used:
+    used_ids: dict[str, None] = {}
+    arguments = _arguments(entry, depends_on, known_ids=known_ids, used_ids=used_ids)
+    for name in used_ids:
         if name not in depends_on and name != entry.node:
             message = (
                 f"task {entry.node} uses what task {name} generates, which is not in its 'dep'; the edge was added"
@@ -104,7 +104,7 @@ def _dependencies(entry: ObjectReader) -> list[str]:
 
 
 def _arguments(
-    entry: ObjectReader, depends_on: Sequence[str], *, known: frozenset[str], used: dict[str, None]
+    entry: ObjectReader, depends_on: Sequence[str], *, known_ids: frozenset[str], used_ids: dict[str, None]
 ) -> Mapping[str, Any]:
     def changed(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
@@ -113,8 +113,8 @@ def _arguments(
                 entry.report("invalid_reference", message, "args", *at, hint="write <GENERATED>-0 for task 0")
                 return None
             number = str(int(match[1])) if match[1] is not None else depends_on[0]
-            if number in known:
-                used[number] = None
+            if number in known_ids:
+                used_ids[number] = None
                 return ResultOf(number, "result")
             # A number that is also in `dep` is reported as a dependency.
             if number not in depends_on:
@@ -127,9 +127,9 @@ def _arguments(
             entry.report("invalid_reference", str(error), "args", *at)
             return ""
 
-    written = dict(entry.optional_object("args"))
-    for message, path, hint in key_problems(written, _REFERENCE):
+    raw_arguments = dict(entry.optional_object("args"))
+    for message, path, hint in key_problems(raw_arguments, _REFERENCE):
         entry.report("invalid_reference", message, "args", *path, hint=hint)
-    arguments = with_texts(written, changed)
+    arguments = with_texts(raw_arguments, changed)
     assert isinstance(arguments, dict)
     return arguments

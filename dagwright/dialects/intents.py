@@ -56,8 +56,8 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
         entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         if entry is not None:
-            known = _ReferenceTargets(context, setters, len(intents), resolver)
-            node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=known).read()}
+            targets = _ReferenceTargets(context, setters, len(intents), resolver)
+            node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=targets).read()}
             tool = tools.get(str(node.get("tool")))
             if tool is not None and tool.sets is not None:
                 setters[tool.sets] = node_id

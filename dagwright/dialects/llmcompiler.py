@@ -126,11 +126,11 @@ class _TaskLines:
             positional, keyword_arguments, end = _arguments(text, start)
         except UnreadableValue as failure:
             end = text.rstrip().removesuffix("<END_OF_PLAN>").rstrip().rfind(")")
-            plain = text[start:end].strip() if end >= start else ""
+            text_arguments = text[start:end].strip() if end >= start else ""
             if end < 0 or text[start:end].count('"') % 2:
                 return None
-            task = self._task(match, (plain,), {}, offset=offset, line=number)
-            if _PLAIN.fullmatch(plain) and not _NAME.match(plain):
+            task = self._task(match, (text_arguments,), {}, offset=offset, line=number)
+            if _PLAIN.fullmatch(text_arguments) and not _NAME.match(text_arguments):
                 return task
             return replace(task, problem=failure.message)
         if end < 0:
@@ -138,8 +138,8 @@ class _TaskLines:
         task = self._task(match, positional, keyword_arguments, offset=offset, line=number)
         line_end = text.find("\n", end)
         if _REST.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
-            rest = describe(text[end:].strip()).removeprefix("the ")
-            return replace(task, problem=f"unexpected {rest} after ')'")
+            remaining_text = describe(text[end:].strip()).removeprefix("the ")
+            return replace(task, problem=f"unexpected {remaining_text} after ')'")
         return task
 
     def _task(
@@ -171,16 +171,16 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
         if text[at] == ")":
             return positional, keyword_arguments, at + 1
         name = _NAME.match(text, at)
-        read = read_value(text, name.end() if name else at, bare=_BARE)
-        if any(repair.code == CUT_OFF for repair in read.repairs):
+        parsed = read_value(text, name.end() if name else at, bare=_BARE)
+        if any(repair.code == CUT_OFF for repair in parsed.repairs):
             return positional, keyword_arguments, -1
         if name is not None:
-            keyword_arguments[name[1]] = read.value
+            keyword_arguments[name[1]] = parsed.value
         elif keyword_arguments:
             raise UnreadableValue("an argument without a name follows one with a name", at, looks_like_value=True)
         else:
-            positional.append(read.value)
-        at = skip_space(text, read.end)
+            positional.append(parsed.value)
+        at = skip_space(text, parsed.end)
         if at < len(text) and text[at] not in ",)":
             raise UnreadableValue(
                 f"',' or ')' is missing before {describe(text[at : at + 20])}", at, looks_like_value=True

@@ -42,12 +42,12 @@ def read_nestful(raw: JsonValue) -> Document:
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
         entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
-        draft.nodes.append(_node(entry, known=known_ids) if entry is not None else node)
+        draft.nodes.append(_node(entry, known_labels=known_ids) if entry is not None else node)
     output: JsonValue = None
     if count < len(calls):
         last = ObjectReader(calls[-1], f"/{count}", RESULT, None, draft.problems)
         last.expect_keys(KEYS)
-        output = _arguments(last, known=known_ids)
+        output = _arguments(last, known_labels=known_ids)
     document = draft.document(pointers=lambda: [*_pointers(count), ("/output", f"/{count}/arguments")])
     return document if output is None else _with_output(document, output)
 
@@ -83,24 +83,24 @@ def _ids(calls: Sequence[Any]) -> list[str]:
     return ids
 
 
-def _node(entry: ObjectReader, *, known: frozenset[str]) -> dict[str, Any]:
+def _node(entry: ObjectReader, *, known_labels: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     name = entry.name_text("name")
     label = entry.raw.get("label")
     if label is not None and _label_of(label) is None:
         message = f"'label' must be a name of letters, digits and _, not {describe(label)}"
         entry.report("invalid_field", message, "label")
-    return {"id": entry.node, **tool_or_placeholder(name), "arguments": _arguments(entry, known=known)}
+    return {"id": entry.node, **tool_or_placeholder(name), "arguments": _arguments(entry, known_labels=known_labels)}
 
 
-def _arguments(entry: ObjectReader, *, known: frozenset[str]) -> Any:
+def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
     def changed(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
-            if match[1] in known:
+            if match[1] in known_labels:
                 steps = _STEP.findall(match[2])
                 return ResultOf(match[1], "result", tuple(name or int(index) for name, index in steps))
             message = f"Invalid reference: there is no call with the label {match[1]!r}"
-            entry.report("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known))
+            entry.report("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known_labels))
             return None
 
         try:

@@ -208,12 +208,12 @@ class JsonSteps:
 
     def _read(self, text: str, start: int) -> None:
         try:
-            read = read_value(text, 0)
+            parsed = read_value(text, 0)
         except UnreadableValue as failure:
             message = f"step {self._count + 1} is ambiguous or invalid JSON: {failure.message}"
             self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
             return
-        self._completed.append(StreamedStep(self._count, read.value, start, start + len(text)))
+        self._completed.append(StreamedStep(self._count, parsed.value, start, start + len(text)))
         self._count += 1
 
     def _in_text(self, at: int) -> int:

@@ -193,7 +193,7 @@ def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStam
             pointers, and the document, in which the names of such files are unchanged.
     """
     inliner = _Inliner(stamps=stamps if stamps is not None else {})
-    inlined = inliner.inline(document, base, at="", within=())
+    inlined = inliner.inline(document, base, at="", parent_files=())
     if inliner.problems:
         raise PlanInvalid(inliner.problems, document=inlined)
     return inlined
@@ -208,8 +208,8 @@ class _Inliner:
     stamps: dict[Path, FileStamp] = field(default_factory=dict)
     count: int = 0
 
-    def inline(self, document: JsonValue, base: Path, *, at: str, within: tuple[Path, ...]) -> JsonValue:
-        """Return the document with its files; `within` has the including files, outermost first."""
+    def inline(self, document: JsonValue, base: Path, *, at: str, parent_files: tuple[Path, ...]) -> JsonValue:
+        """Return the document with its files; `parent_files` has the including files, outermost first."""
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             return document
         nodes = document["nodes"]
@@ -218,23 +218,23 @@ class _Inliner:
         for index, node in enumerate(nodes):
             if isinstance(node, dict) and isinstance(node.get("plan"), str | dict):
                 node_at = at + pointer("nodes", index, "plan")
-                sub_plan = self._sub_plan(node["plan"], base, at=node_at, within=within)
+                sub_plan = self._sub_plan(node["plan"], base, at=node_at, parent_files=parent_files)
                 changed[index] = {**node, "plan": sub_plan}
         return {**document, "nodes": changed}
 
-    def _sub_plan(self, plan: JsonValue, base: Path, *, at: str, within: tuple[Path, ...]) -> JsonValue:
+    def _sub_plan(self, plan: JsonValue, base: Path, *, at: str, parent_files: tuple[Path, ...]) -> JsonValue:
         if not isinstance(plan, str):
-            return self.inline(plan, base, at=at, within=within)
+            return self.inline(plan, base, at=at, parent_files=parent_files)
         try:
             path = (base / plan).resolve()
         except (OSError, ValueError, RuntimeError) as error:
             self.problems.append(Problem("unreadable", printable(f"{plan!r} is not a path: {error}"), at))
             return plan
-        if path in within:
-            circle = " → ".join(file.name for file in (*within[within.index(path) :], path))
+        if path in parent_files:
+            circle = " → ".join(file.name for file in (*parent_files[parent_files.index(path) :], path))
             self.problems.append(Problem("cycle", printable(f"these files include each other: {circle}"), at))
             return plan
-        if len(within) >= MAX_NESTED_PLANS:
+        if len(parent_files) >= MAX_NESTED_PLANS:
             message = f"sub-plans are nested more than {MAX_NESTED_PLANS} deep"
             self.problems.append(Problem("too_large", message, at))
             return plan
@@ -255,7 +255,7 @@ class _Inliner:
             message = f"{printable(plan)} is a text; a sub-plan must be written as JSON or YAML"
             self.problems.append(Problem("invalid_field", message, at))
             return plan
-        return self.inline(content, path.parent, at=at, within=(*within, path))
+        return self.inline(content, path.parent, at=at, parent_files=(*parent_files, path))
 
     def _content(self, path: Path) -> JsonValue:
         if path not in self.contents:

@@ -71,12 +71,14 @@ def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
     except BadReferences:
         return []
     declared_ids = {node["id"], *node["depends_on"]}
-    used = dict.fromkeys(part.node for part in parts if isinstance(part, ResultOf) and part.node not in declared_ids)
+    used_ids = dict.fromkeys(
+        part.node for part in parts if isinstance(part, ResultOf) and part.node not in declared_ids
+    )
     return [
         Note(
             "added_edge",
             f"task {node['id']!r} uses the result of {name!r}; the edge was added to its dependencies",
             node["id"],
         )
-        for name in used
+        for name in used_ids
     ]

@@ -118,7 +118,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
     repairs: list[Repair] = []
     problems: list[Problem] = []
     candidates_of_name: dict[str, list[str]] = {}
-    plain = {tool: _normalized(tool) for tool in tools}
+    normalized_names = {tool: _normalized(tool) for tool in tools}
     for index, node in enumerate(nodes):
         name = node.get("tool") if isinstance(node, dict) else None
         if (
@@ -131,13 +131,13 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
         node_id = node.get("id") if isinstance(node.get("id"), str) else None
         at = document.written_pointer(pointer("nodes", index, "tool"))
         if name not in candidates_of_name:
-            candidates_of_name[name] = _near_names(name, plain)
-        near = candidates_of_name[name]
-        if len(near) == 1:
-            repairs.append(Repair("tool", f"the tool {name!r} was read as {near[0]!r}", None, at, node_id))
-            repaired_nodes.append({**node, "tool": near[0]})
-        elif near:
-            candidates = ", ".join(map(repr, near))
+            candidates_of_name[name] = _near_names(name, normalized_names)
+        tool_candidates = candidates_of_name[name]
+        if len(tool_candidates) == 1:
+            repairs.append(Repair("tool", f"the tool {name!r} was read as {tool_candidates[0]!r}", None, at, node_id))
+            repaired_nodes.append({**node, "tool": tool_candidates[0]})
+        elif tool_candidates:
+            candidates = ", ".join(map(repr, tool_candidates))
             message = f"there is no tool {name!r}, and it is unclear which one is meant: {candidates}"
             problems.append(Problem("unknown_tool", message, at, node_id, "write the name of one of them"))
             repaired_nodes.append({**{key: value for key, value in node.items() if key != "tool"}, **PLACEHOLDER_TOOL})
@@ -155,18 +155,18 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
     Args:
         tools: name -> the name in lower case without punctuation.
     """
-    plain = _normalized(name)
-    same = [tool for tool, other in tools.items() if other == plain]
-    if same:
-        return same
-    scored = ((_similarity(plain, other), tool) for tool, other in tools.items())
-    near = sorted(((score, tool) for score, tool in scored if score >= _CANDIDATE_SCORE), key=lambda match: -match[0])[
+    normalized = _normalized(name)
+    equal_names = [tool for tool, other in tools.items() if other == normalized]
+    if equal_names:
+        return equal_names
+    scores = ((_similarity(normalized, other), tool) for tool, other in tools.items())
+    best = sorted(((score, tool) for score, tool in scores if score >= _CANDIDATE_SCORE), key=lambda match: -match[0])[
         :4
     ]
-    if not near or near[0][0] < _NEAR_SCORE:
-        return [tool for _, tool in near] if len(near) > 1 else []
-    is_clear = len(near) == 1 or near[0][0] - near[1][0] >= _CLEAR_MARGIN
-    return [near[0][1]] if is_clear else [tool for score, tool in near if near[0][0] - score < _CLEAR_MARGIN]
+    if not best or best[0][0] < _NEAR_SCORE:
+        return [tool for _, tool in best] if len(best) > 1 else []
+    is_clear = len(best) == 1 or best[0][0] - best[1][0] >= _CLEAR_MARGIN
+    return [best[0][1]] if is_clear else [tool for score, tool in best if best[0][0] - score < _CLEAR_MARGIN]
 
 
 def _similarity(left: str, right: str) -> float:

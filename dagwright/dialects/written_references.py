@@ -198,8 +198,8 @@ class _Repairer:
         return False
 
     def _report_impossible(self, node_of_number: Mapping[int, int]) -> None:
-        lost = [number for number in self.numbers if number.number not in node_of_number] or self.numbers[:1]
-        for number in lost[:20]:
+        unmatched = [number for number in self.numbers if number.number not in node_of_number] or self.numbers[:1]
+        for number in unmatched[:20]:
             message = f"Invalid reference: {number.written!r} matches none of the {len(self.nodes)} nodes"
             self._report("invalid_reference", f"{message}, or creates a dependency cycle", number)
 

@@ -45,7 +45,7 @@ def read_written_json(text: str) -> WrittenJson:
     Complexity: linear in the length of the text.
     """
     values = list(_values_in(text))
-    distinct = {json.dumps(read.value, sort_keys=True): (start, read) for start, read in reversed(values)}
+    distinct = {json.dumps(parsed.value, sort_keys=True): (start, parsed) for start, parsed in reversed(values)}
     if len(distinct) > 1:
         lines = [line_of(text, start) for start, _ in values]
         line_list = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
@@ -53,8 +53,8 @@ def read_written_json(text: str) -> WrittenJson:
             f"the text has {len(values)} JSON values (at lines {line_list}), and it is unclear which one is the plan"
         )
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
-    start, read = values[0]
-    return WrittenJson(read.value, start, [*_repairs_around(text, values), *read.repairs])
+    start, parsed = values[0]
+    return WrittenJson(parsed.value, start, [*_repairs_around(text, values), *parsed.repairs])
 
 
 class ConflictingValues:
@@ -115,19 +115,19 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
     prose: UnreadableValue | None = None
     while match := _START.search(text, position):
         try:
-            read = read_value(text, match.start())
+            parsed = read_value(text, match.start())
         except UnreadableValue as failure:
             if failure.looks_like_value:
                 raise PlanInvalid([_syntax_problem(text, failure)]) from None
             prose = prose or failure
             position = max(failure.offset, match.end())
             continue
-        position = read.end
-        if not read.value:
-            empty = empty or (match.start(), read)
-        elif isinstance(read.value, dict) or any(isinstance(item, dict) for item in read.value):
+        position = parsed.end
+        if not parsed.value:
+            empty = empty or (match.start(), parsed)
+        elif isinstance(parsed.value, dict) or any(isinstance(item, dict) for item in parsed.value):
             has_values = True
-            yield match.start(), read
+            yield match.start(), parsed
     if has_values:
         return
     if empty is not None:
@@ -140,18 +140,18 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
 
 def _repairs_around(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
-    start, read = values[0]
+    start, parsed = values[0]
     if head := answer_start(text):
         yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
-    before, after = text[head:start], text[read.end :]
-    fence = _LABELLED_FENCE.search(before)
+    text_before, text_after = text[head:start], text[parsed.end :]
+    fence = _LABELLED_FENCE.search(text_before)
     if fence is not None:
         yield Repair("fenced", "the plan is in a fenced block", head + fence.start())
-        before, after = before[: fence.start()], after.replace("```", "").replace("~~~", "")
-    if before.strip("\ufeff \t\r\n"):
+        text_before, text_after = text_before[: fence.start()], text_after.replace("```", "").replace("~~~", "")
+    if text_before.strip("\ufeff \t\r\n"):
         yield Repair("prose", "text before the plan was skipped", head)
-    if after.strip() and len(values) == 1:
-        yield Repair("prose", "text after the plan was skipped", read.end)
+    if text_after.strip() and len(values) == 1:
+        yield Repair("prose", "text after the plan was skipped", parsed.end)
     for other, _ in values[1:]:
         yield Repair("repeated", f"the same plan occurs again at line {line_of(text, other)}", other)
 

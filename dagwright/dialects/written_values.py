@@ -198,7 +198,7 @@ class _Reader:
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 break
-            self._repair("comment", f"the comment {_short(comment[0])} was skipped")
+            self._repair("comment", f"the comment {_shorten(comment[0])} was skipped")
             self.at = comment.end()
         if self.at >= len(self.text):
             raise _EndOfText
@@ -233,16 +233,16 @@ class _Reader:
         digits = match[0]
         strict = _STRICT_NUMBER.fullmatch(digits)
         if strict is None:
-            bare = digits.removeprefix("+")
-            if re.match(r"-?0[0-9]", bare):
-                raise self._error(f"{_short(digits)} starts with 0: write a number without it, or a string in quotes")
-            self._repair("number", f"{_short(digits)} was read as a number")
+            unsigned = digits.removeprefix("+")
+            if re.match(r"-?0[0-9]", unsigned):
+                raise self._error(f"{_shorten(digits)} starts with 0: write a number without it, or a string in quotes")
+            self._repair("number", f"{_shorten(digits)} was read as a number")
         self.at = match.end()
         try:
             integer = re.fullmatch(r"[-+]?[0-9]+", digits)
             return checked_int(digits) if integer else checked_float(digits)
         except Exception:
-            message = f"{_short(digits)} does not fit into a double, or has over {MAX_DIGITS} digits"
+            message = f"{_shorten(digits)} does not fit into a double, or has over {MAX_DIGITS} digits"
             raise self._error(message) from None
 
     def _word(self, match: re.Match[str]) -> bool | None:
@@ -250,7 +250,7 @@ class _Reader:
             raise _EndOfText
         word = match[0]
         if word not in _WORDS:
-            raise self._error(f"{_short(word)} has no quotes, or a quote before it was not escaped")
+            raise self._error(f"{_shorten(word)} has no quotes, or a quote before it was not escaped")
         if word[0].isupper():
             code = NOT_A_NUMBER if word == "NaN" else "python_literal"
             self._repair(code, f"{word} was read as {json.dumps(_WORDS[word])}")
@@ -272,9 +272,9 @@ class _Reader:
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
                 raise self._error("typographic quotes and others are mixed: it is unclear where the text ends")
-            self._repair("typographic_quotes", f"the text {_short(body)} is in typographic quotes")
+            self._repair("typographic_quotes", f"the text {_shorten(body)} is in typographic quotes")
         elif quote == "'":
-            self._repair("single_quotes", f"the text {_short(body)} is in single quotes")
+            self._repair("single_quotes", f"the text {_shorten(body)} is in single quotes")
         self.at = match.end()
         return value
 
@@ -295,7 +295,7 @@ class _Reader:
         value = json.loads(f'"{_ESCAPE.sub(fixed, body)}"')
         assert isinstance(value, str)
         if has_control:
-            self._repair("control_character", f"the text {_short(body)} has a line break or tab that is not escaped")
+            self._repair("control_character", f"the text {_shorten(body)} has a line break or tab that is not escaped")
         return value
 
     def _key(self, frame: _Frame) -> None:
@@ -310,9 +310,9 @@ class _Reader:
             raise self._error(f"expected a key, found {sign!r}")
         self._skip()
         if self.text[self.at] != ":":
-            raise self._error(f"after the key {_short(key)} there is no ':'")
+            raise self._error(f"after the key {_shorten(key)} there is no ':'")
         if sign not in _TEXTS:
-            self._repair("unquoted_key", f"the key {_short(key)} has no quotes", at=start)
+            self._repair("unquoted_key", f"the key {_shorten(key)} has no quotes", at=start)
         self.at += 1
         self.has_colon = True
         frame.key, frame.has_key, frame.after_comma = key, True, False
@@ -354,8 +354,8 @@ class _Reader:
         if frame.key not in frame.items:
             return
         if json.dumps(frame.items[frame.key]) != json.dumps(value):
-            raise self._error(f"the key {_short(frame.key)} occurs twice in one object, with different values")
-        self._repair("duplicate_key", f"the key {_short(frame.key)} occurs twice in one object, with the same value")
+            raise self._error(f"the key {_shorten(frame.key)} occurs twice in one object, with different values")
+        self._repair("duplicate_key", f"the key {_shorten(frame.key)} occurs twice in one object, with the same value")
 
     def _keep_complete_parts(self) -> None:
         """Keep the complete parts of a truncated text: complete objects of the first list, and complete keys."""
@@ -364,9 +364,9 @@ class _Reader:
             root = self.frames[0] if self.frames else None
             if root is None or not isinstance(root.items, dict) or not root.items:
                 raise self._error("the text ends before anything in it is complete")
-            lost = f"the key {_short(root.key)}" if root.has_key else "what follows"
+            omitted_part = f"the key {_shorten(root.key)}" if root.has_key else "what follows"
             self.root = root.items
-            self._repair(CUT_OFF, f"the text ends early; {lost} was omitted", at=len(self.text))
+            self._repair(CUT_OFF, f"the text ends early; {omitted_part} was omitted", at=len(self.text))
             return
         entries = self.frames[number].items
         if not entries:
@@ -375,8 +375,8 @@ class _Reader:
         for outer, inner in zip(self.frames[:number], self.frames[1 : number + 1], strict=True):
             outer.items[outer.key] = inner.items
         is_inside = len(self.frames) > number + 1
-        lost = f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more may be missing"
-        message = f"the text ends early; complete steps: {len(entries)}; {lost}"
+        omitted_part = f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more may be missing"
+        message = f"the text ends early; complete steps: {len(entries)}; {omitted_part}"
         self.repairs.append(Repair(CUT_OFF, message, len(self.text), at))
         self.root = self.frames[0].items
 
@@ -410,7 +410,7 @@ def _last(frame: _Frame) -> Any:
     return frame.items[-1] if isinstance(frame.items, list) else frame.items[frame.key]
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return describe(text).removeprefix("the text ")
 
 
@@ -422,12 +422,12 @@ def limited_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
         counts[repair.code] = counts.get(repair.code, 0) + 1
         if counts[repair.code] <= MAX_REPAIRS_PER_CODE:
             remaining.append(repair)
-    more = [
+    omitted_note = [
         Repair(code, f"and in {count - MAX_REPAIRS_PER_CODE:,} more places", count=count - MAX_REPAIRS_PER_CODE)
         for code, count in counts.items()
         if count > MAX_REPAIRS_PER_CODE
     ]
-    return (*remaining, *more)
+    return (*remaining, *omitted_note)
 
 
 def summarized_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:

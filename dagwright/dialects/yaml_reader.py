@@ -77,17 +77,17 @@ def _meaning_here(text: str, line: int, column: int, message: str) -> str | None
     if lines[line][column : column + 1] == "\t":
         return "a tab; YAML is indented with spaces only"
     key = _KEY.match(lines[line])
-    before = next((line_text for line_text in reversed(lines[:-1]) if line_text.strip()), "")
+    previous_line = next((line_text for line_text in reversed(lines[:-1]) if line_text.strip()), "")
     if message.startswith("mapping values") and key is not None and key.end() - 1 == column:
-        is_deeper = len(_INDENTATION.match(lines[line])[0]) > len(_INDENTATION.match(before)[0])  # type: ignore[index]  # it always matches
+        is_deeper = len(_INDENTATION.match(lines[line])[0]) > len(_INDENTATION.match(previous_line)[0])  # type: ignore[index]  # it always matches
         return "this line is indented more than the line before it, which has a value already" if is_deeper else None
     return None
 
 
 def _line_and_column(text: str, position: int | None) -> tuple[int, int]:
     """Return line and column of a character that YAML does not allow; the library reports its position in bytes."""
-    before = text.encode(errors="replace")[: position or 0].decode(errors="ignore")
-    return before.count("\n"), len(before) - before.rfind("\n") - 1
+    text_before = text.encode(errors="replace")[: position or 0].decode(errors="ignore")
+    return text_before.count("\n"), len(text_before) - text_before.rfind("\n") - 1
 
 
 _MEANINGS = {

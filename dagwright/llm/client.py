@@ -431,7 +431,7 @@ class ModelClients:
         """Model of calls that do not name a model."""
         return self._setup.model
 
-    def client(self, named: NamedEndpoint | None) -> ModelClient:
+    def client(self, named_endpoint: NamedEndpoint | None) -> ModelClient:
         """Return the client of a server.
 
         Args:
@@ -441,7 +441,7 @@ class ModelClients:
         Raises:
             SecretMissing: the worker does not have the key of the server.
         """
-        endpoint = self._setup.endpoint if named is None else self._endpoint(named)
+        endpoint = self._setup.endpoint if named_endpoint is None else self._endpoint(named_endpoint)
         if endpoint not in self._clients:
             self._clients[endpoint] = ModelClient(
                 endpoint,

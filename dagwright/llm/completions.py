@@ -228,8 +228,10 @@ def without_lone_surrogates(text: str) -> str:
 
 def _refusal(message: Mapping[str, Any]) -> str:
     """Return the refusal of a model, which LiteLLM's proxy puts into its provider-specific fields."""
-    own = message.get("provider_specific_fields")
-    return _text(message.get("refusal")) or (_text(own.get("refusal")) if isinstance(own, Mapping) else "")
+    provider_fields = message.get("provider_specific_fields")
+    return _text(message.get("refusal")) or (
+        _text(provider_fields.get("refusal")) if isinstance(provider_fields, Mapping) else ""
+    )
 
 
 def _content(value: Any) -> str:

@@ -26,10 +26,10 @@ class ToolNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         names = list(dict.fromkeys(names))
-        plain = [protocol_name(name) for name in names]
+        protocol_names = [protocol_name(name) for name in names]
         self._protocol_names = {
-            name: allowed if plain.count(allowed) == 1 or allowed == name else _with_hash(name)
-            for name, allowed in zip(names, plain, strict=True)
+            name: allowed if protocol_names.count(allowed) == 1 or allowed == name else _with_hash(name)
+            for name, allowed in zip(names, protocol_names, strict=True)
         }
         self._tool_names = {allowed: name for name, allowed in self._protocol_names.items()}
 
@@ -44,8 +44,8 @@ class ToolNames:
 
 def protocol_name(name: str) -> str:
     """Convert a name to a name that the protocol allows."""
-    plain = _NOT_ALLOWED.sub("_", name)
-    return plain if 1 <= len(plain) <= _TOOL_NAME_CHARACTERS else _with_hash(name)
+    allowed_text = _NOT_ALLOWED.sub("_", name)
+    return allowed_text if 1 <= len(allowed_text) <= _TOOL_NAME_CHARACTERS else _with_hash(name)
 
 
 def _with_hash(name: str) -> str:

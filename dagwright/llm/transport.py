@@ -99,10 +99,10 @@ class Transport:
         with _service_errors():
             stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
         try:
-            listed = await _read_response(stream.response)
+            response_body = await _read_response(stream.response)
         finally:
             await stream.close()
-        models = listed.get("data") if isinstance(listed, Mapping) else None
+        models = response_body.get("data") if isinstance(response_body, Mapping) else None
         if not isinstance(models, list):
             raise ServiceError("broken", "returned something other than a list of models")
         ids = (model.get("id") for model in models if isinstance(model, Mapping))

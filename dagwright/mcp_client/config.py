@@ -58,10 +58,10 @@ class ToolRules(BaseModel):
     result: Literal["json", "text"] | None = None
     """`json` (default) parses a text that is a JSON object or list; `text` returns it as text."""
 
-    def over(self, others: "ToolRules") -> "ToolRules":
-        """Merge two sets of rules: these rules override `others`."""
+    def over(self, defaults: "ToolRules") -> "ToolRules":
+        """Merge two sets of rules: these rules override `defaults`."""
         names = set(ToolRules.model_fields)
-        dumps = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
+        dumps = (rules.model_dump(exclude_none=True, include=names) for rules in (defaults, self))
         return ToolRules(**{name: value for dump in dumps for name, value in dump.items()})
 
 
@@ -297,8 +297,11 @@ def _config_problem(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], st
         return path, str(error["msg"]).removeprefix("Value error, ")
     if path == ("timeout",):
         return path, 'its unit differs between programs; write "dagwright": {"timeout": "30s"}'
-    known = _allowed_keys(path)
-    return path, f"unknown key; {suggestion(str(path[-1]), known) or 'known keys are ' + ', '.join(known)}"
+    allowed_keys = _allowed_keys(path)
+    return (
+        path,
+        f"unknown key; {suggestion(str(path[-1]), allowed_keys) or 'known keys are ' + ', '.join(allowed_keys)}",
+    )
 
 
 def _allowed_keys(path: tuple[str | int, ...]) -> list[str]:

@@ -44,7 +44,7 @@ class ListedTool:
     reads_json: bool
 
 
-def listed_tools(server: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> list[ListedTool]:
+def listed_tools(server: ServerConfig, protocol_tools: Iterable[Mapping[str, Any]]) -> list[ListedTool]:
     """Return the tools of a server, in the order of the server.
 
     Args:
@@ -53,17 +53,17 @@ def listed_tools(server: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> l
     Raises:
         ToolLoadError: the file names a tool that the server does not have, or a name is too long.
     """
-    tools = {str(tool["name"]): tool for tool in listed}
+    tools = {str(tool["name"]): tool for tool in protocol_tools}
     for name in server.rules.tools:
         if name not in tools:
             hint = suggestion(name, list(tools)) or f"it has {', '.join(tools) or 'none'}"
             raise ToolLoadError(f"/mcpServers/{server.name}/dagwright/tools: the server has no tool {name!r}; {hint}")
-    return [_listed(server, tool) for tool in tools.values()]
+    return [_listed_tool(server, tool) for tool in tools.values()]
 
 
-def versions_of(server: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def versions_of(server: ServerConfig, protocol_tools: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the version of each tool: name on the server -> `version_of`."""
-    return {str(tool["name"]): version_of(tool, _rules_of(server, str(tool["name"]))) for tool in listed}
+    return {str(tool["name"]): version_of(tool, _rules_of(server, str(tool["name"]))) for tool in protocol_tools}
 
 
 def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
@@ -72,7 +72,7 @@ def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _listed(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
+def _listed_tool(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
     name = str(tool["name"])
     rules = _rules_of(server, name)
     effects = _effects_of(tool, rules)

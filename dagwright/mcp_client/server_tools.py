@@ -59,10 +59,10 @@ def load_servers(files: Sequence[Path], variables: Variables) -> LoadedServers:
     for (file, server), tools in zip(file_servers, listings, strict=True):
         connections.append(McpConnection(server))
         try:
-            listed = listed_tools(server, tools)
+            server_tools = listed_tools(server, tools)
         except ToolLoadError as error:
             raise ToolLoadError(f"{file.name}: {error}") from None
-        loaded = [_spec_of(tool, connections[-1]) for tool in listed]
+        loaded = [_spec_of(tool, connections[-1]) for tool in server_tools]
         specs += loaded
         sources.update({spec.name: str(file) for spec in loaded})
     try:

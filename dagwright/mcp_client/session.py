@@ -119,18 +119,20 @@ class McpSession:
         """
         client = await self._client
         self.has_changed_tools = False
-        listed: list[dict[str, Any]] = []
+        protocol_tools: list[dict[str, Any]] = []
         cursor: str | None = None
         try:
             for _ in range(_PAGES):
                 page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-                listed += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+                protocol_tools += [
+                    tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools
+                ]
                 cursor = page.next_cursor
                 if cursor is None:
                     break
         except (MCPError, ValidationError) as error:
             raise RemoteFailed(f"it does not list its tools: {error}") from None
-        return listed
+        return protocol_tools
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], *, meta: Mapping[str, Any], report_progress: OnProgress
@@ -180,8 +182,8 @@ class McpSession:
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
         self._stop.set()
-        _, late = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
-        if late:
+        _, unfinished = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+        if unfinished:
             await self._abandon()
 
     async def _abandon(self) -> None:
@@ -270,8 +272,8 @@ async def _record_response(response: httpx2.Response) -> None:
 @asynccontextmanager
 async def _watched(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
     """Enter a transport, and call `on_end` when the server closes its stream."""
-    async with transport as (read, write):
-        yield _Watched(read, on_end), write
+    async with transport as (read_stream, write_stream):
+        yield _Watched(read_stream, on_end), write_stream
 
 
 class _Watched:

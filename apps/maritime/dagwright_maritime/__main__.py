@@ -85,9 +85,9 @@ async def _load(address: str, indices: Indices, data_set: DataSet) -> float:
     return time.monotonic() - started
 
 
-def _print_progress(sent: int) -> None:
-    if sent % _REPORT_EVERY == 0:
-        sys.stderr.write(f"{sent:,} sent\n")
+def _print_progress(sent_count: int) -> None:
+    if sent_count % _REPORT_EVERY == 0:
+        sys.stderr.write(f"{sent_count:,} sent\n")
 
 
 def _end(text: str, code: int) -> int:

@@ -53,14 +53,14 @@ async def clarify_question(
     """
     unclear = validate_question(question or (ambiguity.question if ambiguity is not None else sub_goal.description))
     offered = [*(options or ()), *(ambiguity.options if ambiguity is not None else ())]
-    listed = list(dict.fromkeys(option.strip() for option in offered if option.strip()))
-    if len(listed) > MAX_OPTIONS:
-        raise ValueError(f"{len(listed)} options are too many to choose from; at most {MAX_OPTIONS} are allowed")
+    choices = list(dict.fromkeys(option.strip() for option in offered if option.strip()))
+    if len(choices) > MAX_OPTIONS:
+        raise ValueError(f"{len(choices)} options are too many to choose from; at most {MAX_OPTIONS} are allowed")
     prompt = [data_lines("Not clear", [{"not_clear": unclear, "task": sub_goal.description}])]
-    if listed:
-        prompt.append(data_lines("Options", listed))
+    if choices:
+        prompt.append(data_lines("Options", choices))
     message = await request_answer(_TASK, "\n\n".join(prompt), schema=ANSWER, parse=_parse)
-    return {"clarification_message": _with_options(message, listed)}
+    return {"clarification_message": _with_options(message, choices)}
 
 
 def _parse(answer: Mapping[str, Any]) -> str:

@@ -116,7 +116,7 @@ async def _send(
     on_progress: ProgressCallback | None = None,
 ) -> None:
     """Send documents in batches; the next batch is generated while the server processes one."""
-    sent, pending_batch = 0, None
+    sent_count, pending_batch = 0, None
     for batch in _batches(documents):
         lines = "".join(_lines(batch))
         if pending_batch is not None:
@@ -124,9 +124,9 @@ async def _send(
         pending_batch = asyncio.create_task(_send_batch(client, index, lines))
         # Let the task write to the socket before the next batch is generated.
         await asyncio.sleep(0)
-        sent += len(batch)
+        sent_count += len(batch)
         if on_progress is not None:
-            on_progress(sent)
+            on_progress(sent_count)
     if pending_batch is not None:
         await pending_batch
 
@@ -143,8 +143,8 @@ async def _send_batch(client: "AsyncOpenSearch", index: str, lines: str) -> None
 def _batches(
     documents: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
-    rest = iter(documents)
-    while batch := list(islice(rest, _BATCH_SIZE)):
+    remaining = iter(documents)
+    while batch := list(islice(remaining, _BATCH_SIZE)):
         yield batch
 
 

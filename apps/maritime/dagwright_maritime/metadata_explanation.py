@@ -56,10 +56,10 @@ async def explain_metadata(
     """
     results = metadata_results if isinstance(metadata_results, list) else [metadata_results]
     async with connect_search() as search:
-        [index, *others] = dict.fromkeys(result.index for result in results)
-        if others or index != search.indices.shipments:
+        [index, *other_indices] = dict.fromkeys(result.index for result in results)
+        if other_indices or index != search.indices.shipments:
             raise ValueError(
-                f"metadata_results is of {', '.join(map(repr, [index, *others]))}; only the fields of "
+                f"metadata_results is of {', '.join(map(repr, [index, *other_indices]))}; only the fields of "
                 f"{search.indices.shipments!r} can be explained"
             )
         index_fields = (await read_fields(search, index)).by_name
@@ -90,7 +90,7 @@ def _line(field: IndexField, count: int, total: int) -> str:
     return f"- `{field.name}` ({field.type}): {meaning} ({coverage})"
 
 
-def _parse(answer: Mapping[str, Any], known: Mapping[str, IndexField], *, numbers: Sequence[int]) -> str:
+def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *, numbers: Sequence[int]) -> str:
     """Return the explanation.
 
     Raises:
@@ -100,12 +100,12 @@ def _parse(answer: Mapping[str, Any], known: Mapping[str, IndexField], *, number
     if not text:
         raise InvalidAnswer("explanation is empty")
     field_like_names = [
-        name for name in _IN_BACKTICKS.findall(text) if "_" in name and name.isidentifier() and name not in known
+        name for name in _IN_BACKTICKS.findall(text) if "_" in name and name.isidentifier() and name not in known_fields
     ]
     # Values of a field may be in backticks too, such as `in_transit`, if its description lists them.
-    message = " ".join(field.description for field in known.values())
+    message = " ".join(field.description for field in known_fields.values())
     if unknown := [name for name in field_like_names if name not in message]:
-        raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known)}")
-    if unsupported := unsupported_numbers(text, numbers, [message, *known]):
+        raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known_fields)}")
+    if unsupported := unsupported_numbers(text, numbers, [message, *known_fields]):
         raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported[:10])}")
     return text

@@ -71,8 +71,8 @@ class NameMatch:
             kinds = list(dict.fromkeys(name.kind for name in self.meanings))
             noun = f"{kinds[0]}s" if len(kinds) == 1 else "names"
             return f"{self.text!r} may be one of {len(self.meanings)} {noun}: {', '.join(_named(self.meanings))}"
-        near = f"; similar names: {', '.join(_named(self.near))}" if self.near else ""
-        return f"no shipper, carrier or port is called {self.text!r}{near}"
+        suggestion = f"; similar names: {', '.join(_named(self.near))}" if self.near else ""
+        return f"no shipper, carrier or port is called {self.text!r}{suggestion}"
 
 
 def _named(names: Sequence[Name]) -> list[str]:
@@ -109,15 +109,15 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
         candidates: documents of the index of names, best first.
         kind: preferred kind; ignored if no meaning has it.
     """
-    scored = [(_score(text, candidate), candidate) for candidate in candidates]
-    names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored]
+    scored_candidates = [(_score(text, candidate), candidate) for candidate in candidates]
+    names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored_candidates]
     best = max((name.score for name in names), default=0.0)
     if best == _EXACT:
         exact = [name for name in names if name.score == _EXACT]
     else:
         exact = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
-    of_kind = [name for name in exact if name.kind == kind]
-    candidates_of_kind = of_kind or exact
+    matches_of_kind = [name for name in exact if name.kind == kind]
+    candidates_of_kind = matches_of_kind or exact
     return NameMatch(text, candidates_of_kind, () if candidates_of_kind else names[:MAX_SIMILAR])
 
 
@@ -141,11 +141,11 @@ def _score_of(searched: Sequence[str], name: Sequence[str]) -> float:
 
 
 def _words(text: str) -> list[str]:
-    plain = "".join(
+    without_marks = "".join(
         character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
     )
     # "L.A." is one word.
-    return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", plain.casefold()))
+    return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", without_marks.casefold()))
 
 
 def _is_prefix(word: str, other: str) -> bool:

@@ -58,22 +58,24 @@ async def es_query_gen(
         value_results: result of metadata_lookup: the names of the question as they are in the data
     """
     analyses, metadata = _as_list(analysis_result), _as_list(metadata_results)
-    [index, *others] = dict.fromkeys(index_fields.index for index_fields in metadata)
-    if others:
-        raise ValueError(f"A query needs one index; metadata_results has {index!r} and {', '.join(map(repr, others))}")
+    [index, *other_indices] = dict.fromkeys(index_fields.index for index_fields in metadata)
+    if other_indices:
+        raise ValueError(
+            f"A query needs one index; metadata_results has {index!r} and {', '.join(map(repr, other_indices))}"
+        )
     async with connect_search() as search:
         fields = await read_fields(search, index)
         question = _question(analyses, metadata, _flattened(value_results or []), sub_goal=sub_goal, fields=fields)
         is_aggregation = any(analysis.intent_type == "aggregation" for analysis in analyses)
-        written = await request_answer(
+        parsed = await request_answer(
             TASK,
             question,
             schema=ANSWER,
             parse=lambda answer: _parse(search, fields, answer, is_aggregation=is_aggregation),
-            validate=lambda written: _validate(search, written),
+            validate=lambda parsed: _validate(search, parsed),
         )
-    es_query = EsQuery(index=written.query.index, body=written.query.body).model_dump()
-    ambiguity = written.ambiguity
+    es_query = EsQuery(index=parsed.query.index, body=parsed.query.body).model_dump()
+    ambiguity = parsed.ambiguity
     if ambiguity is None:
         return WorkerResult(outputs={"es_query": es_query, "ambiguity": None})
     message = f"{ambiguity.question} ({' or '.join(ambiguity.options)})"
@@ -98,7 +100,7 @@ def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is
     return ParsedQuery(query, _ambiguity(answer["ambiguity"]))
 
 
-async def _validate(search: Search, written: ParsedQuery) -> None:
+async def _validate(search: Search, parsed: ParsedQuery) -> None:
     """Validate a query on the server.
 
     Raises:
@@ -106,7 +108,7 @@ async def _validate(search: Search, written: ParsedQuery) -> None:
         GiveUp: the index no longer exists.
     """
     try:
-        problem = await validation_error(search.client, written.query, search.limits)
+        problem = await validation_error(search.client, parsed.query, search.limits)
     except SearchResultTooLarge as large:
         raise InvalidAnswer(str(large)) from None
     except IndexMissing as error:
@@ -155,10 +157,10 @@ def _as_list(value: T | list[T]) -> list[T]:
     Raises:
         ValueError: the list is empty.
     """
-    listed = value if isinstance(value, list) else [value]
-    if not listed:
+    values = value if isinstance(value, list) else [value]
+    if not values:
         raise ValueError("analysis_result and metadata_results must not be empty lists")
-    return listed
+    return values
 
 
 def _flattened(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:

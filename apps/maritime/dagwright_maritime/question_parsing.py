@@ -75,7 +75,7 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
         for metric in answer["metrics"]
     ]
     filters = [_filter(condition, fields) for condition in answer["conditions"]]
-    named = [
+    named_values = [
         *dates,
         *(each.field for each in filters),
         *(metric.field for metric in metrics if metric.field is not None),
@@ -85,7 +85,7 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
     analysis = AnalysisResult(
         intent_type=answer["intent_type"],
         question=question,
-        fields=list(dict.fromkeys(named)),
+        fields=list(dict.fromkeys(named_values)),
         filters=filters,
         metrics=metrics,
         group_by=list(dict.fromkeys(answer["group_by"])),

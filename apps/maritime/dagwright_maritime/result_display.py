@@ -59,9 +59,11 @@ def _page_note(results: EsResults, rows: int) -> str:
     hits = results.hits[:rows]
     count, count_shown = len(results.hits), len(hits) if any(hits) else 0
     match = "" if results.total is None else f" {results.total:,} match in all."
-    more = "More follow on the next page." if results.has_more else "No more follow."
-    of_page = f"{count_shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
-    summary = f"{of_page}{match} {more}"
+    more_note = "More follow on the next page." if results.has_more else "No more follow."
+    page_note = (
+        f"{count_shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
+    )
+    summary = f"{page_note}{match} {more_note}"
     return "\n\n".join(
         [document_table(hits, total=None, rows=rows, first=_FIRST), summary] if count_shown else [summary]
     )

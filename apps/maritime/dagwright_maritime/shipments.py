@@ -111,9 +111,9 @@ class _Choice:
     def __init__(self, weights: Sequence[int]) -> None:
         self._sums = list(accumulate(weights))
 
-    def draw(self, drawn: float) -> int:
-        """Return the index for a random number, 0 <= `drawn` < 1."""
-        return bisect(self._sums, drawn * self._sums[-1])
+    def draw(self, random_value: float) -> int:
+        """Return the index for a random number, 0 <= `random_value` < 1."""
+        return bisect(self._sums, random_value * self._sums[-1])
 
 
 class _Generator:
@@ -159,10 +159,10 @@ class _Generator:
             ),
         }
 
-    def _port(self, home_port: str, others: _Choice, *, home_share: float) -> int:
+    def _port(self, home_port: str, other_ports: _Choice, *, home_share: float) -> int:
         """Return the index of a port; always draws two numbers."""
-        at_home, drawn = self._random() < home_share, self._random()
-        return self._ports[home_port] if at_home else others.draw(drawn)
+        at_home, random_value = self._random() < home_share, self._random()
+        return self._ports[home_port] if at_home else other_ports.draw(random_value)
 
     def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""

@@ -176,8 +176,8 @@ def _shape_problems(groups: Mapping[str, Any], path: Path = ()) -> Iterator[str]
 
 
 def _aggregation_problems(aggregation: Mapping[str, Any], path: Path) -> Iterator[str]:
-    others = aggregation.get("sum_other_doc_count", 0)
-    if type(others) is not int:
+    other_documents = aggregation.get("sum_other_doc_count", 0)
+    if type(other_documents) is not int:
         yield f"{pointer_of((*path, 'sum_other_doc_count'))}: expected an integer"
     if "hits" in aggregation:
         hits = aggregation["hits"].get("hits") if isinstance(aggregation["hits"], Mapping) else None

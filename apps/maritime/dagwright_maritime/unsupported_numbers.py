@@ -11,7 +11,7 @@ _TOLERANCE = 1e-9
 
 
 def unsupported_numbers(
-    text: str, numbers: Iterable[int | float], texts: Iterable[str], shown: Iterable[str] = ()
+    text: str, numbers: Iterable[int | float], texts: Iterable[str], shown_texts: Iterable[str] = ()
 ) -> list[str]:
     """Return the figures of a text that match none of the numbers, as they are written, each once.
 
@@ -23,25 +23,33 @@ def unsupported_numbers(
         shown: values of documents, such as identifiers and dates. They may only be repeated as a whole: their digits
             alone could match any figure.
     """
-    named = {match[0] for each in texts for match in _NUMBER.finditer(each)}
-    known = {abs(number) for number in numbers} | {value for each in named for value, _ in _possible_values(each)}
-    rest = _without(_LIST_MARK.sub("", text), shown)
-    in_text = dict.fromkeys(match[0] for match in _NUMBER.finditer(rest))
-    return [written for written in in_text if written not in named and not _is_known(written, known)]
+    texts_of_numbers = {match[0] for each in texts for match in _NUMBER.finditer(each)}
+    known_values = {abs(number) for number in numbers} | {
+        value for each in texts_of_numbers for value, _ in _possible_values(each)
+    }
+    remaining_text = _without(_LIST_MARK.sub("", text), shown_texts)
+    in_text = dict.fromkeys(match[0] for match in _NUMBER.finditer(remaining_text))
+    return [
+        number_text
+        for number_text in in_text
+        if number_text not in texts_of_numbers and not _is_known(number_text, known_values)
+    ]
 
 
-def _without(text: str, shown: Iterable[str]) -> str:
+def _without(text: str, shown_texts: Iterable[str]) -> str:
     """Return a text without the values that occur in it as a whole."""
-    occurring = {each for each in shown if _DIGIT.search(each) and each in text}
+    occurring = {each for each in shown_texts if _DIGIT.search(each) and each in text}
     # The longest first: a value may be a prefix of another.
     for each in sorted(occurring, key=lambda value: (-len(value), value)):
         text = re.sub(rf"(?<![\w-])(?<!\d[.,'’]){re.escape(each)}(?![\w-]|[.,'’]\d)", "…", text)
     return text
 
 
-def _is_known(written: str, known: set[int | float]) -> bool:
+def _is_known(number_text: str, known_values: set[int | float]) -> bool:
     return any(
-        _equals_rounded(value, decimals, number) for value, decimals in _possible_values(written) for number in known
+        _equals_rounded(value, decimals, number)
+        for value, decimals in _possible_values(number_text)
+        for number in known_values
     )
 
 
@@ -51,10 +59,10 @@ def _equals_rounded(value: float, decimals: int, number: int | float) -> bool:
     return abs(value - number) <= 0.5 * 10.0**-decimals + _TOLERANCE
 
 
-def _possible_values(written: str) -> Iterator[tuple[float, int]]:
+def _possible_values(number_text: str) -> Iterator[tuple[float, int]]:
     """Yield the possible values of a number: `1.234` may have a thousands separator or three decimals."""
-    parts = re.split(r"[.,'’\u00a0\u202f]", written)
-    if len(written) > 40:
+    parts = re.split(r"[.,'’\u00a0\u202f]", number_text)
+    if len(number_text) > 40:
         return
     if all(len(part) == 3 for part in parts[1:]):
         yield float("".join(parts)), 0

@@ -32,15 +32,17 @@ class ValueMatch:
             if len(values) > 1:
                 yield f"{text!r} of {field} may be {' or '.join(values[:_MAX_SHOWN])}"
             elif not values:
-                known = ", ".join(self.known[:_MAX_SHOWN]) or "nothing"
-                yield f"{field} has no value {text!r}; it has {known}"
+                known_values = ", ".join(self.known[:_MAX_SHOWN]) or "nothing"
+                yield f"{field} has no value {text!r}; it has {known_values}"
 
     def filter(self) -> Filter:
         """Return the condition with the resolved values in the spelling of the data."""
         if not self.matches:
             return self.condition
-        written = [values[0] if len(values) == 1 else text for text, values in self.matches]
-        return self.condition.model_copy(update={"value": written if self.condition.op == "in" else written[0]})
+        filter_values = [values[0] if len(values) == 1 else text for text, values in self.matches]
+        return self.condition.model_copy(
+            update={"value": filter_values if self.condition.op == "in" else filter_values[0]}
+        )
 
     def results(self) -> list[ValueResult]:
         """Return all possible values."""
@@ -52,25 +54,29 @@ class ValueMatch:
         ]
 
 
-def match_values(condition: Filter, known: Sequence[str] | None) -> ValueMatch:
+def match_values(condition: Filter, known_values: Sequence[str] | None) -> ValueMatch:
     """Return the possible meanings of the values of a condition.
 
     Args:
         known: values of its field, the most frequent first, at most `MAX_VALUES`; `None` if it is not a keyword field.
     """
-    if known is None or condition.value is None:
+    if known_values is None or condition.value is None:
         return ValueMatch(condition, (), ())
     texts = condition.value if condition.op == "in" else [condition.value]
-    return ValueMatch(condition, [(text, _matching_values(text, known)) for text in map(str, texts)], known)
+    return ValueMatch(
+        condition, [(text, _matching_values(text, known_values)) for text in map(str, texts)], known_values
+    )
 
 
-def _matching_values(text: str, known: Sequence[str]) -> list[str]:
-    searched = _plain(text)
-    same = [value for value in known if _plain(value) == searched]
-    near = same or [value for value in known if searched in _plain(value) or _plain(value) in searched]
+def _matching_values(text: str, known_values: Sequence[str]) -> list[str]:
+    searched = _normalized(text)
+    equal_values = [value for value in known_values if _normalized(value) == searched]
+    matches = equal_values or [
+        value for value in known_values if searched in _normalized(value) or _normalized(value) in searched
+    ]
     # A field with more values than were read has names or identifiers, so the value is used as written.
-    return near or ([text] if len(known) >= MAX_VALUES else [])
+    return matches or ([text] if len(known_values) >= MAX_VALUES else [])
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.casefold().replace("_", " ").replace("-", " ").split())

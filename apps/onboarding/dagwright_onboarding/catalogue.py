@@ -142,9 +142,9 @@ _LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
 _CODE_LIMIT = 40
 
 
-def nearest_hint(word: str, known: Iterable[str]) -> str:
+def nearest_hint(word: str, known_words: Iterable[str]) -> str:
     """Return `; did you mean 'X'?` for the closest known word, or a full stop if none is close."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known_words), n=1)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
@@ -170,19 +170,19 @@ def validate_link(link: str) -> str:
     return link
 
 
-def validate_date_of_birth(text: str, what: str = "date-of-birth") -> str:
+def validate_date_of_birth(text: str, field_name: str = "date-of-birth") -> str:
     """Return a date as `1970-12-31`. Raises ValueError for an invalid date or a date in the future."""
     try:
         born = date.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(f"{what} {text!r:.80} is not a date such as 1970-12-31") from None
+        raise ValueError(f"{field_name} {text!r:.80} is not a date such as 1970-12-31") from None
     try:
         check_date_of_birth(born.isoformat())
     except ValueError as error:
-        raise ValueError(f"{what} {error}") from None
+        raise ValueError(f"{field_name} {error}") from None
     # It may already be tomorrow in another time zone.
     if born > datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"{what} {born.isoformat()} is in the future")
+        raise ValueError(f"{field_name} {born.isoformat()} is in the future")
     return born.isoformat()
 
 

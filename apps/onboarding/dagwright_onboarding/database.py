@@ -20,14 +20,14 @@ class EntityDatabase(Database):
 
     def index_missing_names(self) -> int:
         """Index names that were written by other means than the models, such as SQL; return how many were added."""
-        before = self.read(count_indexed_names)
-        so_far: IndexProgress | None = None
-        while (so_far := self._index_part(so_far)) is not None:
+        count_before = self.read(count_indexed_names)
+        progress: IndexProgress | None = None
+        while (progress := self._index_part(progress)) is not None:
             self.release_write_lock()
-        return self.read(count_indexed_names) - before
+        return self.read(count_indexed_names) - count_before
 
-    def _index_part(self, so_far: IndexProgress | None) -> IndexProgress | None:
-        return self.write(lambda session: index_next_batch(session.connection(), so_far))
+    def _index_part(self, progress: IndexProgress | None) -> IndexProgress | None:
+        return self.write(lambda session: index_next_batch(session.connection(), progress))
 
 
 def as_database(database: EntityDatabase | str) -> EntityDatabase:

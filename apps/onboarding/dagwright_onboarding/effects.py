@@ -81,10 +81,10 @@ class VerbCall:
         for change, rows in ((RecordedChange.ADDED, added), (RecordedChange.REMOVED, removed)):
             self.changes += [_record(change, row, columns_of(row)) for row in rows]
         for row in session.dirty:
-            if isinstance(row, Row) and (before := _previous_values(row)):
-                current = {name: getattr(row, name) for name in before}
+            if isinstance(row, Row) and (previous_values := _previous_values(row)):
+                current = {name: getattr(row, name) for name in previous_values}
                 self.changes.append(
-                    {**_record(RecordedChange.CHANGED, row, {"id": row.id, **current}), "before": before}
+                    {**_record(RecordedChange.CHANGED, row, {"id": row.id, **current}), "before": previous_values}
                 )
 
 

@@ -35,12 +35,12 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         if not is_loading:
             raise KeyboardInterrupt
 
-    def on_progress(done: int, rows: int) -> None:
+    def on_progress(done_rows: int, rows: int) -> None:
         nonlocal is_loading
         is_loading = True
-        if first_signal and done < rows:
-            raise _interrupted(done, rows)
-        progress_line.update(done, rows)
+        if first_signal and done_rows < rows:
+            raise _interrupted(done_rows, rows)
+        progress_line.update(done_rows, rows)
 
     previous_handlers = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
@@ -53,8 +53,8 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         progress_line.clear()
 
 
-def _interrupted(done: int, rows: int) -> CommandRefused:
-    return CommandRefused(f"interrupted; {describe_progress(done, rows)}", status=Refusal.INTERRUPTED)
+def _interrupted(done_rows: int, rows: int) -> CommandRefused:
+    return CommandRefused(f"interrupted; {describe_progress(done_rows, rows)}", status=Refusal.INTERRUPTED)
 
 
 class _ProgressLine:
@@ -65,13 +65,13 @@ class _ProgressLine:
         self._started = self._next = time.monotonic()
         self._is_shown = False
 
-    def update(self, done: int, rows: int) -> None:
+    def update(self, done_rows: int, rows: int) -> None:
         now = time.monotonic()
         if not self._is_enabled or now < self._next:
             return
         self._next, self._is_shown = now + UPDATE_INTERVAL_S, True
-        rows_per_s = round(done / max(now - self._started, 0.001))
-        sys.stderr.write(f"{_CLEAR_LINE}{done:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
+        rows_per_s = round(done_rows / max(now - self._started, 0.001))
+        sys.stderr.write(f"{_CLEAR_LINE}{done_rows:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
         sys.stderr.flush()
 
     def clear(self) -> None:

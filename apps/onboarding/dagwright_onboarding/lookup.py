@@ -115,15 +115,15 @@ class _SearchText:
     core: tuple[str, ...]
     form: tuple[str, ...]
 
-    def is_whole_name(self, known: KnownName) -> bool:
+    def is_whole_name(self, stored_name: KnownName) -> bool:
         """Return whether the text is a whole name, in any order; the legal form of an organisation may differ."""
-        if known.kind not in _ORGANISATION_KINDS:
-            return sorted(known.words) == sorted(self.words)
-        return sorted(known.core) == sorted(self.core) and not is_legal_form(self.key)
+        if stored_name.kind not in _ORGANISATION_KINDS:
+            return sorted(stored_name.words) == sorted(self.words)
+        return sorted(stored_name.core) == sorted(self.core) and not is_legal_form(self.key)
 
-    def has_legal_form_of_text(self, known: KnownName) -> bool:
+    def has_legal_form_of_text(self, stored_name: KnownName) -> bool:
         """Return whether a name has the legal form of the text, or neither has one; true for persons."""
-        return known.kind not in _ORGANISATION_KINDS or _form_of(known) == self.form
+        return stored_name.kind not in _ORGANISATION_KINDS or _form_of(stored_name) == self.form
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ class _Filter:
 
     def accepts(self, party: Party) -> bool:
         """Return whether a party meets the conditions."""
-        within = self.jurisdiction is None or is_within(party.jurisdiction, self.jurisdiction)
-        return within and (self.kinds is None or party.kind in self.kinds)
+        is_in_jurisdiction = self.jurisdiction is None or is_within(party.jurisdiction, self.jurisdiction)
+        return is_in_jurisdiction and (self.kinds is None or party.kind in self.kinds)
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return the conditions as SQL."""
@@ -152,8 +152,8 @@ class _Filter:
         if self.kinds is not None:
             conditions.append(Party.kind.in_(self.kinds))
         if self.jurisdiction is not None:
-            within = Party.jurisdiction.startswith(f"{self.jurisdiction}-")
-            conditions.append((Party.jurisdiction == self.jurisdiction) | within)
+            below_jurisdiction = Party.jurisdiction.startswith(f"{self.jurisdiction}-")
+            conditions.append((Party.jurisdiction == self.jurisdiction) | below_jurisdiction)
         return conditions
 
 
@@ -208,20 +208,20 @@ class PartyFinder:
         inactive_matches = exact.inactive
         if not any(hit.reason in _CERTAIN for hit in hits):
             inactive_matches = [*inactive_matches, *self._inactive_by_name(text, criteria)]
-        inactive = tuple(_ranked(replace(match, binds=False) for match in inactive_matches))
+        inactive = tuple(_rank(replace(match, binds=False) for match in inactive_matches))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
-            hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
+            hits = next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
             if not hits:
                 filtered_out = [
                     replace(match, reason=criteria.mismatch(match) or match.reason, binds=False)
                     for match in self._exact(text, _NO_FILTER).active
                 ]
-                return Findings((), tuple(_ranked([*filtered_out, *_near_matches(text, names)])), inactive)
+                return Findings((), tuple(_rank([*filtered_out, *_near_matches(text, names)])), inactive)
         if inactive:
             # An inactive party has the same name, so only an identifier, id or exact name is certain.
             hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN) for hit in hits]
-        return Findings(tuple(_ranked(hits)), (), inactive)
+        return Findings(tuple(_rank(hits)), (), inactive)
 
     def _exact(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
         """Return the parties with this identifier, otherwise the parties with this name or id."""
@@ -255,9 +255,9 @@ class PartyFinder:
             _known_name(party, use, key) for party, use, key in self._session.execute(query) if criteria.accepts(party)
         ]
         return [
-            _whole_name_match(text, known, binds=False)
-            for known in inactive
-            if text.is_whole_name(known) and text.has_legal_form_of_text(known)
+            _whole_name_match(text, stored_name, binds=False)
+            for stored_name in inactive
+            if text.is_whole_name(stored_name) and text.has_legal_form_of_text(stored_name)
         ]
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Filter) -> list[Party]:
@@ -278,11 +278,15 @@ def find_parties(session: Session, search_text: str, *, entity_type: str, jurisd
 def _find_terms(text: _SearchText, names: TermNames) -> Findings:
     """Return the products or roles that a text can mean; terms have no jurisdiction."""
     exact = [
-        replace(_candidate(known, 100, ""), reason=_EXACT_NAME if known.use == OWN_NAME else _OTHER_NAME, binds=True)
-        for known in names.exact(text.key, text.raw.upper())
+        replace(
+            _candidate(stored_name, 100, ""),
+            reason=_EXACT_NAME if stored_name.use == OWN_NAME else _OTHER_NAME,
+            binds=True,
+        )
+        for stored_name in names.exact(text.key, text.raw.upper())
     ]
-    hits = exact or next((found for found in (step(text, names) for step in _STEPS) if found), [])
-    return Findings(tuple(_ranked(hits)), () if hits else tuple(_ranked(_near_matches(text, names))))
+    hits = exact or next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
+    return Findings(tuple(_rank(hits)), () if hits else tuple(_rank(_near_matches(text, names))))
 
 
 class Names(Protocol):
@@ -303,28 +307,31 @@ Step = Callable[[_SearchText, Names], list[Candidate]]
 def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
     """Return the whole-name matches, preferring the same legal form, then the same word order."""
     stored_names = names.exact_names(text.words, text.core)
-    matches = [known for known in stored_names if text.is_whole_name(known)]
-    if text.form and (same := [known for known in matches if _form_of(known) == text.form]):
-        matches = same
-    if in_order := [known for known in matches if known.core == text.core]:
+    matches = [stored_name for stored_name in stored_names if text.is_whole_name(stored_name)]
+    if text.form and (with_same_form := [stored_name for stored_name in matches if _form_of(stored_name) == text.form]):
+        matches = with_same_form
+    if in_order := [stored_name for stored_name in matches if stored_name.core == text.core]:
         matches = in_order
     # At the limit, more names may match that were not read.
-    return [_whole_name_match(text, known, binds=len(stored_names) < NAMES_RETURNED) for known in matches]
+    return [_whole_name_match(text, stored_name, binds=len(stored_names) < NAMES_RETURNED) for stored_name in matches]
 
 
-def _whole_name_match(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
+def _whole_name_match(text: _SearchText, stored_name: KnownName, *, binds: bool) -> Candidate:
     """Return a whole-name match; a different legal form means a different company."""
     # A name without a legal form may have any.
-    if text.form and _form_of(known) not in ((), text.form):
-        return _candidate(known, 90, "the name with another legal form")
-    in_order = known.core == text.core
-    return _candidate(known, 97 if in_order else 95, _WITHOUT_FORM if in_order else _ANY_ORDER, binds=binds)
+    if text.form and _form_of(stored_name) not in ((), text.form):
+        return _candidate(stored_name, 90, "the name with another legal form")
+    in_order = stored_name.core == text.core
+    return _candidate(stored_name, 97 if in_order else 95, _WITHOUT_FORM if in_order else _ANY_ORDER, binds=binds)
 
 
 def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
     words = set(text.words)
-    matches = [known for known in names.names_with_words(text.words) if words <= set(known.words)]
-    return [_candidate(known, 85 + 10 * len(words) / len(known.words), "contains all these words") for known in matches]
+    matches = [stored_name for stored_name in names.names_with_words(text.words) if words <= set(stored_name.words)]
+    return [
+        _candidate(stored_name, 85 + 10 * len(words) / len(stored_name.words), "contains all these words")
+        for stored_name in matches
+    ]
 
 
 def _form_of(name: KnownName) -> tuple[str, ...]:
@@ -333,9 +340,9 @@ def _form_of(name: KnownName) -> tuple[str, ...]:
 
 def _prefixes(text: _SearchText, names: Names) -> list[Candidate]:
     return [
-        _candidate(known, 80, "words start with these")
-        for known in names.names_with_prefixes(text.words)
-        if _are_prefixes(text.words, known.words)
+        _candidate(stored_name, 80, "words start with these")
+        for stored_name in names.names_with_prefixes(text.words)
+        if _are_prefixes(text.words, stored_name.words)
     ]
 
 
@@ -345,10 +352,12 @@ _STEPS: tuple[Step, ...] = (_whole_name, _all_words, _prefixes)
 
 def _near_matches(text: _SearchText, names: Names) -> list[Candidate]:
     candidates: list[Candidate] = []
-    for step, found in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
-        rated = ((known, name_similarity(text.core, known.core)) for known in found)
+    for step, similar_names in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
+        ratings = ((stored_name, name_similarity(text.core, stored_name.core)) for stored_name in similar_names)
         candidates += [
-            _candidate(known, rating, "different spelling") for known, rating in rated if rating >= NEAR_SIMILARITY
+            _candidate(stored_name, rating, "different spelling")
+            for stored_name, rating in ratings
+            if rating >= NEAR_SIMILARITY
         ]
         if len({candidate.id for candidate in candidates}) >= (NEAR_ENOUGH if step == 0 else 1):
             break
@@ -367,9 +376,17 @@ def _are_prefixes(prefixes: Sequence[str], words: Sequence[str]) -> bool:
     return bool(prefixes)
 
 
-def _candidate(known: KnownName, score: float, reason: str, *, binds: bool = False) -> Candidate:
-    reason = _reason_for_name(reason, known.use)
-    return Candidate(known.id, known.name, known.kind, known.jurisdiction or None, round(score, 1), reason, binds)
+def _candidate(stored_name: KnownName, score: float, reason: str, *, binds: bool = False) -> Candidate:
+    reason = _reason_for_name(reason, stored_name.use)
+    return Candidate(
+        stored_name.id,
+        stored_name.name,
+        stored_name.kind,
+        stored_name.jurisdiction or None,
+        round(score, 1),
+        reason,
+        binds,
+    )
 
 
 def _known_name(party: Party, use: str, key: str) -> KnownName:
@@ -391,14 +408,17 @@ def _exact_reason(party: Party, text: _SearchText) -> str:
     return _ITS_ID if party.id == text.raw else _OTHER_NAME
 
 
-def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
+def _rank(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the best candidate of each party, best first; ties are ordered by name, jurisdiction and id."""
     best: dict[str, Candidate] = {}
     for candidate in candidates:
         best_candidate = best.get(candidate.id)
         if best_candidate is None or candidate.score > best_candidate.score:
             best[candidate.id] = candidate
-    order = sorted(best.values(), key=lambda found: (-found.score, found.name, found.jurisdiction or "", found.id))
+    order = sorted(
+        best.values(),
+        key=lambda candidate: (-candidate.score, candidate.name, candidate.jurisdiction or "", candidate.id),
+    )
     return order[:CANDIDATE_LIMIT]
 
 

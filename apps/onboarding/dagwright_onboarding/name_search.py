@@ -127,10 +127,12 @@ class NameIndex:
     ) -> list[KnownName]:
         """Return the most similar names that match one of the alternatives."""
         # Only a few of hundreds of names are similar, so only their parties are read.
-        rated = [
+        ratings = [
             (name_similarity(words, core), name_id) for name_id, core in self._cores(self._expression(alternatives))
         ]
-        best = sorted((-rating, name_id) for rating, name_id in rated if rating >= min_similarity)[:_MAX_SIMILAR_NAMES]
+        best = sorted((-rating, name_id) for rating, name_id in ratings if rating >= min_similarity)[
+            :_MAX_SIMILAR_NAMES
+        ]
         if not best:
             return []
         ids = [name_id for _, name_id in best]
@@ -170,19 +172,19 @@ class NameIndex:
         """Return for each word the known words that it may stand for, the most likely first."""
         corrected = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
         edits = {word: one_edit_away(word) for word in corrected}
-        known = self._known_words({*words, *(edit for each in edits.values() for edit in each)})
+        known_words = self._known_words({*words, *(edit for each in edits.values() for edit in each)})
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
-            candidates = known & ({word} | edits.get(word, set()))
-            if word in edits and word not in known and len(word) >= _MIN_TRIGRAM_WORD:
+            candidates = known_words & ({word} | edits.get(word, set()))
+            if word in edits and word not in known_words and len(word) >= _MIN_TRIGRAM_WORD:
                 candidates |= set(self._similar_words(word))
             spellings[word] = rank_spellings(word, candidates)
         return spellings
 
     def _known_splits(self, words: Sequence[str]) -> list[RequiredWords]:
         splits = resplit_words(words[:_MAX_CORRECTED_WORDS])
-        known = self._known_words({word for split in splits for word in split})
-        return [[[word] for word in split] for split in splits if known.issuperset(split)]
+        known_words = self._known_words({word for split in splits for word in split})
+        return [[[word] for word in split] for split in splits if known_words.issuperset(split)]
 
     def _known_words(self, words: set[str]) -> set[str]:
         # Passed as one value: thousands of parameters in a statement take longer than the lookup itself.

@@ -74,7 +74,7 @@ _AND = ("&", "and", "und", "et")
 _LONG_FORMS = sorted((tuple(form.split()) for form in _USUAL_FORM if " " in form), key=lambda words: -len(words))
 
 
-def clean_name(text: str, what: str = "the name") -> str:
+def clean_name(text: str, field_name: str = "the name") -> str:
     """Return a name as it is stored: composed Unicode, single spaces, no control or bidirectional characters.
 
     Raises:
@@ -82,12 +82,12 @@ def clean_name(text: str, what: str = "the name") -> str:
     """
     cleaned = " ".join(BIDI_CONTROLS.sub("", unicodedata.normalize("NFC", text)).split())
     if not cleaned:
-        raise ValueError(f"{what} is empty")
+        raise ValueError(f"{field_name} is empty")
     if len(cleaned) > NAME_LIMIT:
-        raise ValueError(f"{what} has {len(cleaned)} characters, at most {NAME_LIMIT} are allowed")
+        raise ValueError(f"{field_name} has {len(cleaned)} characters, at most {NAME_LIMIT} are allowed")
     for position, character in enumerate(cleaned):
         if unicodedata.category(character) in ("Cc", "Cs"):
-            raise ValueError(f"{what} has the character U+{ord(character):04X} at position {position}")
+            raise ValueError(f"{field_name} has the character U+{ord(character):04X} at position {position}")
     return cleaned
 
 
@@ -95,8 +95,10 @@ def name_key(text: str) -> str:
     """Return the key that equal names share, regardless of case, accents and white space."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     decomposed = unicodedata.normalize("NFKD", folded)
-    plain = "".join(character for character in decomposed if unicodedata.category(character) not in _IGNORED_CATEGORIES)
-    return " ".join(plain.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
+    without_marks = "".join(
+        character for character in decomposed if unicodedata.category(character) not in _IGNORED_CATEGORIES
+    )
+    return " ".join(without_marks.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
 
 
 def identifier_key(text: str) -> str:

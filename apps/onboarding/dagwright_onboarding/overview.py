@@ -101,18 +101,18 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
         .join(other, RoleAssignment.entity_id == other.id)
     )
     for assignment, held_at, holder in session.execute(roles):
-        detail = f"{assignment.role}: {_named(holder)}"
-        yield OverviewRow(assignment.id, RowKind.ROLE, _named(held_at), detail)
+        detail = f"{assignment.role}: {_name_and_code(holder)}"
+        yield OverviewRow(assignment.id, RowKind.ROLE, _name_and_code(held_at), detail)
     products = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
     for subscription, fund in session.execute(products):
-        yield OverviewRow(subscription.id, RowKind.PRODUCT, _named(fund), subscription.product)
+        yield OverviewRow(subscription.id, RowKind.PRODUCT, _name_and_code(fund), subscription.product)
     relations = (
         select(Relation, cbu, other).join(cbu, Relation.from_id == cbu.id).join(other, Relation.to_id == other.id)
     )
     for relation, fund, target in session.execute(relations):
-        detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_named(target)}"
-        yield OverviewRow(relation.id, RowKind.RELATION, _named(fund), detail)
+        detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_name_and_code(target)}"
+        yield OverviewRow(relation.id, RowKind.RELATION, _name_and_code(fund), detail)
 
 
-def _named(party: Party) -> str:
+def _name_and_code(party: Party) -> str:
     return f"{party.name} ({party.jurisdiction})" if party.jurisdiction else party.name

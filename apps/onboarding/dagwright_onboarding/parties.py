@@ -177,14 +177,14 @@ def possible_duplicate(session: Session, party: Party) -> Party | None:
 
     A party with the name as a former name is returned if no other party has it now.
     """
-    known = {
+    parameters = {
         "id": party.id,
         "kind": party.kind,
         "name_key": party.name_key,
         "jurisdiction": party.jurisdiction,
         "distinguisher": party.distinguisher,
     }
-    return session.scalars(_SAME_NAME, known).first() or session.scalars(_SAME_NAME_BEFORE, known).first()
+    return session.scalars(_SAME_NAME, parameters).first() or session.scalars(_SAME_NAME_BEFORE, parameters).first()
 
 
 def ensure_relation(
@@ -212,8 +212,8 @@ def ensure_relation(
     if (existing := find_relation(session, fund, target, kind=kind)) is not None:
         return existing, False
     if kind is RelationKind.MANCO:
-        of_kind = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
-        if (other := session.scalars(of_kind).first()) is not None:
+        relations_of_kind = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
+        if (other := session.scalars(relations_of_kind).first()) is not None:
             current = session.get_one(Party, other.to_id)
             raise ValueError(f"{describe(fund)} is already managed by {describe(current)}")
     relation = Relation(id=relation_id or new_id("relation"), from_id=fund.id, to_id=target.id, kind=kind)
@@ -312,9 +312,11 @@ def _same_name_query(has_name: ColumnElement[bool]) -> Select[Party]:
         or_(bindparam(column.key) == "", column.in_((bindparam(column.key), "")))
         for column in (Party.jurisdiction, Party.distinguisher)
     )
-    others = select(Party).where(Party.kind == bindparam("kind"), Party.id != bindparam("id"), has_name, *open_or_same)
-    others = others.where(Party.status == PartyStatus.ACTIVE)
-    return others.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
+    other_parties = select(Party).where(
+        Party.kind == bindparam("kind"), Party.id != bindparam("id"), has_name, *open_or_same
+    )
+    other_parties = other_parties.where(Party.status == PartyStatus.ACTIVE)
+    return other_parties.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
 
 
 # Built once, because building a query takes longer than running it, and a file may have millions of rows.

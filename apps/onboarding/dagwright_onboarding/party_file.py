@@ -275,12 +275,12 @@ def _born(text: str, kind: PartyKind) -> str:
     return validate_date_of_birth(text, "born")
 
 
-def _names(text: str, what: str) -> tuple[str, ...]:
-    return tuple(_name(name, what) for name in text.split("|") if name.strip())
+def _names(text: str, column: str) -> tuple[str, ...]:
+    return tuple(_name(name, column) for name in text.split("|") if name.strip())
 
 
-def _name(text: str, what: str) -> str:
-    name = clean_name(text, what)
+def _name(text: str, column: str) -> str:
+    name = clean_name(text, column)
     # The same names are valid in a file as in a plan.
     check_name(" ".join(text.split()))
     return name

@@ -144,12 +144,12 @@ def load_party_file(
     refused = list(file.refused)
     duplicates: list[DuplicateRow] = []
     renamed: list[RenamedRow] = []
-    left_inactive = done = 0
+    left_inactive = done_rows = 0
     try:
         if on_progress is not None:
             on_progress(0, len(file.rows))
         for part in _load_by_transaction(database, file.rows):
-            done += len(part)
+            done_rows += len(part)
             for loaded in part:
                 if isinstance(loaded, RefusedRow):
                     refused.append(loaded)
@@ -159,9 +159,9 @@ def load_party_file(
                 renamed += [loaded.renamed] if loaded.renamed is not None else []
                 left_inactive += loaded.stays_inactive
             if on_progress is not None:
-                on_progress(done, len(file.rows))
+                on_progress(done_rows, len(file.rows))
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise type(error)(f"{error}; {describe_progress(done, len(file.rows))}") from None
+        raise type(error)(f"{error}; {describe_progress(done_rows, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
     duplicates.sort(key=lambda row: row.line)
     renamed.sort(key=lambda row: row.line)
@@ -211,11 +211,11 @@ def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow
     return ordered
 
 
-def describe_progress(done: int, rows: int) -> str:
-    """Return the message for a load that was interrupted after `done` of `rows` rows."""
-    if not done:
+def describe_progress(done_rows: int, rows: int) -> str:
+    """Return the message for a load that was interrupted after `done_rows` of `rows` rows."""
+    if not done_rows:
         return "nothing was loaded"
-    return f"{done:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
+    return f"{done_rows:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
 
 
 def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
@@ -244,12 +244,12 @@ def _load_single_row(session: Session, row: PartyRow) -> _RowResult | RefusedRow
 
 
 def _load_row(session: Session, row: PartyRow) -> _RowResult:
-    party, before = _party_of(session, row)
+    party, name_before = _party_of(session, row)
     is_new = party is None
     if party is None:
         party = add_party(session, row.key, client_type=row.client_type, party_id=row.id)
     changes = [
-        before is not None,
+        name_before is not None,
         _set_client_type(party, row),
         _set_status(party, row),
         _add_names(session, party, names=row.aliases, use=NameUse.ALIAS),
@@ -258,13 +258,13 @@ def _load_row(session: Session, row: PartyRow) -> _RowResult:
     ]
     session.flush()
     duplicate = None
-    if is_new or before is not None:
+    if is_new or name_before is not None:
         duplicate = possible_duplicate(session, party) if party.status == PartyStatus.ACTIVE else None
     duplicate_row = DuplicateRow(row.line, describe_with_birth(duplicate)) if duplicate is not None else None
     if is_new:
         return _RowResult(RowOutcome.ADDED, duplicate_row)
     outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
-    renamed = RenamedRow(row.line, describe(party), before) if before is not None else None
+    renamed = RenamedRow(row.line, describe(party), name_before) if name_before is not None else None
     return _RowResult(outcome, duplicate_row, renamed, _stays_inactive(row, party))
 
 
@@ -295,7 +295,7 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
 
 def _rename(session: Session, party: Party, name: str) -> str | None:
     """Rename a party; return its previous name, `None` if the name is unchanged."""
-    if (before := party.name) == name:
+    if (name_before := party.name) == name:
         return None
     key_before, party.name, party.name_key = party.name_key, name, name_key(name)
     if party.name_key != key_before:
@@ -303,8 +303,8 @@ def _rename(session: Session, party: Party, name: str) -> str | None:
         for same_name in session.scalars(select(PartyName).where(is_own, PartyName.name_key == party.name_key)):
             session.delete(same_name)
         session.flush()
-        _add_names(session, party, names=[before], use=NameUse.FORMER)
-    return before
+        _add_names(session, party, names=[name_before], use=NameUse.FORMER)
+    return name_before
 
 
 def _set_client_type(party: Party, row: PartyRow) -> bool:
@@ -328,7 +328,7 @@ def _add_names(session: Session, party: Party, *, names: Sequence[str], use: Nam
         return False
     stored_keys = set(session.scalars(select(PartyName.name_key).where(PartyName.party_id == party.id)))
     stored_keys.add(party.name_key)
-    new = [*names_to_add(party.id, names, use=use, known=stored_keys)]
+    new = [*names_to_add(party.id, names, use=use, known_keys=stored_keys)]
     session.add_all(new)
     session.flush()
     return bool(new)

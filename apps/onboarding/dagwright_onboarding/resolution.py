@@ -149,22 +149,22 @@ class PartyResolver:
         )
         inactive = _inactive_sentence(findings.inactive)
         if findings.hits:
-            message = f"Several parties match {searched}: {_listed(findings.hits)}."
+            message = f"Several parties match {searched}: {_list_candidates(findings.hits)}."
             if len(findings.hits) == 1:
                 [only_hit] = findings.hits
-                message = f"Only a possible match for {searched}: {_listed([only_hit])}: {only_hit.reason}."
+                message = f"Only a possible match for {searched}: {_list_candidates([only_hit])}: {only_hit.reason}."
             if self._is_interactive:
-                raise self._ask_which(findings.hits, text, why=inactive)
+                raise self._ask_which(findings.hits, text, reason=inactive)
             hint = _advice(findings.hits, lookup)
             return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
         other = " other" if inactive else ""
         if lookup.is_term:
-            near = f"; near: {_listed(findings.near)}" if findings.near else ""
-            message = f"No {lookup.entity_type} found for {searched}{near}."
+            near_note = f"; near: {_list_candidates(findings.near)}" if findings.near else ""
+            message = f"No {lookup.entity_type} found for {searched}{near_note}."
             hint = "Use a name or a code of the catalogue (apps/onboarding/docs/verbs.yaml); it cannot be extended."
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous=previous)
         if findings.near:
-            message = f"{inactive}No{other} party found for {searched}; near: {_listed(findings.near)}."
+            message = f"{inactive}No{other} party found for {searched}; near: {_list_candidates(findings.near)}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous=previous)
         message = f"{inactive}No{other} party found for {searched}."
@@ -198,7 +198,7 @@ class PartyResolver:
             raise self._ask_again(f"{message} ", text, previous)
         raise self._ask_other_name(f"{message} ", text)
 
-    def _ask_again(self, why: str, text: str, previous: _PreviousQuestion) -> AskPerson:
+    def _ask_again(self, reason: str, text: str, previous: _PreviousQuestion) -> AskPerson:
         """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
@@ -210,50 +210,52 @@ class PartyResolver:
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
-        why += _inactive_sentence([party for party in findings.inactive if party.id not in why])
+        reason += _inactive_sentence([party for party in findings.inactive if party.id not in reason])
         if previous.step == "choose" and findings.hits:
-            return self._ask_which(findings.hits, text, shown=previous.searched_text, why=why)
+            return self._ask_which(findings.hits, text, shown_text=previous.searched_text, reason=reason)
         # Near matches of another type were already declined.
-        near = _listed([party for party in findings.near if self._lookup.accepts(party.kind)])
-        if near and near not in why:
-            why = f"{why}Near {_quoted(previous.searched_text)}: {near}. "
-        return self._ask_other_name(why, text, shown=previous.searched_text)
+        near_list = _list_candidates([party for party in findings.near if self._lookup.accepts(party.kind)])
+        if near_list and near_list not in reason:
+            reason = f"{reason}Near {_quoted(previous.searched_text)}: {near_list}. "
+        return self._ask_other_name(reason, text, shown_text=previous.searched_text)
 
-    def _ask_which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
+    def _ask_which(
+        self, hits: Sequence[Candidate], text: str, *, shown_text: str | None = None, reason: str = ""
+    ) -> AskPerson:
         """Return the question which of several parties is meant.
 
         Args:
-            text: the last text that a person gave; `shown` is the text that found the parties, if it differs.
-            why: introduction of the question, such as the problem with the last answer.
+            text: the last text that a person gave; `shown_text` is the text that found the parties, if it differs.
+            reason: introduction of the question, such as the problem with the last answer.
         """
-        searched_text = shown or text
+        searched_text = shown_text or text
         labels = [describe_candidate(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
             for hit, label in zip(hits, labels, strict=True)
         ]
-        others = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
-        options += [{"id": other, "label": other} for other in others]
+        other_options = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
+        options += [{"id": other, "label": other} for other in other_options]
         origin = f" (lookup: {self._lookup.description})" if searched_text != self._lookup.search_text else ""
-        which = f"Which {self._lookup.entity_type} is meant by {_quoted(searched_text)}{origin}?"
-        prompt = f"{why}{which} Or enter another name."
+        which_question = f"Which {self._lookup.entity_type} is meant by {_quoted(searched_text)}{origin}?"
+        prompt = f"{reason}{which_question} Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
-        return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
+        return AskPerson(question, checkpoint=_checkpoint("choose", text, shown_text))
 
-    def _ask_other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
+    def _ask_other_name(self, reason: str, text: str, *, shown_text: str | None = None) -> AskPerson:
         instructions = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
-        what = "party"
+        entity_type = "party"
         if self._lookup.is_term:
             # The catalogue is closed, so no term can be created.
-            what, instructions = self._lookup.entity_type, "Enter another name or a code."
-        prompt = f"{why}Which {what} is meant by {self._lookup.description}? {instructions}"
-        return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
+            entity_type, instructions = self._lookup.entity_type, "Enter another name or a code."
+        prompt = f"{reason}Which {entity_type} is meant by {self._lookup.description}? {instructions}"
+        return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown_text))
 
     # Answers.
 
     def _apply_choice(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
-            raise self._ask_other_name("", previous.text, shown=previous.searched_text)
+            raise self._ask_other_name("", previous.text, shown_text=previous.searched_text)
         return self._apply_name(answered_text, previous)
 
     def _apply_name(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
@@ -307,17 +309,17 @@ class PartyResolver:
             jurisdiction = parse_jurisdiction(str(jurisdiction)) if jurisdiction else None
             born = validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
         except ValueError as error:
-            raise self._ask_details(text, kind, why=f"{_sentence(error)}. ") from None
+            raise self._ask_details(text, kind, reason=f"{_sentence(error)}. ") from None
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
         active, inactive = self._persons_called(name) if kind == PartyKind.PERSON else ([], [])
         if (active or inactive) and born is None:
             raise self._ask_details(
-                text, kind, why=f"A person called {_quoted(name)} already exists. ", requires_birth_date=True
+                text, kind, reason=f"A person called {_quoted(name)} already exists. ", requires_birth_date=True
             )
-        if same := [person for person in active if person.born == born]:
-            raise self._ask_which(same, text, shown=name, why="This person already exists. ")
-        if same := [person for person in inactive if person.born == born]:
-            raise self._ask_other_name(f"This person already exists: {_inactive_sentence(same)}", text)
+        if with_same_birth_date := [person for person in active if person.born == born]:
+            raise self._ask_which(with_same_birth_date, text, shown_text=name, reason="This person already exists. ")
+        if with_same_birth_date := [person for person in inactive if person.born == born]:
+            raise self._ask_other_name(f"This person already exists: {_inactive_sentence(with_same_birth_date)}", text)
         if needs_more:
             raise self._ask_details(text, kind)
         party = {
@@ -328,7 +330,7 @@ class PartyResolver:
         }
         return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED}
 
-    def _ask_details(self, text: str, kind: str, *, why: str = "", requires_birth_date: bool = False) -> AskPerson:
+    def _ask_details(self, text: str, kind: str, *, reason: str = "", requires_birth_date: bool = False) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
         required = [] if _is_name(text) else ["name"]
         if not required:
@@ -341,7 +343,7 @@ class PartyResolver:
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
             required.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
-        prompt = f"{why}Give the details of the {kind} to create as {_quoted(text)}."
+        prompt = f"{reason}Give the details of the {kind} to create as {_quoted(text)}."
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
@@ -359,20 +361,20 @@ _EXACT = 100
 """Score of an identifier or an exact name."""
 
 
-def _checkpoint(step: str, text: str, shown: str | None) -> dict[str, str]:
+def _checkpoint(step: str, text: str, shown_text: str | None) -> dict[str, str]:
     """Return the checkpoint of a question that a name answers."""
-    offered = {"shown": shown[:_MAX_TEXT_CHARACTERS]} if shown is not None and shown != text else {}
+    offered = {"shown": shown_text[:_MAX_TEXT_CHARACTERS]} if shown_text is not None and shown_text != text else {}
     return {"step": step, "text": text[:_MAX_TEXT_CHARACTERS], **offered}
 
 
 def describe_candidate(candidate: Candidate) -> str:
     """Return a party in words with its type, jurisdiction, date of birth, identifiers and roles."""
-    parts = _what_it_is(candidate)
+    parts = _details(candidate)
     parts += [f"{identifier.scheme} {identifier.value}" for identifier in candidate.identifiers]
     return f"{candidate.name} ({', '.join([*parts, *candidate.roles])})"
 
 
-def _what_it_is(candidate: Candidate) -> list[str]:
+def _details(candidate: Candidate) -> list[str]:
     """Return type, jurisdiction and date of birth; only the type for a product or a role."""
     if candidate.kind in RESOLVER.terms:
         return [candidate.kind]
@@ -402,9 +404,9 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _listed(candidates: Sequence[Candidate]) -> str:
+def _list_candidates(candidates: Sequence[Candidate]) -> str:
     shown = [
-        f"{candidate.name} ({', '.join([*_what_it_is(candidate), candidate.id])})"
+        f"{candidate.name} ({', '.join([*_details(candidate), candidate.id])})"
         for candidate in candidates[:_MAX_LISTED]
     ]
     omitted = len(candidates) - len(shown)
@@ -415,7 +417,7 @@ def _inactive_sentence(candidates: Sequence[Candidate]) -> str:
     """Return a sentence that lists inactive parties, empty if there are none."""
     if not candidates:
         return ""
-    return f"{_listed(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "
+    return f"{_list_candidates(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "
 
 
 def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:

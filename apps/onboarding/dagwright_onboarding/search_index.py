@@ -51,26 +51,26 @@ class IndexProgress:
         return f"{self.done:,} of {self.total:,} names indexed"
 
 
-def index_next_batch(connection: Connection, so_far: IndexProgress | None) -> IndexProgress | None:
+def index_next_batch(connection: Connection, progress: IndexProgress | None) -> IndexProgress | None:
     """Index the next batch of names; return the progress, None when all names are indexed.
 
     Args:
         so_far: result of the previous call, None for the first.
     """
-    if so_far is None:
+    if progress is None:
         total = sum(connection.scalar(select(func.count()).select_from(each)) or 0 for each in (Party, PartyName))
-        so_far = IndexProgress("", 0, 0, total)
-    if so_far.own_after is not None:
-        rows = _own_names(connection, after=so_far.own_after)
+        progress = IndexProgress("", 0, 0, total)
+    if progress.own_after is not None:
+        rows = _own_names(connection, after=progress.own_after)
         next_after = rows[-1].id if rows else None
-        so_far = replace(so_far, own_after=next_after, done=so_far.done + len(rows))
+        progress = replace(progress, own_after=next_after, done=progress.done + len(rows))
     else:
-        rows = _other_names(connection, after=so_far.other_after)
+        rows = _other_names(connection, after=progress.other_after)
         if not rows:
             return None
-        so_far = replace(so_far, other_after=rows[-1].name_id, done=so_far.done + len(rows))
+        progress = replace(progress, other_after=rows[-1].name_id, done=progress.done + len(rows))
     _write(connection, rows)
-    return so_far
+    return progress
 
 
 def core_of(words: Sequence[str]) -> str:
@@ -173,8 +173,8 @@ def _reindex_party(mapper: Mapper[Any], connection: Connection, party: Party) ->
     _remove_party(mapper, connection, party)
     names_to_index = _names_to_index(party)
     names_to_index.parties[party.id] = None
-    of_party = select(PartyName.id).where(PartyName.party_id == party.id).order_by(PartyName.id)
-    names_to_index.names.update(dict.fromkeys(connection.scalars(of_party)))
+    names_of_party = select(PartyName.id).where(PartyName.party_id == party.id).order_by(PartyName.id)
+    names_to_index.names.update(dict.fromkeys(connection.scalars(names_of_party)))
 
 
 def _index_name(_mapper: Mapper[Any], _connection: Connection, name: PartyName) -> None:

@@ -55,15 +55,15 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     return SimpleRows(frozenset(row.line for row in new_rows), unchanged)
 
 
-def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known: set[str]) -> Iterator[PartyName]:
+def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known_keys: set[str]) -> Iterator[PartyName]:
     """Yield rows for the names that a party does not have yet.
 
     Args:
         known: keys of the party's names; keys of new names are added to it.
     """
     for name in names:
-        if (key := name_key(name)) not in known:
-            known.add(key)
+        if (key := name_key(name)) not in known_keys:
+            known_keys.add(key)
             yield PartyName(party_id=party_id, name=name, name_key=key, use=use.value)
 
 
@@ -101,13 +101,13 @@ class _StoredValues:
         party = self.parties.get((key.kind.value, name_key(key.name), key.jurisdiction, key.distinguisher))
         if party is None:
             return None
-        known = {party.name_key, *self.names.get(party.id, ())}
+        known_keys = {party.name_key, *self.names.get(party.id, ())}
         is_same = (
             (row.id is None or (row.id == party.id and key.name == party.name))
             and row.client_type in ("", party.client_type)
             and row.status in (None, party.status)
             and row.lei in (None, self.leis.get(party.id))
-            and known.issuperset(name_key(name) for name in (*row.aliases, *row.former_names))
+            and known_keys.issuperset(name_key(name) for name in (*row.aliases, *row.former_names))
         )
         return party if is_same else None
 
@@ -140,8 +140,8 @@ def _read_stored(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
 def _rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdentifier]:
     yield (party := new_party(row.key, client_type=row.client_type, party_id=row.id))
     party.status = (row.status or PartyStatus.ACTIVE).value
-    known = {party.name_key}
-    yield from names_to_add(party.id, row.aliases, use=NameUse.ALIAS, known=known)
-    yield from names_to_add(party.id, row.former_names, use=NameUse.FORMER, known=known)
+    known_keys = {party.name_key}
+    yield from names_to_add(party.id, row.aliases, use=NameUse.ALIAS, known_keys=known_keys)
+    yield from names_to_add(party.id, row.former_names, use=NameUse.FORMER, known_keys=known_keys)
     if row.lei is not None:
         yield lei_row(party.id, row.lei)

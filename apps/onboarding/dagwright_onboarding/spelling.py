@@ -24,10 +24,10 @@ def one_edit_away(word: str) -> set[str]:
     """Return the words that differ by one letter: inserted, deleted, changed, or swapped with the next letter."""
     letters = sorted({*_LETTERS, *word})
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    with_insertion = {before + letter + after for before, after in halves for letter in letters}
-    with_replacement = {before + letter + after[1:] for before, after in halves if after for letter in letters}
-    with_deletion = {before + after[1:] for before, after in halves if after}
-    with_swap = {before + after[1] + after[0] + after[2:] for before, after in halves if len(after) > 1}
+    with_insertion = {left + letter + right for left, right in halves for letter in letters}
+    with_replacement = {left + letter + right[1:] for left, right in halves if right for letter in letters}
+    with_deletion = {left + right[1:] for left, right in halves if right}
+    with_swap = {left + right[1] + right[0] + right[2:] for left, right in halves if len(right) > 1}
     return (with_insertion | with_replacement | with_deletion | with_swap) - {word, ""}
 
 
@@ -37,10 +37,10 @@ def trigrams(word: str) -> list[str]:
     return list(dict.fromkeys(padded[at : at + 3] for at in range(len(padded) - 2)))
 
 
-def rank_spellings(word: str, known: Iterable[str]) -> list[str]:
+def rank_spellings(word: str, known_words: Iterable[str]) -> list[str]:
     """Return the known words that a word may mean, the likeliest first."""
-    rated = ((fuzz.ratio(word, spelling), spelling) for spelling in set(known))
-    similar = sorted((-rating, spelling) for rating, spelling in rated if rating >= _WORD_SIMILARITY)
+    ratings = ((fuzz.ratio(word, spelling), spelling) for spelling in set(known_words))
+    similar = sorted((-rating, spelling) for rating, spelling in ratings if rating >= _WORD_SIMILARITY)
     return [spelling for _, spelling in similar[:_MAX_SPELLINGS]]
 
 
@@ -52,13 +52,13 @@ def name_similarity(core: Sequence[str], other: Sequence[str]) -> float:
 
 def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the text with two words joined, or one word split in two: `black rock`, `blackrock`."""
-    joined = [(*words[:at], words[at] + words[at + 1], *words[at + 2 :]) for at in range(len(words) - 1)]
+    with_joined_words = [(*words[:at], words[at] + words[at + 1], *words[at + 2 :]) for at in range(len(words) - 1)]
     split = [
         (*words[:at], word[:cut], word[cut:], *words[at + 1 :])
         for at, word in enumerate(words)
         for cut in range(_MIN_PART_CHARACTERS, len(word) - _MIN_PART_CHARACTERS + 1)
     ]
-    return [*joined, *split]
+    return [*with_joined_words, *split]
 
 
 def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[list[tuple[int, ...]]]:

@@ -72,17 +72,17 @@ def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None
         session.delete(row)
         session.flush()
         return f"{text} was removed"
-    for column, before in record["before"].items():
+    for column, previous_value in record["before"].items():
         _check_not_relied_on(session, value_id(row_id, column), f"the {column} of {text}", key=key)
-        setattr(row, column, before)
+        setattr(row, column, previous_value)
     session.flush()
     return f"{text} was reset"
 
 
 def _check_not_relied_on(session: Session, row_id: str, text: str, *, key: str) -> None:
     calls = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
-    others = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
-    verbs = session.scalars(others.order_by(Effect.at, Effect.key).limit(_CALLS_SHOWN)).all()
+    other_effects = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
+    verbs = session.scalars(other_effects.order_by(Effect.at, Effect.key).limit(_CALLS_SHOWN)).all()
     if verbs:
         users = " and ".join(f"a {verb}" for verb in dict.fromkeys(verbs))
         raise ValueError(f"{text} cannot be undone: {users} has used it since")

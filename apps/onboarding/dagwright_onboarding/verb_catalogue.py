@@ -47,13 +47,13 @@ def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]
         | ({"required": True} if name in schema["required"] else {})
         for name, part in schema["properties"].items()
     }
-    named = {"sets": f"@{declaration.sets}" if declaration.sets else None, "undo": declaration.undo}
+    optional_fields = {"sets": f"@{declaration.sets}" if declaration.sets else None, "undo": declaration.undo}
     return {
         "description": declaration.description,
         "effects": declaration.effects.value,
         "parameters": parameters,
         "returns": {"id": f"of a {declaration.returns}", **_fields(spec)},
-        **{name: value for name, value in named.items() if value is not None},
+        **{name: value for name, value in optional_fields.items() if value is not None},
     }
 
 

@@ -34,7 +34,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def cell(value: Any, width: int = CELL_WIDTH) -> str:
     """Return a value as a cell of at most `width` columns, not counting escapes."""
-    return _SPECIAL.sub(lambda found: f"\\{found[0]}", _cut(_one_line(_plain(value)), width))
+    return _SPECIAL.sub(lambda match: f"\\{match[0]}", _cut(_one_line(_plain_text(value)), width))
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -45,7 +45,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _plain(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     match value:
         case None:
             return ""
@@ -57,7 +57,7 @@ def _plain(value: Any) -> str:
         case float() if math.isfinite(value) and abs(value) < 1e15:
             return f"{value:.2f}".rstrip("0").rstrip(".")
         case list():
-            return ", ".join(_plain(item) for item in value[:CELL_WIDTH])
+            return ", ".join(_plain_text(item) for item in value[:CELL_WIDTH])
         case dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
@@ -84,10 +84,10 @@ def _cut(text: str, width: int) -> str:
     """Return a text cut to a width, with `…` at the end if it was cut; combining marks stay with their letter."""
     if sum(map(_width, text)) <= width:
         return text
-    used = 0
+    used_width = 0
     for position, character in enumerate(text):
-        used += _width(character)
-        if used > width - 1:
+        used_width += _width(character)
+        if used_width > width - 1:
             return text[:position].rstrip() + "…"
     return text
 

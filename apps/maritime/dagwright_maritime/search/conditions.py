@@ -36,7 +36,7 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     """
     if not check.clause(path, depth):
         return {}
-    kind_and_body = check.single_member(value, path, what="the kind of a condition")
+    kind_and_body = check.single_member(value, path, expected="the kind of a condition")
     if kind_and_body is None:
         return {}
     kind, inner = kind_and_body
@@ -51,9 +51,9 @@ def date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
     """Return the format and the time zone of dates."""
     checked: Json = {}
     if "format" in body:
-        checked["format"] = check.text(body["format"], (*path, "format"), form=_FORMAT, what="a format of dates")
+        checked["format"] = check.text(body["format"], (*path, "format"), form=_FORMAT, expected="a format of dates")
     if "time_zone" in body:
-        checked["time_zone"] = check.text(body["time_zone"], (*path, "time_zone"), form=_ZONE, what="a time zone")
+        checked["time_zone"] = check.text(body["time_zone"], (*path, "time_zone"), form=_ZONE, expected="a time zone")
     return members(checked)
 
 
@@ -63,10 +63,10 @@ def _no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  #
 
 
 def _on_field(
-    check: Check, value: Any, path: Path, *, main: str, others: Sequence[str] = ()
+    check: Check, value: Any, path: Path, *, main: str, other_keys: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
     """Return a field, its parameters and its path; a plain value is the value of the parameter `main`."""
-    field_and_body = check.single_member(value, path, what="a field")
+    field_and_body = check.single_member(value, path, expected="a field")
     if field_and_body is None:
         return None
     name = check.field_name(field_and_body[0], (*path, field_and_body[0]))
@@ -74,7 +74,7 @@ def _on_field(
         return None
     location = (*path, name)
     if isinstance(field_and_body[1], dict):
-        body = check.allowed_members(field_and_body[1], location, keys=(main, *others))
+        body = check.allowed_members(field_and_body[1], location, keys=(main, *other_keys))
         if main not in body:
             check.add_problem(location, f"{main!r} is missing")
             return None
@@ -83,7 +83,7 @@ def _on_field(
 
 
 def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main="value", others=("case_insensitive",))
+    field_and_body = _on_field(check, value, path, main="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
@@ -94,7 +94,7 @@ def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: AR
 
 
 def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_values = check.single_member(value, path, what="a field")
+    field_and_values = check.single_member(value, path, expected="a field")
     name = None if field_and_values is None else check.field_name(field_and_values[0], (*path, field_and_values[0]))
     if field_and_values is None or name is None:
         return {}
@@ -103,7 +103,7 @@ def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main="value", others=("case_insensitive",))
+    field_and_body = _on_field(check, value, path, main="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
@@ -123,7 +123,7 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
 
 def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _on_field(
-        check, value, path, main="query", others=("operator", "fuzziness", "minimum_should_match")
+        check, value, path, main="query", other_keys=("operator", "fuzziness", "minimum_should_match")
     )
     if field_and_body is None:
         return {}
@@ -132,7 +132,7 @@ def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main="query", others=("slop",))
+    field_and_body = _on_field(check, value, path, main="query", other_keys=("slop",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
@@ -184,13 +184,13 @@ def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
     location = (*path, "minimum_should_match")
     return {
         "minimum_should_match": check.text(
-            minimum_text, location, form=_COUNT_OR_PERCENTAGE, what="a number or a percentage"
+            minimum_text, location, form=_COUNT_OR_PERCENTAGE, expected="a number or a percentage"
         )
     }
 
 
 def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_bounds = check.single_member(value, path, what="a field")
+    field_and_bounds = check.single_member(value, path, expected="a field")
     name = None if field_and_bounds is None else check.field_name(field_and_bounds[0], (*path, field_and_bounds[0]))
     if field_and_bounds is None or name is None:
         return {}

@@ -72,7 +72,7 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
         return {}
     kinds = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
     nested = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
-    kind_and_body = check.single_member(kinds, path, what="the kind of an aggregation")
+    kind_and_body = check.single_member(kinds, path, expected="the kind of an aggregation")
     if kind_and_body is None:
         return {}
     kind, body = kind_and_body
@@ -92,8 +92,8 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
         return {kind: checked}
     if len(nested) > 1:
         check.add_problem(path, "aggs and aggregations are synonyms; use one of them")
-    inside = _groupings(check, nested[0], (*path, "aggs"), depth=depth + 1, multiplier=multiplier * groups)
-    return {kind: checked, "aggs": inside}
+    inner_groupings = _groupings(check, nested[0], (*path, "aggs"), depth=depth + 1, multiplier=multiplier * groups)
+    return {kind: checked, "aggs": inner_groupings}
 
 
 # Groups: each function returns the checked aggregation and its maximum number of groups.
@@ -123,14 +123,14 @@ def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         check.add_problem(path, "expected either calendar_interval or fixed_interval")
     elif "calendar_interval" in body:
         location = (*path, "calendar_interval")
-        what = "day, week, month, quarter or year"
+        expected = "day, week, month, quarter or year"
         checked["calendar_interval"] = check.text(
-            body["calendar_interval"], location, form=_CALENDAR_INTERVAL, what=what
+            body["calendar_interval"], location, form=_CALENDAR_INTERVAL, expected=expected
         )
     else:
         location = (*path, "fixed_interval")
         checked["fixed_interval"] = check.text(
-            body["fixed_interval"], location, form=_FIXED_INTERVAL, what="days, such as 7d"
+            body["fixed_interval"], location, form=_FIXED_INTERVAL, expected="days, such as 7d"
         )
     checked |= date_parameters(check, body, path) | _order(check, body, path)
     return members(checked | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
@@ -164,8 +164,8 @@ def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
         check.add_problem(location, f"expected a list of 1 to {_MAX_RANGES} ranges")
         return members(checked), 1
     for position, each in enumerate(ranges):
-        known = check.allowed_members(each, (*location, position), keys=("from", "to", "key"))
-        checked["ranges"].append({name: check.scalar(known[name], (*location, position, name)) for name in known})
+        allowed = check.allowed_members(each, (*location, position), keys=("from", "to", "key"))
+        checked["ranges"].append({name: check.scalar(allowed[name], (*location, position, name)) for name in allowed})
     return members(checked), len(ranges)
 
 
@@ -199,11 +199,11 @@ def _order(check: Check, body: Json, path: Path) -> Json:
         return {}
     orders, checked = body["order"], []
     for order in (orders if isinstance(orders, list) else [orders])[:5]:
-        key_and_direction = check.single_member(order, (*path, "order"), what="the sort key of the groups")
+        key_and_direction = check.single_member(order, (*path, "order"), expected="the sort key of the groups")
         if key_and_direction is None:
             return {}
-        what = "_count, _key or the name of a figure"
-        name = check.text(key_and_direction[0], (*path, "order"), form=_ORDER, what=what)
+        expected = "_count, _key or the name of a figure"
+        name = check.text(key_and_direction[0], (*path, "order"), form=_ORDER, expected=expected)
         direction = check.choice(key_and_direction[1], (*path, "order", str(name)), choices=_DIRECTIONS)
         if name is not None and direction is not None:
             checked.append({name: direction})

@@ -62,8 +62,8 @@ class QueryRefused(ValueError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         problem_list = "; ".join(problems[:_PROBLEMS_SHOWN])
-        more = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
-        super().__init__(f"The query is not allowed: {problem_list}{more}")
+        omitted_note = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
+        super().__init__(f"The query is not allowed: {problem_list}{omitted_note}")
         self.problems = tuple(problems)
 
 
@@ -82,9 +82,9 @@ class Check:
     buckets: int = 0
     figures: int = 0
 
-    def add_problem(self, path: Path, why: str) -> None:
+    def add_problem(self, path: Path, message: str) -> None:
         """Add a problem at a path."""
-        self.problems.append(f"{_cut(pointer_of(path)) or '/'}: {why}")
+        self.problems.append(f"{_cut(pointer_of(path)) or '/'}: {message}")
 
     def allowed_members(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
         """Return the members of an object with an allowed key; any other member is a problem."""
@@ -98,10 +98,10 @@ class Check:
                 self.add_problem((*path, name), f"not allowed here; allowed: {keys_text}")
         return {name: value[name] for name in allowed if name in value}
 
-    def single_member(self, value: Any, path: Path, *, what: str) -> tuple[str, Any] | None:
+    def single_member(self, value: Any, path: Path, *, expected: str) -> tuple[str, Any] | None:
         """Return the name and value of the only member of an object."""
         if not isinstance(value, dict) or len(value) != 1:
-            self.add_problem(path, f"expected an object with one key, {what}, got {_short_json(value)}")
+            self.add_problem(path, f"expected an object with one key, {expected}, got {_short_json(value)}")
             return None
         [(name, inner)] = value.items()
         return str(name), inner
@@ -139,11 +139,11 @@ class Check:
             return []
         return [self.scalar(scalar, (*path, position)) for position, scalar in enumerate(value)]
 
-    def text(self, value: Any, path: Path, *, form: re.Pattern[str], what: str) -> str | None:
-        """Return a text that matches a pattern; `what` describes it."""
+    def text(self, value: Any, path: Path, *, form: re.Pattern[str], expected: str) -> str | None:
+        """Return a text that matches a pattern; `expected` describes it."""
         if isinstance(value, str) and form.fullmatch(value):
             return value
-        self.add_problem(path, f"expected {what}, got {_short_json(value)}")
+        self.add_problem(path, f"expected {expected}, got {_short_json(value)}")
         return None
 
     def choice(self, value: Any, path: Path, *, choices: Sequence[str]) -> str | None:

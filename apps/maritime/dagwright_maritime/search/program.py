@@ -73,11 +73,11 @@ async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchPro
     return SearchProgram(java, target)
 
 
-def _program(name: str, needed: str) -> str:
+def _program(name: str, purpose: str) -> str:
     program = shutil.which(name)
     if program is None:
         raise ProgramMissing(
-            name, f"{name} is not on the path: install {needed} to run a search server here, {_ALTERNATIVE}"
+            name, f"{name} is not on the path: install {purpose} to run a search server here, {_ALTERNATIVE}"
         )
     return program
 

@@ -119,11 +119,11 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
     if start:
         checked["from"] = start
     if "search_after" in body:
-        after = _search_after(check, body["search_after"])
+        search_after = _search_after(check, body["search_after"])
         sorts = body.get("sort", [])
-        if start or len(after) != (len(sorts) if isinstance(sorts, list) else 1):
+        if start or len(search_after) != (len(sorts) if isinstance(sorts, list) else 1):
             check.add_problem(("search_after",), "expected one value for each sort field, and no from")
-        checked["search_after"] = after
+        checked["search_after"] = search_after
     return checked
 
 
@@ -141,7 +141,7 @@ def _time(check: Check, body: Json) -> str:
     """Return the timeout of the search: the requested time, up to the limit."""
     seconds = check.limits.timeout_s
     if "timeout" in body:
-        time_text = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, what="a time such as 5s")
+        time_text = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, expected="a time such as 5s")
         if time_text is not None:
             number = time_text.rstrip("ms")
             seconds = min(seconds, max(int(number) * _UNITS[time_text.removeprefix(number)], 0.001))

@@ -46,9 +46,9 @@ class Gap:
         if not self.group:
             return f"{self.metric} is not available: no document has a value."
         key_list = ", ".join(self.without[:_KEYS_SHOWN])
-        more = f" and {len(self.without) - _KEYS_SHOWN} more" if len(self.without) > _KEYS_SHOWN else ""
+        omitted_note = f" and {len(self.without) - _KEYS_SHOWN} more" if len(self.without) > _KEYS_SHOWN else ""
         available = f"{self.metric} is available for {self.with_value} of {self.groups}"
-        return f"{available} ({self.group}); missing for {key_list}{more}."
+        return f"{available} ({self.group}); missing for {key_list}{omitted_note}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def _day(text: str) -> str:
 
 def _in_order(aggregations_of_query: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Json:
     """Return aggregations in the order of the query; the server has an order of its own."""
-    others = {name: value for name, value in aggregations.items() if name not in aggregations_of_query}
-    return others | {
+    other_aggregations = {name: value for name, value in aggregations.items() if name not in aggregations_of_query}
+    return other_aggregations | {
         name: _inside_in_order(aggregations_of_query[name], aggregations[name])
         for name in aggregations_of_query
         if name in aggregations
@@ -250,12 +250,12 @@ def _gaps(aggregations: Any, groups: Sequence[tuple[str, Any]], *, group: str) -
             if without:
                 yield Gap(group, name, len(gaps), without)
         elif "aggs" in kinds:
-            inside = [
+            inner_gaps = [
                 (" / ".join(part for part in (key, inner_key) if part), bucket)
                 for key, grouping in gaps
                 for inner_key, bucket in bucket_list(grouping) or ()
             ]
-            yield from _gaps(kinds["aggs"], inside, group=group if kind in _ONE_GROUP else name)
+            yield from _gaps(kinds["aggs"], inner_gaps, group=group if kind in _ONE_GROUP else name)
 
 
 def is_empty_figure(figure: Any) -> bool:

@@ -17,16 +17,16 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:
-    field_and_order = (value, {}) if isinstance(value, str) else check.single_member(value, path, what="a field")
+    field_and_order = (value, {}) if isinstance(value, str) else check.single_member(value, path, expected="a field")
     if field_and_order is None:
         return {}
-    field_name, how = field_and_order
+    field_name, order = field_and_order
     name = "_score" if field_name == "_score" else check.field_name(field_name, path)
     if name is None:
         return {}
     field_path = (*path, name)
     options = check.allowed_members(
-        {"order": how} if isinstance(how, str) else how, field_path, keys=("order", "missing")
+        {"order": order} if isinstance(order, str) else order, field_path, keys=("order", "missing")
     )
     checked: Json = {"order": "desc" if name == "_score" else "asc"}
     if "order" in options:

@@ -196,8 +196,8 @@ class LocalSearch:
         except FileNotFoundError:
             return []
         # A log that was rotated is shorter.
-        fresh = text[log_size:] if len(text) >= log_size else text
-        return fresh.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
+        new_text = text[log_size:] if len(text) >= log_size else text
+        return new_text.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
 
     @property
     def _record_path(self) -> Path:

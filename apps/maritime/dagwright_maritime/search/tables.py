@@ -37,9 +37,11 @@ def document_table(
     omitted = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
     parts = [table(columns, [[hit.get(name) for name in columns] for hit in visible_hits])]
-    more = max(total or 0, len(hits)) - len(visible_hits)
-    if more > 0:
-        parts.append(f"{len(visible_hits):,} of {len(visible_hits) + more:,} are shown; there are {more:,} more.")
+    hidden_count = max(total or 0, len(hits)) - len(visible_hits)
+    if hidden_count > 0:
+        parts.append(
+            f"{len(visible_hits):,} of {len(visible_hits) + hidden_count:,} are shown; there are {hidden_count:,} more."
+        )
     if omitted:
         parts.append(f"Not shown: {', '.join(map(cell, omitted))}.")
     return "\n\n".join(parts)
@@ -94,14 +96,14 @@ def _tables(enclosing: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator
     """Yield a table for each grouping within some groups, then those nested in it."""
     for name in dict.fromkeys(name for _, group in enclosing for name in group):
         groups = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
-        inside: list[KeyedGroup] = [
+        inner_groups: list[KeyedGroup] = [
             ((*keys, key), bucket) for keys, grouping in groups for key, bucket in bucket_list(grouping) or ()
         ]
         if not groups or _is_one_group(groups[0][1]):
             continue
         omitted_count = sum(omitted_documents(grouping) for _, grouping in groups)
-        yield GroupTable((*names, name), inside, omitted_count)
-        yield from _tables(inside, (*names, name))
+        yield GroupTable((*names, name), inner_groups, omitted_count)
+        yield from _tables(inner_groups, (*names, name))
     single_groups = [
         ((*keys, name), single) for keys, group in enclosing for name, single in group.items() if _is_one_group(single)
     ]

@@ -34,18 +34,20 @@ class CoreProgress:
         return f"{self.done:,} names of the search index converted"
 
 
-def part(connection: sa.Connection, so_far: CoreProgress | IndexProgress | None) -> CoreProgress | IndexProgress | None:
+def part(
+    connection: sa.Connection, progress: CoreProgress | IndexProgress | None
+) -> CoreProgress | IndexProgress | None:
     """Sort the next batch of cores; when all are sorted, index the next batch of names."""
-    if isinstance(so_far, IndexProgress):
-        return index_next_batch(connection, so_far)
-    before = so_far or CoreProgress(0, 0)
-    rows = connection.execute(_READ, {"after": before.after, "count": NAMES_PER_TRANSACTION}).all()
+    if isinstance(progress, IndexProgress):
+        return index_next_batch(connection, progress)
+    core_progress = progress or CoreProgress(0, 0)
+    rows = connection.execute(_READ, {"after": core_progress.after, "count": NAMES_PER_TRANSACTION}).all()
     if not rows:
         return index_next_batch(connection, None)
     in_order = ((row.id, row.core, " ".join(sorted(row.core.split()))) for row in rows)
     if changed := [{"id": id_, "core": core} for id_, was, core in in_order if core != was]:
         connection.execute(_UPDATE_CORE, changed)
-    return CoreProgress(rows[-1].id, before.done + len(rows))
+    return CoreProgress(rows[-1].id, core_progress.done + len(rows))
 
 
 def upgrade() -> None:
