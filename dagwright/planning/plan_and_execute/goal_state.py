@@ -222,10 +222,8 @@ class GoalState:
             cuts=dict(prompt.cuts),
         )
         previous_id = self._state.plan.nodes[self._state.plan.nodes[last_parser].dependencies[0]].id
-        bindings: list[Binding] = [
-            (("before",), (ResultOf(previous_id, "result", ("conversation",)),)),
-            *prompt.bindings,
-        ]
+        conversation = ResultOf(previous_id, "result", ("conversation",))
+        bindings: list[Binding] = [(("before",), (conversation,)), *prompt.bindings]
         title = title_of(reasons, count=self._replan_count() + 1, max_replans=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
         last_numbers = self._last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])
@@ -399,17 +397,15 @@ class GoalState:
         messages = [user("" if "repair" in parsed else conflict_message(parsed))]
         # The earlier conversation is in the store and is not repeated in each call.
         request = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
-        bindings: list[Binding] = [
-            (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
-        ]
+        conversation = ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",))
+        bindings: list[Binding] = [(("before",), (conversation,))]
         if "repair" in parsed:
             repair = ResultOf(self._state.plan.nodes[parser].id, "result", ("repair",))
             bindings.append((("messages", 0, "content"), (repair,)))
         # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
         if self._goal.streams and "repair" in parsed:
-            bindings.append(
-                (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
-            )
+            accepted = ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",))
+            bindings.append((("planning", "accepted"), (accepted,)))
         return self._planning_call(
             request, title="repairing the plan", dependencies=[parser], bindings=bindings, replan_context=replan_context
         )
