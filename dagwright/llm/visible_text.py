@@ -38,12 +38,12 @@ class VisibleText:
     @property
     def text(self) -> str:
         """Text so far."""
-        visible = _before_marker(self._find() if self._field else self._received)
+        visible = _before_marker(self._find_text() if self._field else self._received)
         # The rest may be invalid JSON: keep the text that was already sent.
         self._extracted = visible if visible.startswith(self._extracted) else self._extracted
         return self._extracted
 
-    def _find(self) -> str:
+    def _find_text(self) -> str:
         text_so_far = self._received.lstrip()
         if text_so_far.startswith("{"):
             return _text_in(text_so_far, self._field)

@@ -50,8 +50,8 @@ def parse_intents(
     """
     answer, repairs = _answer_document(plan, text)
     if isinstance(answer, dict):
-        answer, more = _with_decoded_fields(answer)
-        repairs = [*repairs, *more]
+        answer, field_repairs = _with_decoded_fields(answer)
+        repairs = [*repairs, *field_repairs]
     missing_parts = [
         Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
         for repair in repairs

@@ -95,7 +95,7 @@ def _session_text(context: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _name_line(name: str, entity: Mapping[str, Any]) -> str:
     fields = dict.fromkeys(["kind", "name", *entity])
-    known = {
+    visible_fields = {
         field: cut_for_model(entity[field], _NAME_CHARACTERS) for field in fields if field != "id" and entity.get(field)
     }
-    return json_line({"ref": f"@{name}", **known})
+    return json_line({"ref": f"@{name}", **visible_fields})

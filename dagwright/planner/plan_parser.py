@@ -242,11 +242,11 @@ def _is_empty(invalid: PlanInvalid) -> bool:
     return all((problem.code, problem.pointer) == ("empty_plan", "/nodes") for problem in invalid.problems)
 
 
-def _without_stand_ins(written: Mapping[str, Any], *, referable_ids: Sequence[str]) -> Mapping[str, Any]:
+def _without_stand_ins(document: Mapping[str, Any], *, referable_ids: Sequence[str]) -> Mapping[str, Any]:
     """Return a plan without the stand-ins for existing nodes of the run."""
     if not referable_ids:
-        return written
-    return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != EXISTING_NODE.name]}
+        return document
+    return {**document, "nodes": [node for node in document["nodes"] if node.get("tool") != EXISTING_NODE.name]}
 
 
 def _with_free_ids(

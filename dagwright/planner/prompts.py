@@ -180,9 +180,9 @@ def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["r
             remaining_characters -= len(line) + 1
         else:
             omitted += 1
-    more = [f"- and {omitted} more problems"] if omitted else []
+    omitted_note = [f"- and {omitted} more problems"] if omitted else []
     opening, instructions = _REPAIRS[profile]
-    return "\n".join([opening, *entries, *more, instructions])
+    return "\n".join([opening, *entries, *omitted_note, instructions])
 
 
 def _problem_line(problem: Problem) -> str:

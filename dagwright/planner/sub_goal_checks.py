@@ -61,7 +61,9 @@ class RoundChecks:
                 problems.append(problem)
             elif source is not None and ref.slot not in source.slots:
                 text = (
-                    f"it is {source.status}" if source.status not in DONE else f"its slots are {_joined(source.slots)}"
+                    f"it is {source.status}"
+                    if source.status not in DONE
+                    else f"its slots are {_name_list(source.slots)}"
                 )
                 message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {text}"
                 problems.append(Problem("invalid_reference", message, location))
@@ -81,13 +83,13 @@ class RoundChecks:
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
         """Return the problem of a reference, regardless of the status of its sub-goal."""
         if source is None:
-            hint = f"there are {_joined(sorted(self._known))}" if self._known else None
+            hint = f"there are {_name_list(sorted(self._known))}" if self._known else None
             message = f"there is no sub-goal {ref.from_sub_goal}"
             return Problem("invalid_reference", message, f"{at}/from_sub_goal", hint=hint)
         outputs = self._outputs(source)
         if ref.slot in outputs:
             return None
-        declared = _joined(outputs)
+        declared = _name_list(outputs)
         message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {declared}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
@@ -189,8 +191,8 @@ class RoundChecks:
             if ref.from_sub_goal in self._invalid_ids:
                 continue
             location = pointer(*at, "inputs", name, *path)
-            known = self._known.get(ref.from_sub_goal)
-            source = new.get(ref.from_sub_goal) or known
+            earlier = self._known.get(ref.from_sub_goal)
+            source = new.get(ref.from_sub_goal) or earlier
             if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 yield problem
             elif source is not None and (wrong_slot := self._wrong_slot(sub_goal, name, ref, source)) is not None:
@@ -317,5 +319,5 @@ def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tupl
             yield from ((name, ref, (index,)) for index, ref in enumerate(value))
 
 
-def _joined(values: Sequence[Any]) -> str:
+def _name_list(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values)) or "none"

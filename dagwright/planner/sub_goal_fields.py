@@ -115,7 +115,7 @@ class FieldParser:
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
             return None
-        before = len(self.problems)
+        problems_before = len(self.problems)
         self._reject_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
         number = sub_goal_id(raw.get("id"))
         if number is None:
@@ -135,7 +135,7 @@ class FieldParser:
             self._report("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
         for name in (name for name in inputs if name in params):
             self._report("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
-        if len(self.problems) > before or number is None or worker is None:
+        if len(self.problems) > problems_before or number is None or worker is None:
             if number is not None:
                 self.invalid[number] = (index, inputs)
             return None

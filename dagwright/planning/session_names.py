@@ -38,7 +38,11 @@ def identity_of(result: Any) -> dict[str, Any] | None:
 def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
     """Return the identifying fields of a stored result, as far as they can be read without loading it."""
     parts = {key: result.at((key,)) for key in IDENTIFYING}
-    return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, ProjectedPart) and not rest}
+    return {
+        key: part.value
+        for key, (part, remaining_path) in parts.items()
+        if isinstance(part, ProjectedPart) and not remaining_path
+    }
 
 
 def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:

@@ -68,10 +68,10 @@ class CodeFingerprinter:
         todo = [first]
         while todo:
             module = todo.pop()
-            for needed in self._needed_modules(module) if module is first or _is_user_code(module) else ():
-                if needed.__name__ not in parts:
-                    parts[needed.__name__] = needed
-                    todo.append(needed)
+            for needed_module in self._needed_modules(module) if module is first or _is_user_code(module) else ():
+                if needed_module.__name__ not in parts:
+                    parts[needed_module.__name__] = needed_module
+                    todo.append(needed_module)
         # Not sorted by module name: the name of a file given to `--tools` depends on its path.
         return sorted(self._part_of(module, is_first=module is first) for module in parts.values())
 

@@ -69,19 +69,19 @@ class Parameters:
                 pass
         by_name = self._by_declared_name(arguments)
         declared = {key: value for key, value in by_name.items() if key in self.schema["properties"]}
-        others = {key: value for key, value in by_name.items() if key not in declared}
+        extra_arguments = {key: value for key, value in by_name.items() if key not in declared}
         problems: list[str] = []
         if self.extra is None:
-            problems += [f"{pointer_of((key,))}: no such parameter" for key in others]
+            problems += [f"{pointer_of((key,))}: no such parameter" for key in extra_arguments]
         values = declared if self.model_parameter is None else by_name
         bound = _validated(self.adapter, values, problems=problems)
         if self.extra is not None and self.model_parameter is None:
-            others = _validated(self.extra, others, problems=problems)
+            extra_arguments = _validated(self.extra, extra_arguments, problems=problems)
         if problems:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
         if self.model_parameter is not None:
             return {self.model_parameter: bound}
-        return self._keywords_of(bound) | others
+        return self._keywords_of(bound) | extra_arguments
 
     def _keywords_of(self, bound: Any) -> dict[str, Any]:
         keywords = bound.model_fields_set
@@ -103,10 +103,10 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    listed, hints = _signature_parameters(function), hints_of(function)
-    if len(listed) == 1 and _is_model(hints.get(listed[0].name)):
-        return _model_parameters(listed[0].name, hints[listed[0].name])
-    return _copied_parameters(listed, hints, described=documentation.parameters)
+    parameters, hints = _signature_parameters(function), hints_of(function)
+    if len(parameters) == 1 and _is_model(hints.get(parameters[0].name)):
+        return _model_parameters(parameters[0].name, hints[parameters[0].name])
+    return _copied_parameters(parameters, hints, described=documentation.parameters)
 
 
 def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -119,16 +119,16 @@ def keyword_parameters(function: Callable[..., Any], documentation: Documentatio
 
 
 def _signature_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    listed = list(inspect.signature(function).parameters.values())
-    for parameter in listed:
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool are passed by name")
-        if parameter.annotation is parameter.empty and parameter is listed[0] and parameter.name in ("self", "cls"):
+        if parameter.annotation is parameter.empty and parameter is parameters[0] and parameter.name in ("self", "cls"):
             raise TypeError("it is a method; decorate a function instead, which may call the method")
         if parameter.annotation is parameter.empty:
             advice = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
             raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {advice}")
-    return listed
+    return parameters
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -220,11 +220,11 @@ class _Keyword:
 
 
 def _copied_parameters(
-    listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]
+    parameters: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]
 ) -> Parameters:
     """Return parameters whose schema the caller may change."""
     keywords = [
-        _keyword(parameter, hints.get(parameter.name, Any), described.get(parameter.name)) for parameter in listed
+        _keyword(parameter, hints.get(parameter.name, Any), described.get(parameter.name)) for parameter in parameters
     ]
     shared = _keywords(tuple(keywords))
     return dataclasses.replace(shared, schema=copy.deepcopy(shared.schema))
@@ -248,12 +248,12 @@ def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def _keywords(listed: tuple[_Keyword, ...]) -> Parameters:
+def _keywords(parameters: tuple[_Keyword, ...]) -> Parameters:
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     extra: TypeAdapter[Any] | None = None
     plain: list[str] = []
-    for parameter in listed:
+    for parameter in parameters:
         hint = parameter.hint.type
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type

@@ -120,7 +120,7 @@ def recorded_paths(record: Path | None) -> list[Path]:
     if record is None:
         return []
     try:
-        listed = json.loads(record.read_text(encoding="utf-8"))
+        paths = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return [Path(path_text) for path_text in listed if isinstance(path_text, str)] if isinstance(listed, list) else []
+    return [Path(path_text) for path_text in paths if isinstance(path_text, str)] if isinstance(paths, list) else []

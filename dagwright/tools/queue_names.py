@@ -84,10 +84,10 @@ def _reference_of(queue: str) -> str | None:
 
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
     """Return the options that load the tools of a queue that no reference names."""
-    own = (
+    tool_references = (
         [] if is_tool_queue(queue) else [reference for reference in references if queue_of_reference(reference) is None]
     )
-    return options_of_references(own) or ["--tools", FILE_PLACEHOLDER]
+    return options_of_references(tool_references) or ["--tools", FILE_PLACEHOLDER]
 
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:

@@ -33,10 +33,10 @@ class Redaction:
         self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
         self._secret_forms = [_SecretForms(secret) for secret in self._secrets]
         self._long = [forms for forms in self._secret_forms if forms.length >= MIN_REDACTED_INSIDE_WORDS]
-        short = "|".join(
+        short_pattern = "|".join(
             forms.quoted_forms() for forms in self._secret_forms if forms.length < MIN_REDACTED_INSIDE_WORDS
         )
-        self._short = re.compile(rf"(?<!\w)(?:{short})(?!\w)") if short else None
+        self._short = re.compile(rf"(?<!\w)(?:{short_pattern})(?!\w)") if short_pattern else None
 
     def text(self, text: str) -> str:
         """Redact all secrets in `text`, including forms that are quoted for a URL or JSON."""
@@ -131,8 +131,8 @@ def _forms_of_part(part: str, *, max_length: int | None = None) -> str:
         return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
     if part[0] == "\\":
         # An escape starts with a backslash of the run. The pattern can match in only one way, so it takes linear time.
-        others = "|".join(form for form in _escapes("\\") if form[0] != "\\")
-        return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{others}){run}"
+        other_escapes = "|".join(form for form in _escapes("\\") if form[0] != "\\")
+        return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{other_escapes}){run}"
     if re.fullmatch(r"[\w.~-]", part, re.ASCII):
         return re.escape(part)
     escaped = rf"\\{{0,3}}{re.escape(part)}"
@@ -164,7 +164,8 @@ def _base64_forms(secret: str) -> list[str]:
         is_last_shared = (offset + len(content)) % 3 != 0
         shared_start = (0, 2, 3)[offset]
         forms.add(text[shared_start : len(text.rstrip("=")) - is_last_shared])
-    long = {form for form in forms if len(form) >= MIN_REDACTED_INSIDE_WORDS}
+    long_forms = {form for form in forms if len(form) >= MIN_REDACTED_INSIDE_WORDS}
     return sorted(
-        long | {form.replace("+", "-").replace("/", "_") for form in long}, key=lambda form: (-len(form), form)
+        long_forms | {form.replace("+", "-").replace("/", "_") for form in long_forms},
+        key=lambda form: (-len(form), form),
     )

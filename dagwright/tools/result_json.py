@@ -39,9 +39,9 @@ def json_bytes(value: Any) -> bytes:
     return encoded_json(plain_json(value))
 
 
-def encoded_json(plain: Any) -> bytes:
+def encoded_json(value: Any) -> bytes:
     """Encode the result of `plain_json` as compact UTF-8 JSON."""
-    return pydantic_core.to_json(plain)
+    return pydantic_core.to_json(value)
 
 
 def pointer_of(path: tuple[str | int, ...]) -> str:

@@ -70,12 +70,12 @@ def may_send_to(scheme: str, host: str, port: int | None, hosts: Iterable[Sequen
 
 
 def _matches(scheme: str, host: str, port: int | None, pattern: str) -> bool:
-    allowed, separator, rest = pattern.rpartition("://")
+    allowed, separator, host_and_port = pattern.rpartition("://")
     if separator and allowed not in ("http", "https"):
         return False
     if scheme != "https" and (allowed == "https" or (not allowed and not _is_loopback(host))):
         return False
-    return _is_same_host(host, port, rest.removesuffix("/"))
+    return _is_same_host(host, port, host_and_port.removesuffix("/"))
 
 
 def _is_same_host(host: str, port: int | None, pattern: str) -> bool:

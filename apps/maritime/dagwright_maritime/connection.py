@@ -43,7 +43,7 @@ async def connect_search() -> AsyncIterator[Search]:
         RetryLater: the server is not running.
         GiveUp: no server was ever configured or started, or the server did not respond to several attempts.
     """
-    # Imports the Temporal client, which adds half a second to a command that only checks plans.
+    # This module imports the Temporal client, which adds half a second to a command that only checks plans.
     from dagwright_maritime.search.server import find_address  # noqa: PLC0415
 
     environment = context().environment
@@ -61,4 +61,4 @@ async def connect_search() -> AsyncIterator[Search]:
         save_state(search_failures=failures)
         if failures < _MAX_FAILURES:
             raise
-        raise GiveUp(f"{error}; {failures} attempts got no answer; {error.advice}") from None
+        raise GiveUp(f"{error}; {failures} attempts got no response; {error.advice}") from None

@@ -59,7 +59,7 @@ class VerbCall:
         self.session = session
         self.changes: list[dict[str, Any]] = []
         self._relied_on: dict[str, None] = {}
-        # Bound to the session rather than called by the verbs: an unrecorded change could not be undone.
+        # The session calls the listener, so no verb can forget to record a change: it could not be undone.
         event.listen(session, "after_flush", self._record_changes)
 
     def relies_on(self, *rows: Row) -> None:

@@ -187,9 +187,9 @@ class _Turn:
             return self._next([(self._message(call.id, message), None) for call in self.calls], [self._node_number])
         call_nodes, errors = self._nodes_and_errors()
         if call_nodes and self._state.number_of(call_nodes[0].id) is None:
-            known = {**self._spec.compensating_tools, **self._spec.tools}
-            names = with_compensating_tools([node.tool for node in call_nodes if node.kind == "tool"], known)
-            tools = {name: known[name] for name in names if name in known}
+            known_tools = {**self._spec.compensating_tools, **self._spec.tools}
+            names = with_compensating_tools([node.tool for node in call_nodes if node.kind == "tool"], known_tools)
+            tools = {name: known_tools[name] for name in names if name in known_tools}
             return Extension(self._state.plan.written_count, tuple(call_nodes), tools)
         if not all(self._record(node.id).status.is_final for node in call_nodes):
             return None
@@ -206,10 +206,10 @@ class _Turn:
 
     def _nodes_and_errors(self) -> tuple[list[CompiledNode], dict[str, str]]:
         call_nodes: list[CompiledNode] = []
-        named = self._named_calls()
-        errors = {node_id: _TOO_MANY_CALLS for node_id, _ in named[MAX_CALLS:]}
+        named_calls = self._named_calls()
+        errors = {node_id: _TOO_MANY_CALLS for node_id, _ in named_calls[MAX_CALLS:]}
         are_tools_listed = False
-        for node_id, call in named[:MAX_CALLS]:
+        for node_id, call in named_calls[:MAX_CALLS]:
             try:
                 call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node=self._node_number))
             except UnknownTool as error:

@@ -31,9 +31,9 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
-    used = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
+    used_tools = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
     return with_projections(
-        replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in used})
+        replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in used_tools})
     )
 
 
@@ -81,8 +81,8 @@ def _with_agent(
 
 def _objective_of(node: CompiledNode) -> str:
     """Return the text of the objective in the plan, without the values of its references."""
-    written = node.arguments.get(OBJECTIVE)
-    texts = [written] if isinstance(written, str) else []
+    objective = node.arguments.get(OBJECTIVE)
+    texts = [objective] if isinstance(objective, str) else []
     for path, template in node.bindings:
         if path[:1] == (OBJECTIVE,):
             texts += [part for part in template if isinstance(part, str)]

@@ -127,9 +127,9 @@ def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
     options = list(dict.fromkeys(filter(None, options)))
     if marker.type == "SELECTION" and options:
         return {"type": marker.type, "prompt": prompt, "options": options}
-    known = marker.type in spec.request_types and marker.type not in ("SELECTION", "INFORMATION")
+    is_allowed_type = marker.type in spec.request_types and marker.type not in ("SELECTION", "INFORMATION")
     return {
-        "type": marker.type if known else "CLARIFICATION",
+        "type": marker.type if is_allowed_type else "CLARIFICATION",
         "prompt": marker.content.strip() or "The agent asks for help",
     }
 

@@ -64,12 +64,12 @@ def unknown_tool_message(name: str, spec: AgentSpec) -> str:
 
     Complexity: linear in the number of tools, about 10 µs per tool, so only one call per turn gets this list.
     """
-    known = [tool.name for tool in spec.offered]
+    tool_names = [tool.name for tool in spec.offered]
     name = name[:_NAME_CHARACTERS]
-    if not known:
+    if not tool_names:
         return f"Unknown tool {name!r}: no tools are available. Answer without tools."
-    near = suggestion(name, known)
-    return f"Unknown tool {name!r}{f'; {near}' if near else '.'} Available tools: {', '.join(known)}."
+    hint = suggestion(name, tool_names)
+    return f"Unknown tool {name!r}{f'; {hint}' if hint else '.'} Available tools: {', '.join(tool_names)}."
 
 
 def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:

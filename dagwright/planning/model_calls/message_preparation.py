@@ -17,10 +17,10 @@ def sendable_messages(request: ModelRequest) -> list[Message]:
     for index, characters in request.cuts.items():
         if 0 <= index < len(messages) and (content := messages[index].content) is not None:
             messages[index] = messages[index].model_copy(update={"content": cut_with_count(content, characters)})
-    return joined(messages)
+    return join_user_messages(messages)
 
 
-def joined(messages: Sequence[Message]) -> list[Message]:
+def join_user_messages(messages: Sequence[Message]) -> list[Message]:
     """Join consecutive user messages."""
     merged: list[Message] = []
     for message in messages:

@@ -208,5 +208,5 @@ def problems_text(parsed: Mapping[str, Any]) -> str:
         for problem in problems[:_MAX_PROBLEMS]
     ]
     count = parsed.get("problem_count", len(problems))
-    more = count - len(entries) if type(count) is int else 0
-    return "; ".join([*entries, *([f"and {more} more"] if more > 0 else [])])
+    omitted_count = count - len(entries) if type(count) is int else 0
+    return "; ".join([*entries, *([f"and {omitted_count} more"] if omitted_count > 0 else [])])

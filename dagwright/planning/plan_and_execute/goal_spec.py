@@ -233,17 +233,17 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
     """
     if not isinstance(encoded, Mapping) or len(encoded) > CONTEXT_NAMES:
         raise ValueError(f"context: expected an object of at most {CONTEXT_NAMES} names")
-    return {name: _named(name, entity) for name, entity in encoded.items()}
+    return {name: _context_fields(name, entity) for name, entity in encoded.items()}
 
 
-def _named(name: Any, entity: Any) -> dict[str, str]:
+def _context_fields(name: Any, entity: Any) -> dict[str, str]:
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
         raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as order for @order")
     fields = {"id": entity} if isinstance(entity, str) else entity
     if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
-    named = [field for field in fields if isinstance(field, str) and fields[field] is not None]
-    context = {field: fields[field] for field in named[:_CONTEXT_FIELDS]}
+    given_fields = [field for field in fields if isinstance(field, str) and fields[field] is not None]
+    context = {field: fields[field] for field in given_fields[:_CONTEXT_FIELDS]}
     if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in context.values()):
         raise ValueError(
             f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters"

@@ -106,8 +106,8 @@ class GoalState:
         return max(self._numbers_with_role(role), default=None)
 
     def _numbers_with_role(self, role: str) -> Iterator[int]:
-        written = self._state.plan.nodes[: self._state.plan.written_count]
-        return (number for number, node in enumerate(written) if role_of(node.id) == role)
+        written_nodes = self._state.plan.nodes[: self._state.plan.written_count]
+        return (number for number, node in enumerate(written_nodes) if role_of(node.id) == role)
 
     def _plan_steps(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield the nodes of the plan and the nodes that people added, without superseded nodes."""
@@ -567,12 +567,12 @@ class GoalState:
         last = self._last_numbers(steps)
         node_id = ANSWER if self.newest(ANSWER) is None else self._free_id(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, bindings=bindings)
-        before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
+        superseded_id = None if node_id == ANSWER else self._state.newest_id(ANSWER)
         projections = (*node.projections, *ANSWER_PROJECTIONS) if request.call.output is not None else node.projections
         output_path = _output_at("message", "content")
         if self._goal.output_schema:
             projections, output_path = (*node.projections, _OUTPUT_PROJECTION), _output_at(*_OUTPUT_PROJECTION[0])
-        answer_node = replace(node, join=("all_done", 0), supersedes=before, projections=projections)
+        answer_node = replace(node, join=("all_done", 0), supersedes=superseded_id, projections=projections)
         return self._extension(answer_node, output=output_path)
 
 

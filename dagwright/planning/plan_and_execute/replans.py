@@ -99,9 +99,10 @@ def title_of(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -
     Args:
         count: number of replans, including this one.
     """
-    more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    omitted_note = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
     description = one_line(reasons[0].description)
-    return f"{cut_bytes(f'{REPLAN_TITLE} ({count} of {max_replans}): {description}', max_bytes=_TITLE_BYTES)}{more}"
+    title = cut_bytes(f"{REPLAN_TITLE} ({count} of {max_replans}): {description}", max_bytes=_TITLE_BYTES)
+    return title + omitted_note
 
 
 def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
@@ -120,17 +121,17 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     Results of completed nodes are passed by reference. All other nodes are described as they are now, because another
     node may replace them later.
     """
-    done = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
+    completed = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
     limit = characters_of_each(steps)
     other_messages = [
         user(step_text(node, record, limit=limit))
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
     ]
-    completed_messages = step_messages(done, first=0)
+    completed_messages = step_messages(completed, first=0)
     reason_lines = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
-    more = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
-    last = user("\n".join([goal.replan_prompt, "", "Reasons for the new plan:", *reason_lines, *more]))
+    omitted_note = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
+    last = user("\n".join([goal.replan_prompt, "", "Reasons for the new plan:", *reason_lines, *omitted_note]))
     messages = [*completed_messages.messages, *other_messages, last]
     return StepMessages(messages, completed_messages.bindings, completed_messages.cuts)
 
@@ -148,8 +149,8 @@ def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced: Collec
     blocked = {state.number_of(node.id): node for node, record in remaining if record.status is NodeStatus.BLOCKED}
     waiting: dict[int | None, list[int | None]] = {}
     for number, node in blocked.items():
-        for needed in node.dependencies:
-            waiting.setdefault(needed, []).append(number)
+        for dependency in node.dependencies:
+            waiting.setdefault(dependency, []).append(number)
     # Check a node again only when one of its dependencies has become unreachable: people may have added chains of
     # thousands of nodes.
     numbers = [*blocked]

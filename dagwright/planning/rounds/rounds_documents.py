@@ -50,12 +50,12 @@ def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequenc
     A sub-goal has edges from the nodes whose slots it receives, and a call of the planner from the previous call.
     """
     nodes = scheduler.plan.nodes
-    needed = scheduler.state.visible_dependencies(node)
+    dependencies = scheduler.state.visible_dependencies(node)
     if node.is_worker:
-        return [number for number in needed if nodes[number].is_worker or not is_reserved(nodes[number].id)]
+        return [number for number in dependencies if nodes[number].is_worker or not is_reserved(nodes[number].id)]
     if node.id.partition("#")[0] == PLAN:
-        return [number for number in needed if not nodes[number].is_worker]
-    return needed
+        return [number for number in dependencies if not nodes[number].is_worker]
+    return dependencies
 
 
 MAX_SUB_GOALS_BYTES = 192 * 1024
@@ -199,14 +199,14 @@ def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) 
 
 def _limited(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
     """Return a value of a node, or a reference to the node if the JSON of the value is longer than `max_bytes`."""
-    shown = compact(value, f"node:{node_id}")
-    if len(pydantic_core.to_json(shown)) <= max_bytes:
-        return shown
+    compacted = compact(value, f"node:{node_id}")
+    if len(pydantic_core.to_json(compacted)) <= max_bytes:
+        return compacted
     if not isinstance(value, Mapping):
         # A stored value, which `compact` has already shortened.
-        return shown
+        return compacted
     size = len(pydantic_core.to_json(value)) if is_whole(value) else None
-    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:max_bytes]}
+    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(compacted)[:max_bytes]}
 
 
 def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,11 +216,11 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
-    done = [progress for progress in run.sub_goals.values() if progress.is_done]
-    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(done)))
+    completed = [progress for progress in run.sub_goals.values() if progress.is_done]
+    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed)))
     return {
         str(progress.sub_goal.id): _limited(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
-        for progress in done
+        for progress in completed
     }
 
 

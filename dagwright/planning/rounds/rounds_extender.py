@@ -236,8 +236,8 @@ class Rounds:
         )
 
     def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:
-        known = {name: worker.tool for name, worker in self._workers.items()} | {CALL_MODEL.name: CALL_MODEL}
-        return {node.tool: known[node.tool] for node in nodes}
+        known_tools = {name: worker.tool for name, worker in self._workers.items()} | {CALL_MODEL.name: CALL_MODEL}
+        return {node.tool: known_tools[node.tool] for node in nodes}
 
     @staticmethod
     def _free_id(run: RoundsState, name: str) -> str:
@@ -284,8 +284,8 @@ def stop_reason(run: RoundsState) -> NodeError | None:
     is_last_round = last.action == "continue" and last.round >= run.rounds.max_rounds
     if is_last_round and run.has_started(last) and run.is_joined:
         max_rounds = run.rounds.max_rounds
-        used = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
-        message = f"{used}, and the planner has not finished; finishing also needs a round"
+        used_rounds = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
+        message = f"{used_rounds}, and the planner has not finished; finishing also needs a round"
         return NodeError(MAX_ROUNDS_REACHED, message)
     return None
 

@@ -192,12 +192,12 @@ def answer_node(
         caveats: missing information, for the model; empty if nothing is missing.
         dependencies: numbers of the nodes that must end first.
     """
-    named = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
-    limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named))))
+    named_refs = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
+    limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named_refs))))
     messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
     bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
     cuts = {_INTENTION: INTENTION_CHARACTERS}
-    for name, ref in named:
+    for name, ref in named_refs:
         index = len(messages)
         messages.append(user(""))
         bindings.append(
@@ -230,17 +230,17 @@ def assembled_output(inputs: Mapping[str, Input], run: "RoundsState", gaps: Sequ
     Args:
         gaps: missing information, as lines of Markdown.
     """
-    named = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
-    if len(named) == 1 and not gaps:
-        return None, (((), (_slot(named[0][1]),)),)
+    named_refs = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
+    if len(named_refs) == 1 and not gaps:
+        return None, (((), (_slot(named_refs[0][1]),)),)
     parts: list[TemplatePart] = []
-    for name, ref in named:
+    for name, ref in named_refs:
         if parts:
             parts.append("\n\n")
         parts += _slot_parts(name, ref, run)
     if gaps:
         parts.append("\n\nIncomplete:\n" + "\n".join(f"- {line}" for line in gaps))
-    return None, (((), _joined(parts)),)
+    return None, (((), _join_texts(parts)),)
 
 
 def _slot_parts(name: str, ref: InputRef, run: "RoundsState") -> Sequence[TemplatePart]:
@@ -254,15 +254,15 @@ def _slot_parts(name: str, ref: InputRef, run: "RoundsState") -> Sequence[Templa
     return f"{name}:\n\n```json\n", _slot(ref), "\n```"
 
 
-def _joined(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
+def _join_texts(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
     """Join neighbouring texts in the parts of a template, as the template parser does."""
-    joined: list[TemplatePart] = []
+    joined_parts: list[TemplatePart] = []
     for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
+        if isinstance(part, str) and joined_parts and isinstance(joined_parts[-1], str):
+            joined_parts[-1] += part
         else:
-            joined.append(part)
-    return tuple(joined)
+            joined_parts.append(part)
+    return tuple(joined_parts)
 
 
 def is_answered(state: "RunState") -> bool:

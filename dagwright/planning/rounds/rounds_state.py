@@ -130,8 +130,8 @@ class SubGoalProgress:
         if isinstance(result, StoredValue):
             part, _ = result.at((slot,))
             if isinstance(part, StoredValue):
-                whole = part.own_part
-                return whole.value if whole is not None and whole.state in ("small", "whole") else part
+                small_part = part.own_part
+                return small_part.value if small_part is not None and small_part.state in ("small", "whole") else part
             return None if part.state == "missing" else part.value
         return result.get(slot) if isinstance(result, Mapping) else None
 
@@ -218,10 +218,10 @@ class RoundsState:
         The round of an attempt is the latest round in which the attempt or one of its dependencies was started.
         """
         rounds: dict[int, int] = {}
-        shown = list(self.state.visible_nodes())
+        visible_nodes = list(self.state.visible_nodes())
         names = {sub_goal.sub_goal.node_id for sub_goal in self.sub_goals.values()}
-        numbers = [number for number, (node, _) in enumerate(shown) if node.id.partition("#")[0] in names]
-        return [(self._round_of(number, rounds), *shown[number]) for number in numbers]
+        numbers = [number for number, (node, _) in enumerate(visible_nodes) if node.id.partition("#")[0] in names]
+        return [(self._round_of(number, rounds), *visible_nodes[number]) for number in numbers]
 
     def _round_of(self, number: int, rounds: dict[int, int]) -> int:
         if number in rounds:
@@ -279,17 +279,17 @@ class RoundsState:
 
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
         """Return the gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
-        used: dict[int, None] = {}
+        used_ids: dict[int, None] = {}
         ids_to_visit = [ref.from_sub_goal for value in inputs.values() for ref in refs_of(value)]
         while ids_to_visit:
             source = ids_to_visit.pop()
-            if source not in used and source in self.sub_goals:
-                used[source] = None
+            if source not in used_ids and source in self.sub_goals:
+                used_ids[source] = None
                 ids_to_visit += self.sub_goals[source].sub_goal.sources
         return [
             sub_goal
             for sub_goal in self.sub_goals.values()
-            if (sub_goal.status == "partial" and sub_goal.sub_goal.id in used)
+            if (sub_goal.status == "partial" and sub_goal.sub_goal.id in used_ids)
             or (sub_goal.status in ("failed", "pending") and sub_goal.sub_goal.goal_type == "deliverable")
         ]
 

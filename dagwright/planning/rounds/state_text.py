@@ -117,7 +117,7 @@ def _line(document: Mapping[str, Any]) -> str:
 
 def _describe(progress: "SubGoalProgress", run: "RoundsState", *, max_bytes: int) -> dict[str, Any]:
     if progress.is_done:
-        return _done(progress, max_bytes=max_bytes)
+        return _completed_sub_goal(progress, max_bytes=max_bytes)
     return _failed(progress) if progress.status == "failed" else _pending(progress, run)
 
 
@@ -146,7 +146,7 @@ def _head(progress: "SubGoalProgress") -> dict[str, Any]:
     return document
 
 
-def _done(progress: "SubGoalProgress", *, max_bytes: int) -> dict[str, Any]:
+def _completed_sub_goal(progress: "SubGoalProgress", *, max_bytes: int) -> dict[str, Any]:
     outputs = {slot: _shortened(progress.value_of(slot), max_bytes=max_bytes) for slot in progress.sub_goal.outputs}
     return {
         **_head(progress),

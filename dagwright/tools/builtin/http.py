@@ -199,14 +199,14 @@ def decode_body(content: bytes, content_type: str) -> Any:
     """Decode a body as a JSON value, else as text, else as `{"base64": …}`; null if it is empty."""
     if not content:
         return None
-    kind, _, rest = content_type.lower().partition(";")
+    kind, _, parameters = content_type.lower().partition(";")
     kind = kind.strip()
     if kind == "application/json" or kind.endswith("+json"):
         try:
             return json.loads(content, parse_constant=_reject_constant)
         except (ValueError, RecursionError):
             pass
-    charset = rest.partition("charset=")[2].partition(";")[0].strip(" \"'") or "utf-8"
+    charset = parameters.partition("charset=")[2].partition(";")[0].strip(" \"'") or "utf-8"
     try:
         text = content.decode(charset)
     except (LookupError, UnicodeError):
@@ -229,8 +229,8 @@ def _checked_url(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
 
 
 def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> dict[str, str]:
-    sent = {name.lower(): value for name, value in (headers or {}).items()}
-    for name in sorted(sent):
+    sent_headers = {name.lower(): value for name, value in (headers or {}).items()}
+    for name in sorted(sent_headers):
         # Services behind WSGI and CGI cannot distinguish an underscore from a dash.
         header = name.replace("_", "-")
         if header in _CONNECTION_HEADERS:
@@ -238,10 +238,10 @@ def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> di
         if method in _SAFE_METHODS and header in _OVERRIDE_HEADERS:
             raise ValueError(f"The header {name} would override the method {method}; set the method instead")
     if body is not None and not isinstance(body, str):
-        sent.setdefault("content-type", "application/json")
+        sent_headers.setdefault("content-type", "application/json")
     if method not in _SAFE_METHODS:
-        sent.setdefault("idempotency-key", context().idempotency_key)
-    return sent
+        sent_headers.setdefault("idempotency-key", context().idempotency_key)
+    return sent_headers
 
 
 def _body(body: Any, *, method: str) -> bytes | None:

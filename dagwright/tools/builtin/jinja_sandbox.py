@@ -59,7 +59,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     source = _SHORT_REFERENCE.sub(r"{{\1}}", template)
     try:
         _check(environment.parse(source), depth=0)
-        return _joined(environment.from_string(source).generate(values))
+        return _join(environment.from_string(source).generate(values))
     except TemplateSyntaxError as error:
         raise ValueError(f"Invalid template: {error.message} (line {error.lineno})") from None
     except (TemplateError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
@@ -114,7 +114,7 @@ def _check(node: nodes.Node, *, depth: int) -> None:
         _check(child, depth=depth)
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join(parts: Iterable[str]) -> str:
     deadline = time.monotonic() + SECONDS_LIMIT
     # Pieces may be single characters: a list of them would be many times larger.
     size, text = 0, StringIO()

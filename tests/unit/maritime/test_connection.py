@@ -114,7 +114,7 @@ async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
 async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], advice: str) -> None:
     *_, last = await errors_of_attempts(*[kind("It is slow")] * 3)
     assert isinstance(last, GiveUp)
-    assert str(last).startswith(f"It is slow; 3 attempts got no answer; {advice}")
+    assert str(last).startswith(f"It is slow; 3 attempts got no response; {advice}")
 
 
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
@@ -123,7 +123,7 @@ async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_se
     expected = [*["nobody is there"] * 12, "It is slow", "nobody is there", "It is slow", "nobody is there"]
     assert [str(error) for error in raised[:-1]] == expected
     assert isinstance(raised[-1], GiveUp)
-    assert str(raised[-1]).startswith("It is slow; 3 attempts got no answer")
+    assert str(raised[-1]).startswith("It is slow; 3 attempts got no response")
 
 
 async def test_slow_search_keeps_the_stored_model_answers() -> None:

@@ -23,10 +23,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         rows: each with a value for each column.
     """
     positions = range(len(columns))
-    right = [any(_is_number(row[position]) for row in rows) for position in positions]
+    is_right_aligned = [any(_is_number(row[position]) for row in rows) for position in positions]
     lines = [
         _line([cell(name) for name in columns]),
-        _line(["---:" if right[position] else "---" for position in positions]),
+        _line(["---:" if is_right_aligned[position] else "---" for position in positions]),
         *(_line([cell(value) for value in row]) for row in rows),
     ]
     return "\n".join(lines)
