@@ -435,7 +435,7 @@ class ModelClients:
         """Return the client of a server.
 
         Args:
-            named: `None` for the server of the settings. A named server gets its own key and never the key of the
+            named_endpoint: `None` for the server of the settings. A named server gets its own key and never the key of the
                 settings.
 
         Raises:

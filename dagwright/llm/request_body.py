@@ -49,8 +49,8 @@ def protocol_name(name: str) -> str:
 
 
 def _with_hash(name: str) -> str:
-    mark = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    return f"{_NOT_ALLOWED.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(mark) - 1]}_{mark}"
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
+    return f"{_NOT_ALLOWED.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(digest) - 1]}_{digest}"
 
 
 Json = dict[str, Any]
@@ -101,8 +101,8 @@ class PreparedCall:
         if call.output is not None and self.strict is not None:
             match capabilities.mode:
                 case OutputMode.SCHEMA:
-                    described = {"name": call.output.name, "strict": True, "schema": self.strict.strict}
-                    body["response_format"] = {"type": "json_schema", "json_schema": described}
+                    json_schema = {"name": call.output.name, "strict": True, "schema": self.strict.strict}
+                    body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
                 case OutputMode.JSON:
                     body["response_format"] = {"type": "json_object"}
                 case OutputMode.TOOL:
@@ -119,10 +119,10 @@ class PreparedCall:
         return {"type": "function", "function": {"name": self.names.protocol_name(choice)}}
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
-        described = {"description": description} if description else {}
+        optional_fields = {"description": description} if description else {}
         return {
             "type": "function",
-            "function": {"name": self.names.protocol_name(name), **described, "parameters": dict(parameters)},
+            "function": {"name": self.names.protocol_name(name), **optional_fields, "parameters": dict(parameters)},
         }
 
     def _messages(self, capabilities: Capabilities) -> list[Json]:
@@ -154,9 +154,9 @@ def object_schema(output: OutputSchema) -> Mapping[str, Any]:
     """Return the schema of an answer for modes that require an object; other types are wrapped in `value`."""
     if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
         return output.schema
-    definitions = {word: output.schema[word] for word in ("$defs", "definitions") if word in output.schema}
-    inner = {word: value for word, value in output.schema.items() if word not in definitions}
-    return {"type": "object", "properties": {"value": inner}, "required": ["value"], **definitions}
+    definitions = {keyword: output.schema[keyword] for keyword in ("$defs", "definitions") if keyword in output.schema}
+    inner_schema = {keyword: value for keyword, value in output.schema.items() if keyword not in definitions}
+    return {"type": "object", "properties": {"value": inner_schema}, "required": ["value"], **definitions}
 
 
 def is_wrapped(output: OutputSchema) -> bool:

@@ -48,7 +48,7 @@ def listed_tools(server: ServerConfig, protocol_tools: Iterable[Mapping[str, Any
     """Return the tools of a server, in the order of the server.
 
     Args:
-        listed: the tools in the form of the protocol.
+        protocol_tools: the tools in the form of the protocol.
 
     Raises:
         ToolLoadError: the file names a tool that the server does not have, or a name is too long.

@@ -156,21 +156,21 @@ class EsResults(_Slot):
 
     @field_validator("aggregations")
     @classmethod
-    def _check_aggregations(cls, groups: dict[str, Any]) -> dict[str, Any]:
-        problems = list(islice(_shape_problems(groups), _PROBLEMS_SHOWN))
+    def _check_aggregations(cls, aggregations: dict[str, Any]) -> dict[str, Any]:
+        problems = list(islice(_shape_problems(aggregations), _PROBLEMS_SHOWN))
         if problems:
             raise ValueError(f"not aggregations of a search server: {'; '.join(problems)}")
-        return groups
+        return aggregations
 
 
-def _shape_problems(groups: Mapping[str, Any], path: Path = ()) -> Iterator[str]:
+def _shape_problems(aggregations: Mapping[str, Any], path: Path = ()) -> Iterator[str]:
     """Yield the problems in the form of aggregations, each with its location.
 
     Args:
-        groups: aggregations by name; other values, such as the key of a group, are ignored.
+        aggregations: by name; other values, such as the key of a group, are ignored.
         path: location of the aggregations.
     """
-    for name, aggregation in groups.items():
+    for name, aggregation in aggregations.items():
         if isinstance(aggregation, Mapping):
             yield from _aggregation_problems(aggregation, (*path, name))
 

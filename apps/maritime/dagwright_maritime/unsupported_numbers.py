@@ -20,7 +20,7 @@ def unsupported_numbers(
     Args:
         numbers: the computed numbers.
         texts: names and other texts whose numbers may be repeated, each as a whole.
-        shown: values of documents, such as identifiers and dates. They may only be repeated as a whole: their digits
+        shown_texts: values of documents, such as identifiers and dates. They may only be repeated as a whole: their digits
             alone could match any figure.
     """
     texts_of_numbers = {match[0] for each in texts for match in _NUMBER.finditer(each)}

@@ -59,7 +59,7 @@ class VerbCall:
         self.session = session
         self.changes: list[dict[str, Any]] = []
         self._relied_on: dict[str, None] = {}
-        # The session calls the listener, so no verb can forget to record a change: it could not be undone.
+        # The session calls the listener, so every change is recorded, whatever the verb does.
         event.listen(session, "after_flush", self._record_changes)
 
     def relies_on(self, *rows: Row) -> None:
@@ -158,6 +158,6 @@ def _stored_result(effect: Effect, verb: str, *, result_type: type[Result]) -> R
     if effect.verb not in (verb, UNKNOWN_CALL):
         raise ValueError(f"the idempotency key of a {effect.verb} was reused for a {verb}")
     if effect.undone_at is not None:
-        when = effect.undone_at.isoformat(timespec="seconds")
-        raise ValueError(f"this {verb} was undone at {when} and cannot run again; make a new call")
+        undone_at = effect.undone_at.isoformat(timespec="seconds")
+        raise ValueError(f"this {verb} was undone at {undone_at} and cannot run again; make a new call")
     return TypeAdapter(result_type).validate_python(effect.result)

@@ -77,7 +77,7 @@ class EntityGateway:
     def get(self, party_id: str) -> KnownParty | None:
         """Return the party with an id, active or not, or the product or role with a code; None if it does not exist.
 
-        For a code of both, such as `DEPOSITARY`, the product is returned.
+        If a product and a role have the same code, such as `DEPOSITARY`, the product is returned.
         """
         if (term := term_of(party_id)) is not None:
             return KnownParty(term.id, term.name, term.kind, None, is_active=True)
@@ -124,16 +124,16 @@ def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
     latest = func.row_number().over(
         partition_by=RoleAssignment.entity_id, order_by=(RoleAssignment.created_at.desc(), RoleAssignment.id)
     )
-    held = (
+    assignments = (
         select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, latest.label("rank"))
         .where(RoleAssignment.entity_id.in_(ids))
         .subquery()
     )
     query = (
-        select(held.c.entity_id, held.c.role, Party.name)
-        .join(Party, Party.id == held.c.cbu_id)
-        .where(held.c.rank <= ROLES_RETURNED)
-        .order_by(held.c.entity_id, held.c.rank)
+        select(assignments.c.entity_id, assignments.c.role, Party.name)
+        .join(Party, Party.id == assignments.c.cbu_id)
+        .where(assignments.c.rank <= ROLES_RETURNED)
+        .order_by(assignments.c.entity_id, assignments.c.rank)
     )
     roles: defaultdict[str, list[str]] = defaultdict(list)
     for entity_id, role, cbu_name in session.execute(query):

@@ -202,7 +202,7 @@ class PartyResolver:
         """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
-            why: problem with the answer, as sentences.
+            reason: problem with the answer, as sentences.
             text: the last text that a person gave.
         """
         try:

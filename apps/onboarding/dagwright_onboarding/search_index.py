@@ -55,7 +55,7 @@ def index_next_batch(connection: Connection, progress: IndexProgress | None) -> 
     """Index the next batch of names; return the progress, None when all names are indexed.
 
     Args:
-        so_far: result of the previous call, None for the first.
+        progress: result of the previous call, None for the first.
     """
     if progress is None:
         total = sum(connection.scalar(select(func.count()).select_from(each)) or 0 for each in (Party, PartyName))

@@ -59,7 +59,7 @@ def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known_key
     """Yield rows for the names that a party does not have yet.
 
     Args:
-        known: keys of the party's names; keys of new names are added to it.
+        known_keys: keys of the party's names; keys of new names are added to it.
     """
     for name in names:
         if (key := name_key(name)) not in known_keys:
