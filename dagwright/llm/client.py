@@ -435,8 +435,8 @@ class ModelClients:
         """Return the client of a server.
 
         Args:
-            named_endpoint: `None` for the server of the settings. A named server gets its own key and never the key of the
-                settings.
+            named_endpoint: `None` for the server of the settings. A named server gets its own key and never the key
+                of the settings.
 
         Raises:
             SecretMissing: the worker does not have the key of the server.

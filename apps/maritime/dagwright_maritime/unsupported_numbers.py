@@ -20,8 +20,8 @@ def unsupported_numbers(
     Args:
         numbers: the computed numbers.
         texts: names and other texts whose numbers may be repeated, each as a whole.
-        shown_texts: values of documents, such as identifiers and dates. They may only be repeated as a whole: their digits
-            alone could match any figure.
+        shown_texts: values of documents, such as identifiers and dates. They may only be repeated as a whole: their
+            digits alone could match any figure.
     """
     texts_of_numbers = {match[0] for each in texts for match in _NUMBER.finditer(each)}
     known_values = {abs(number) for number in numbers} | {

@@ -58,7 +58,8 @@ def match_values(condition: Filter, known_values: Sequence[str] | None) -> Value
     """Return the possible meanings of the values of a condition.
 
     Args:
-        known_values: values of the field, the most frequent first, at most `MAX_VALUES`; `None` if it is not a keyword field.
+        known_values: values of the field, the most frequent first, at most `MAX_VALUES`; `None` for other than keyword
+            fields.
     """
     if known_values is None or condition.value is None:
         return ValueMatch(condition, (), ())
