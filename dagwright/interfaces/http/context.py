@@ -82,7 +82,7 @@ class GatewayContext:
 
     @property
     def model(self) -> ModelClient:
-        """Return the client of the model service in the settings."""
+        """The client of the model service in the settings."""
         return self.models.client(None)
 
     @property

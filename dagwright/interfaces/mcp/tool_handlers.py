@@ -61,7 +61,6 @@ class McpToolCall:
     """A call of a tool.
 
     Args:
-        context: context of its request.
         params: parameters as received.
         tool: the called tool.
     """
@@ -146,9 +145,9 @@ class ToolHandlers:
         return await self._with_error_results(call, self._start_run)
 
     async def _with_error_results(
-        self, call: McpToolCall, work: Callable[[McpToolCall], Awaitable[ResultT]]
+        self, call: McpToolCall, handler: Callable[[McpToolCall], Awaitable[ResultT]]
     ) -> ResultT | types.CallToolResult:
-        """Run a call, and convert its errors to results."""
+        """Validate the arguments of a call and pass it to a handler; convert errors to results."""
         if invalid_values := json_problems(dict(call.arguments)):
             return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {invalid_values[0].message}")
         problems = [
@@ -158,7 +157,7 @@ class ToolHandlers:
         if problems:
             return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
         try:
-            return await work(call)
+            return await handler(call)
         except PlanInvalid as error:
             return invalid_plan_result(error)
         except McpCallRejected as error:
@@ -288,6 +287,6 @@ def _target(workflow_id: str, open_requests: Sequence[OpenRequest], arguments: M
         return find_target(workflow_id, open_requests, arguments.get("request_id"), of_all=bool(arguments.get("all")))
     except NoOpenRequest:
         raise McpCallRejected("not_found", f"the run {workflow_id!r} has no open requests") from None
-    except AnswerUnclear as names:
-        message = f"the run {workflow_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {names}"
+    except AnswerUnclear as error:
+        message = f"the run {workflow_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {error}"
         raise McpCallRejected("bad_usage", message) from None

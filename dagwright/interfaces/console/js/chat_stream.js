@@ -29,7 +29,7 @@ export function joining(run) {
  * request: from `asking` or `joining`.
  * on: {started() when an answer starts, run(id), text(message), event(event), offline(message)}.
  *
- * Returns {calls, about}: the arguments of the calls of `answer_feedback`, and the object `dagwright` of the answer. Throws
+ * Returns {calls, runSummary}: the arguments of the calls of `answer_feedback`, and the object `dagwright` of the answer. Throws
  * an ApiError.
  */
 export function follow(request, { on, signal }) {
@@ -57,9 +57,9 @@ async function openStream({ path, headers = {}, ...rest }, { on, came, alive, si
 
 async function readStream(response, { on, alive }) {
   const calls = [];
-  let about = null;
+  let runSummary = null;
   for await (const { data } of eventsOf(response.body, alive)) {
-    if (data === "[DONE]") return { calls, about };
+    if (data === "[DONE]") return { calls, runSummary };
     if (data.error) throw errorOfEvent(data);
     const choice = data.choices?.[0];
     if (choice?.delta?.content) on.text(choice.delta.content);
@@ -70,7 +70,7 @@ async function readStream(response, { on, alive }) {
         on.event(event);
       }
     } else if (data.dagwright) {
-      about = data.dagwright;
+      runSummary = data.dagwright;
     }
   }
   // The stream ended without [DONE]: the gateway has stopped.

@@ -96,8 +96,8 @@ export class Exchange {
     if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Starting, or waiting for the previous turn…"));
     try {
       for (;;) {
-        const { calls, about } = await follow(request, { on: this.handlers, signal: this.abortController.signal });
-        if (about?.run_id) this.setRun(about.run_id, about.status);
+        const { calls, runSummary } = await follow(request, { on: this.handlers, signal: this.abortController.signal });
+        if (runSummary?.run_id) this.setRun(runSummary.run_id, runSummary.status);
         if (!calls.length) break;
         await this.waitForAnswers(calls[0].run_id, calls.map((call) => call.request_id));
         request = joining(calls[0].run_id);

@@ -3,28 +3,28 @@
 import { api } from "./api.js";
 import { el } from "./dom.js";
 
-const ADDRESS = "/v1/runs?limit=1"; // its response has the URL of all runs
-let asking = null;
+const RUNS_PATH = "/v1/runs?limit=1"; // its response has the URL of all runs in the Temporal UI
+let pendingUrl = null;
 
 /** A link to a run in the Temporal UI, or to all runs; hidden while the URL is unknown. */
 export function temporalLink(run = null) {
   const link = el("a", { target: "_blank", rel: "noreferrer", hidden: true }, "Temporal UI");
-  pageOfRuns().then((page) => {
-    if (page === null) return;
-    link.href = run === null ? page : `${page}/${encodeURIComponent(run)}`;
+  runsUrl().then((url) => {
+    if (url === null) return;
+    link.href = run === null ? url : `${url}/${encodeURIComponent(run)}`;
     link.hidden = false;
   });
   return link;
 }
 
-function pageOfRuns() {
-  asking ??= api.get(ADDRESS).then(
-    ({ ui_url: page }) => page ?? null,
+function runsUrl() {
+  pendingUrl ??= api.get(RUNS_PATH).then(
+    ({ ui_url: url }) => url ?? null,
     () => {
-      // The gateway did not respond, or has no key yet: the next link tries again.
-      asking = null;
+      // The gateway does not respond, or the user has not entered a key yet: the next link tries again.
+      pendingUrl = null;
       return null;
     },
   );
-  return asking;
+  return pendingUrl;
 }
