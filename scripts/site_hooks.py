@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     repository = f"{config.repo_url}/blob/main"
     source = _path_in_repository(page.file.src_uri)
 
-    def rewritten(match: re.Match[str]) -> str:
+    def rewrite_link(match: re.Match[str]) -> str:
         target = match[2]
         if re.match(r"[a-z]+:", target):
             return match[0]
@@ -58,9 +58,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         # Strict mode reports a link to a file that does not exist.
         return f"{match[1]}{repository}/{path}" if (ROOT / path).exists() else match[0]
 
-    # Code in fences has no links: only the text between them is rewritten.
+    # Code in fences has no links: only the text between them is rewrite_link.
     parts = _FENCE.split(markdown)
-    texts = [_LINK.sub(rewritten, part) if number % 2 == 0 else part for number, part in enumerate(parts)]
+    texts = [_LINK.sub(rewrite_link, part) if number % 2 == 0 else part for number, part in enumerate(parts)]
     return "".join(texts)
 
 

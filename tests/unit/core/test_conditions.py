@@ -233,8 +233,8 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
 
 def test_invalid_condition_of_an_unchecked_plan_fails_its_node() -> None:
     plan = compiled(plan_of(node("a"), node("b", "a", when="a.result == 1")))
-    odd = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
-    scheduler = started_scheduler(odd)
+    unchecked = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
+    scheduler = started_scheduler(unchecked)
     started(scheduler)
     scheduler.complete("a", 1, at=1.0)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: there is no node 'zzz'")

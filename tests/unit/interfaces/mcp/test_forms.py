@@ -110,14 +110,14 @@ def test_clarification_and_guidance_have_a_text_field() -> None:
         assert answer_of(request, {"text": "more"}) == {"text": "more"}
 
 
-def brought(text: str | None) -> CallState | None:
+def parsed_state(text: str | None) -> CallState | None:
     return parse_call_state(types.CallToolRequestParams(name="run_plan", request_state=text))
 
 
 @pytest.mark.parametrize("rounds", ["Infinity", "NaN", "1e999", "-1", '"many"', "null", "[]"])
 def test_state_is_restored_and_an_invalid_state_is_rejected(rounds: str) -> None:
     state = CallState("run-1", ("check",), 2)
-    assert (brought(state.to_text()), brought(None)) == (state, None)
-    given = json.dumps({"run_id": "run-1", "skipped": []})
+    assert (parsed_state(state.to_text()), parsed_state(None)) == (state, None)
+    document = json.dumps({"run_id": "run-1", "skipped": []})
     with pytest.raises(StateUnreadable, match="repeat the call without it"):
-        brought(f'{given[:-1]}, "rounds": {rounds}}}')
+        parsed_state(f'{document[:-1]}, "rounds": {rounds}}}')
