@@ -102,7 +102,7 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
 
 def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str]) -> list[Any] | dict[str, Any]:
     numbers = {node_id: number for number, node_id in enumerate(ids)}
-    column = [
+    column: list[Any] = [
         {key: _node_number(template, numbers) for key, template in encoded.items()}
         if isinstance(encoded, dict)
         else [[path, _node_number(template, numbers)] for path, template in encoded]

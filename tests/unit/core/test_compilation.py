@@ -284,6 +284,9 @@ def test_common_problem_of_nodes_is_reported_once_unless_it_is_absent() -> None:
     }
 
 
+_MALFORMED_BINDINGS: tuple[Any, ...] = ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0]]])
+
+
 @pytest.mark.parametrize(
     "encoded",
     [
@@ -293,10 +296,7 @@ def test_common_problem_of_nodes_is_reported_once_unless_it_is_absent() -> None:
         *({"same": {}, "from": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
         *({"same": {}, "each": {"id": ["a"], "bindings": [{"x": at}]}} for at in (1, -1, True, None)),
         *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in ({"x": [1]}, {}, {"x": [0], "y": [0]}, 7)),
-        *(
-            {"same": {}, "each": {"id": ["a"], "bindings": each}}
-            for each in ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0]]])
-        ),
+        *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in _MALFORMED_BINDINGS),
         {"same": {}, "from": {"title": {"1": "t", "0": "u"}}, "each": {"id": ["a", "b"]}},
         {"same": {}, "from": [], "each": {"id": ["a"]}},
         {"same": {}, "from": {"title": []}, "each": {"id": ["a"]}},
