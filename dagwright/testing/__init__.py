@@ -1,9 +1,9 @@
-"""Scripted model and web search servers: for tests and demos, where real ones would cost money.
+"""Scripted model and web search servers, for tests and demos in which real servers would cost money.
 
 `ModelServer` implements OpenAI's protocol over real sockets, so tests cover the model client and its retries too. It is
 strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml` serves a script file. The fixture
-`model_server` of `dagwright.testing.fixtures` provides servers that pytest checks at the end of each test. Nothing
-here imports the model client, so neither can hide a mistake of the other.
+`model_server` of `dagwright.testing.fixtures` provides servers that pytest checks at the end of each test. This package
+does not import the model client, so a defect of one cannot hide a defect of the other.
 """
 
 from dagwright.testing.script import ANY_NUMBER, ReceivedCall, ScriptNotFollowed, Step, When, step
@@ -12,9 +12,9 @@ from dagwright.testing.scripted_answers import (
     Answer,
     Completion,
     Cut,
+    HttpError,
     Pace,
     Raw,
-    Refused,
     Reset,
     ScriptedToolCall,
     Silence,
@@ -36,11 +36,11 @@ __all__ = [
     "Completion",
     "Cut",
     "Found",
+    "HttpError",
     "ModelServer",
     "Pace",
     "Raw",
     "ReceivedCall",
-    "Refused",
     "Reset",
     "ScriptInvalid",
     "ScriptNotFollowed",

@@ -1,7 +1,7 @@
-"""Serve a script until it is stopped: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
+"""Serve a script until SIGINT or SIGTERM: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
 
-The first line on stdout is the address, for `OPENAI_BASE_URL`. At the end it reports deviations from the script; the
-exit code is then 1, and 2 if the script is invalid.
+The first line on stdout is the address, for `OPENAI_BASE_URL`. At the end, deviations from the script are reported; the
+exit code is then 1. It is 2 if the script is invalid.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve according to the arguments and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.testing", description="Serve a scripted model.")
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="YAML file with the responses")
-    parser.add_argument("--port", type=int, default=0, help="port to serve on (default: a free one)")
+    parser.add_argument("--port", type=int, default=0, help="port to serve on (default: any free port)")
     parser.add_argument("--host", default="127.0.0.1", help="address to serve on (default 127.0.0.1)")
     options = parser.parse_args(arguments)
     try:
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         if error.errno != errno.EADDRINUSE:
             sys.stderr.write(f"{error}\n")
             return 1
-        another = "end the process that uses it, or choose another `--port`"
-        sys.stderr.write(f"port {options.port} of {options.host} is in use: {another} (without `--port`, a free one)\n")
+        advice = "end the process that uses it, or choose another `--port` (without `--port`, any free port is used)"
+        sys.stderr.write(f"port {options.port} of {options.host} is in use: {advice}\n")
         return 1
     except ScriptNotFollowed as error:
         sys.stderr.write(f"{error}\n")

@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server whose responses can fail in every way: cut off, reset, or never sent.
 
-h11 implements the protocol; this module reads and writes sockets itself, because existing servers do not let their
-user break a connection in the middle of a response.
+h11 implements the protocol. This module reads and writes the sockets, because existing servers cannot break a
+connection in the middle of a response.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ import h11
 
 from dagwright.testing.script import ScriptNotFollowed
 
-BODY_LIMIT_BYTES = 64 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 JSON_TYPE = {"content-type": "application/json"}
 _READ_BYTES = 64 * 1024
 
 
 class ConnectionGone(Exception):
-    """The client closed its connection, or the script did."""
+    """The client or the script has closed the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class ReceivedRequest:
 class Exchange:
     """The response to one request."""
 
-    def __init__(self, machine: h11.Connection, writer: asyncio.StreamWriter) -> None:
-        self._machine = machine
+    def __init__(self, protocol: h11.Connection, writer: asyncio.StreamWriter) -> None:
+        self._protocol = protocol
         self._writer = writer
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ class Exchange:
         """End the body normally."""
         await self._send(h11.EndOfMessage())
 
-    async def whole(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send_response(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Send a complete response."""
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body)
@@ -64,7 +64,9 @@ class Exchange:
 
     async def json(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
         """Send a complete JSON response."""
-        await self.whole(status, json.dumps(body, ensure_ascii=False).encode(), {**JSON_TYPE, **(headers or {})})
+        await self.send_response(
+            status, json.dumps(body, ensure_ascii=False).encode(), {**JSON_TYPE, **(headers or {})}
+        )
 
     def reset(self) -> None:
         """Reset the connection, so that the client gets an RST.
@@ -89,7 +91,7 @@ class Exchange:
         raise ConnectionGone
 
     async def _send(self, event: h11.Event) -> None:
-        content = self._machine.send(event)
+        content = self._protocol.send(event)
         if content:
             self._writer.write(content)
             try:
@@ -102,7 +104,7 @@ Handler = Callable[[ReceivedRequest, Exchange], Awaitable[None]]
 
 
 class HttpServer:
-    """Serves on its own port; use it as `async with`."""
+    """An HTTP server on one port; use it in `async with`."""
 
     def __init__(self, handler: Handler, *, host: str, port: int) -> None:
         self._handler = handler
@@ -114,12 +116,12 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """Return host and port; available from the start, also after the end."""
+        """Return host and port; available after the start of the server, and also after its end."""
         assert self._address, "the server is not started"
         return self._address
 
     async def __aenter__(self) -> "HttpServer":
-        self._server = await asyncio.start_server(self._connected, self._host, self._port)
+        self._server = await asyncio.start_server(self._handle_connection, self._host, self._port)
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return self
@@ -132,66 +134,66 @@ class HttpServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            await self._converse(reader, writer)
+            await self._handle_requests(reader, writer)
         except (ConnectionGone, ConnectionError, h11.RemoteProtocolError):
             pass
         except asyncio.CancelledError:
-            # The server is stopping; asyncio would print the traceback of its own cancelled task.
+            # The server is stopping. If the task ended as cancelled, asyncio would print its traceback.
             writer.transport.abort()
         finally:
             self._connections.discard(task)
             writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        machine = h11.Connection(h11.SERVER)
+    async def _handle_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = h11.Connection(h11.SERVER)
         while True:
-            request = await _next_request(machine, reader, writer)
+            request = await _next_request(protocol, reader, writer)
             if request is None:
                 return
-            answering = asyncio.ensure_future(self._handler(request, Exchange(machine, writer)))
+            response = asyncio.ensure_future(self._handler(request, Exchange(protocol, writer)))
             # The client sends nothing more before the response, unless it disconnects.
-            gone = asyncio.ensure_future(_wait_gone(reader, machine))
+            disconnect = asyncio.ensure_future(_wait_for_disconnect(reader, protocol))
             try:
-                await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not answering.done():
+                await asyncio.wait({response, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+                if not response.done():
                     return
-                answering.result()
+                response.result()
             finally:
-                gone.cancel()
-                answering.cancel()
-                await asyncio.gather(gone, answering, return_exceptions=True)
-            if machine.our_state is h11.MUST_CLOSE or machine.their_state is not h11.DONE:
+                disconnect.cancel()
+                response.cancel()
+                await asyncio.gather(disconnect, response, return_exceptions=True)
+            if protocol.our_state is h11.MUST_CLOSE or protocol.their_state is not h11.DONE:
                 return
-            machine.start_next_cycle()
+            protocol.start_next_cycle()
 
 
-async def _wait_gone(reader: asyncio.StreamReader, machine: h11.Connection) -> None:
+async def _wait_for_disconnect(reader: asyncio.StreamReader, protocol: h11.Connection) -> None:
     while content := await reader.read(_READ_BYTES):
-        machine.receive_data(content)
+        protocol.receive_data(content)
 
 
 async def _next_request(
-    machine: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    protocol: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> ReceivedRequest | None:
     """Return the next request of a connection; `None` if the client has closed it."""
     head: h11.Request | None = None
     body = bytearray()
     while True:
-        event = machine.next_event()
+        event = protocol.next_event()
         if event is h11.NEED_DATA:
-            if machine.they_are_waiting_for_100_continue:
-                writer.write(machine.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-            machine.receive_data(await reader.read(_READ_BYTES))
+            if protocol.they_are_waiting_for_100_continue:
+                writer.write(protocol.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+            protocol.receive_data(await reader.read(_READ_BYTES))
         elif isinstance(event, h11.Request):
             head = event
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) > BODY_LIMIT_BYTES:
+            if len(body) > MAX_BODY_BYTES:
                 raise ConnectionGone
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
@@ -201,7 +203,7 @@ async def _next_request(
 
 
 class ScriptedServer(ABC):
-    """Server that strictly follows a script; use it as `async with`.
+    """A server that strictly follows a script; use it in `async with`.
 
     Raises:
         ScriptNotFollowed: at the end of the block. If the block ends with an error, the report is added to that
@@ -217,7 +219,7 @@ class ScriptedServer(ABC):
 
     @abstractmethod
     async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
-        """Answer one request."""
+        """Send the response to one request."""
 
     async def __aenter__(self) -> Self:
         await self._http.__aenter__()

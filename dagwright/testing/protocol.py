@@ -10,26 +10,26 @@ from itertools import count
 from typing import Any
 
 from dagwright.testing.script import ReceivedCall
-from dagwright.testing.scripted_answers import Completion, Refused, Tokens
+from dagwright.testing.scripted_answers import Completion, HttpError, Tokens
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _METADATA_KEYS, _METADATA_KEY_CHARACTERS, _METADATA_VALUE_CHARACTERS = 16, 64, 512
 _numbers = count(1)
 
 
-def validation_error(call: ReceivedCall) -> Refused | None:
+def validation_error(call: ReceivedCall) -> HttpError | None:
     """Return the error of OpenAI's own server for an invalid request; `None` if the request is valid."""
     body = call.body
     if not isinstance(body, dict):
-        return Refused(400, "We could not parse the JSON body of your request.")
-    for problem in (_wrong_fields(body), _wrong_messages(body), _wrong_tools(body), _wrong_format(body, call)):
+        return HttpError(400, "We could not parse the JSON body of your request.")
+    for problem in (_fields_problem(body), _messages_problem(body), _tools_problem(body), _format_problem(body, call)):
         if problem is not None:
             param, text = problem
-            return Refused(400, text, param=param)
+            return HttpError(400, text, param=param)
     return None
 
 
-def _wrong_fields(body: Mapping[str, Any]) -> tuple[str, str] | None:
+def _fields_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
     if not isinstance(body.get("model"), str) or not body["model"]:
         return "model", "you must provide a model parameter"
     metadata = body.get("metadata")
@@ -46,7 +46,7 @@ def _wrong_fields(body: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _wrong_messages(body: Mapping[str, Any]) -> tuple[str, str] | None:
+def _messages_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return "messages", "Invalid 'messages': expected an array with at least one message."
@@ -75,7 +75,7 @@ def _wrong_messages(body: Mapping[str, Any]) -> tuple[str, str] | None:
     return ("messages", f"tool calls without a response: {', '.join(sorted(awaited))}") if awaited else None
 
 
-def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
+def _tools_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
     tools = body.get("tools")
     if tools is None:
         return None
@@ -87,13 +87,13 @@ def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
         if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.replace("-", "_").isidentifier():
             return f"tools[{index}].function.name", "Invalid tool name: expected ^[a-zA-Z0-9_-]{1,64}$"
         if function is not None and function.get("strict") is True:
-            wrong = strict_schema_problem(function.get("parameters"))
-            if wrong:
-                return f"tools[{index}].function.parameters", f"Invalid schema for function {name!r}: {wrong}"
+            schema_problem = strict_schema_problem(function.get("parameters"))
+            if schema_problem:
+                return f"tools[{index}].function.parameters", f"Invalid schema for function {name!r}: {schema_problem}"
     return None
 
 
-def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str] | None:
+def _format_problem(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str] | None:
     response_format = body.get("response_format")
     if response_format is None:
         return None
@@ -103,15 +103,19 @@ def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str
         )
     if call.response_format != "json_schema":
         return None
-    described = response_format.get("json_schema")
-    if not isinstance(described, dict) or not isinstance(described.get("name"), str):
+    json_schema = response_format.get("json_schema")
+    if not isinstance(json_schema, dict) or not isinstance(json_schema.get("name"), str):
         return "response_format.json_schema", "Missing required parameter: 'response_format.json_schema.name'."
-    wrong = strict_schema_problem(described.get("schema")) if described.get("strict") is True else ""
-    return ("response_format", f"Invalid schema for response_format {described['name']!r}: {wrong}") if wrong else None
+    schema_problem = strict_schema_problem(json_schema.get("schema")) if json_schema.get("strict") is True else ""
+    return (
+        ("response_format", f"Invalid schema for response_format {json_schema['name']!r}: {schema_problem}")
+        if schema_problem
+        else None
+    )
 
 
 def strict_schema_problem(schema: Any) -> str:
-    """Return why OpenAI's strict mode rejects a schema; empty if it accepts it."""
+    """Return why OpenAI's strict mode rejects a schema; empty if the schema is accepted."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "schema must be a JSON Schema of 'type: \"object\"'"
     return next(_strict_problems(schema, ()), "")
@@ -162,7 +166,7 @@ class WireCompletion:
         options = call.body.get("stream_options") if isinstance(call.body, dict) else None
         self._streams_usage = isinstance(options, dict) and options.get("include_usage") is True
 
-    def whole(self) -> dict[str, Any]:
+    def full_body(self) -> dict[str, Any]:
         """Return the body of a response that is not streamed."""
         completion = self._completion
         message: dict[str, Any] = {"role": "assistant", "content": completion.text, "refusal": completion.refusal}
@@ -187,16 +191,16 @@ class WireCompletion:
         sent_chunks: list[dict[str, Any]] = [*deltas]
         if completion.reasoning is not None:
             sent_chunks += [
-                {"reasoning_content": piece} for piece in _cut(completion.reasoning, completion.pace.characters)
+                {"reasoning_content": piece} for piece in _split(completion.reasoning, completion.pace.characters)
             ]
-        sent_chunks += [{"content": piece} for piece in _cut(completion.text or "", completion.pace.characters)]
-        sent_chunks += [{"refusal": piece} for piece in _cut(completion.refusal or "", completion.pace.characters)]
+        sent_chunks += [{"content": piece} for piece in _split(completion.text or "", completion.pace.characters)]
+        sent_chunks += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.characters)]
         for index, (call_id, call) in enumerate(self._calls()):
             head = {"index": index, "id": call_id, "type": "function"}
             sent_chunks.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
             sent_chunks += [
                 {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-                for piece in _cut(call.arguments_text, completion.pace.characters)
+                for piece in _split(call.arguments_text, completion.pace.characters)
             ]
         return [
             self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
@@ -231,7 +235,7 @@ DONE = b"data: [DONE]\n\n"
 """End of a stream."""
 
 
-def _cut(text: str, characters: int) -> Sequence[str]:
+def _split(text: str, characters: int) -> Sequence[str]:
     if not text:
         return []
     return [text[start : start + characters] for start in range(0, len(text), characters)] if characters else [text]

@@ -1,7 +1,7 @@
 """A script of responses: which call gets which response, and the deviations from the script.
 
-Each call takes the first matching step that is not used up. Steps without a condition are therefore used in order;
-steps with a condition can be used in any order, which scripts concurrent calls without a race.
+Each call uses the first matching step that is not used up. Steps without a condition are therefore used in order. Steps
+with a condition can be used in any order, so concurrent calls can be scripted without a race.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ class ScriptNotFollowed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A received request, answered or not.
+    """A received request.
 
     Args:
-        body: its JSON, `None` without a JSON body.
+        body: its JSON; `None` if the body is not JSON.
         headers: names in lower case.
-        step: index of the step that answered it; `None` if no step matched.
+        step: index of the step with its response; `None` if no step matched.
     """
 
     method: str
@@ -106,7 +106,7 @@ def _short_text(text: str) -> str:
     return repr(cut_characters(one_line(text), _SHOWN_CHARACTERS))
 
 
-Reply = Callable[[ReceivedCall], Answer | str]
+AnswerFunction = Callable[[ReceivedCall], Answer | str]
 """Builds a response from the call; a text becomes a text response."""
 
 
@@ -117,9 +117,9 @@ class When:
     Args:
         model: the requested model.
         metadata: metadata that the request must contain; it may have more.
-        text: substring of the texts of its messages.
-        last: substring of its last message.
-        tool: an offered tool.
+        text: substring of the texts of the messages.
+        last: substring of the last message.
+        tool: name of an offered tool.
         response_format: `text`, `json_object` or `json_schema`.
         is_streamed: whether the request asks for a stream.
         condition: any other predicate.
@@ -167,11 +167,11 @@ class Step:
     Args:
         answer: the response, or a function that builds it from the call.
         when: condition; by default, any call matches.
-        times: number of calls that it must answer; `ANY_NUMBER` for no limit.
+        times: number of calls that must use the step; `ANY_NUMBER` for any number.
         released: event that the response waits for.
     """
 
-    answer: Answer | Reply
+    answer: Answer | AnswerFunction
     when: When = When()
     times: int | None = 1
     released: asyncio.Event | None = None
@@ -190,7 +190,12 @@ class Step:
 
 
 def step(
-    answer: Answer | str | Reply, /, *, times: int | None = 1, released: asyncio.Event | None = None, **when: Any
+    answer: Answer | str | AnswerFunction,
+    /,
+    *,
+    times: int | None = 1,
+    released: asyncio.Event | None = None,
+    **when: Any,
 ) -> Step:
     """Return a step of a script; `when` are fields of `When`, and a text becomes a text response."""
     scripted = answer if callable(answer) else to_answer(answer)
@@ -202,31 +207,35 @@ class Script:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
-        self._taken = [0] * len(steps)
+        self._used_counts = [0] * len(steps)
         self._unexpected: list[str] = []
         self._violations: list[str] = []
 
-    def take(self, call: ReceivedCall) -> int | None:
+    def use_step(self, call: ReceivedCall) -> int | None:
         """Use up and return the index of the step that matches a call; `None` if no step matches."""
-        for index, each in enumerate(self._steps):
-            if (each.times is None or self._taken[index] < each.times) and each.when.matches(call):
-                self._taken[index] += 1
+        for index, scripted_step in enumerate(self._steps):
+            if (
+                scripted_step.times is None or self._used_counts[index] < scripted_step.times
+            ) and scripted_step.when.matches(call):
+                self._used_counts[index] += 1
                 return index
         self._unexpected.append(call.summary())
         return None
 
     def explain_mismatch(self, call: ReceivedCall) -> str:
-        """Return why no step matches a call: the nearest step, and what does not match."""
+        """Return why no step matches a call: the most similar step, and the fields that do not match."""
         if not self._steps:
             return "the script has no steps"
-        mismatches = [each.when.mismatches(call) for each in self._steps]
-        # A step that matches is used up.
+        mismatches = [scripted_step.when.mismatches(call) for scripted_step in self._steps]
+        # If a step has no mismatches, it is used up.
         index = min(range(len(mismatches)), key=lambda index: (len(mismatches[index]), -index))
         when = self._steps[index].when.summary()
         position = f"step {index + 1}{f' (when {when})' if when else ''}"
         if not mismatches[index]:
-            return f"{position} would match, but it is used up ({self._taken[index]} of {self._steps[index].times})"
-        return f"the nearest is {position}, which differs in {', '.join(mismatches[index])}"
+            return (
+                f"{position} would match, but it is used up ({self._used_counts[index]} of {self._steps[index].times})"
+            )
+        return f"the most similar is {position}, which differs in {', '.join(mismatches[index])}"
 
     def record_violation(self, call: ReceivedCall, text: str) -> None:
         """Record a request that violates the protocol."""
@@ -236,21 +245,21 @@ class Script:
         """Record a request without a response: an unknown path, or the reason `why`."""
         self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
 
-    def _left(self) -> list[str]:
-        left = []
-        for index, (each, taken) in enumerate(zip(self._steps, self._taken, strict=True)):
-            if each.times is not None and taken < each.times:
-                when = each.when.summary()
-                times = f" ({taken} of {each.times} used)" if each.times > 1 else ""
-                left.append(f"step {index + 1}{times}{f' when {when}' if when else ''}: {each.summary()}")
-        return left
+    def _unused_steps(self) -> list[str]:
+        unused = []
+        for index, (scripted_step, used_count) in enumerate(zip(self._steps, self._used_counts, strict=True)):
+            if scripted_step.times is not None and used_count < scripted_step.times:
+                when = scripted_step.when.summary()
+                times = f" ({used_count} of {scripted_step.times} used)" if scripted_step.times > 1 else ""
+                unused.append(f"step {index + 1}{times}{f' when {when}' if when else ''}: {scripted_step.summary()}")
+        return unused
 
     def report(self) -> str:
         """Return a readable report of all deviations from the script; empty if there are none."""
         parts = (
             ("calls without a matching step", self._unexpected),
             ("requests that violate the protocol", self._violations),
-            ("unused steps", self._left()),
+            ("unused steps", self._unused_steps()),
         )
         lines = [f"{title}:\n" + "\n".join(f"  - {line}" for line in lines) for title, lines in parts if lines]
         return "\n".join(["the script of the model server was not followed", *lines]) if lines else ""

@@ -7,7 +7,7 @@ steps:
     json: {nodes: []}
   - text: The answer is 42.
     pace: {first: 500ms, each: 20ms}
-  - function: answers.py:figures_told
+  - function: answers.py:answer_with_figures
   - error: {status: 429, retry_after: 2}
 """
 
@@ -20,14 +20,14 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dagwright.core.model.times import parse_duration
-from dagwright.testing.script import ANY_NUMBER, ReceivedCall, Reply, Step, When
+from dagwright.testing.script import ANY_NUMBER, AnswerFunction, ReceivedCall, Step, When
 from dagwright.testing.scripted_answers import (
     Answer,
     Completion,
     Cut,
+    HttpError,
     Pace,
     Raw,
-    Refused,
     Reset,
     ScriptedToolCall,
     Silence,
@@ -105,7 +105,7 @@ class _Raw(_Strict):
     content_type: str = "application/json"
 
 
-_KINDS = ("text", "value", "function", "tool_calls", "refusal", "error", "raw", "connection")
+_RESPONSE_FIELDS = ("text", "value", "function", "tool_calls", "refusal", "error", "raw", "connection")
 _Function = Callable[[ReceivedCall], Any]
 
 
@@ -126,9 +126,9 @@ class _Step(_Strict):
 
     @model_validator(mode="after")
     def _one_answer(self) -> "_Step":
-        kinds = [kind for kind in _KINDS if kind in self.model_fields_set]
-        if not kinds or (len(kinds) > 1 and set(kinds) != {"text", "tool_calls"}):
-            names = ", ".join("json" if kind == "value" else kind for kind in _KINDS)
+        given_fields = [field for field in _RESPONSE_FIELDS if field in self.model_fields_set]
+        if not given_fields or (len(given_fields) > 1 and set(given_fields) != {"text", "tool_calls"}):
+            names = ", ".join("json" if field == "value" else field for field in _RESPONSE_FIELDS)
             raise ValueError(f"a step has exactly one of {names} (text and tool_calls may be combined)")
         return self
 
@@ -136,32 +136,36 @@ class _Step(_Strict):
         times = ANY_NUMBER if self.times == "any" else self.times
         return Step(self._answer(pace, functions), self.when.condition(), times=times)
 
-    def _answer(self, pace: _Pace, functions: "_Functions") -> Answer | Reply:
+    def _answer(self, pace: _Pace, functions: "_Functions") -> Answer | AnswerFunction:
         if self.error is not None:
-            return Refused(**self.error.model_dump())
+            return HttpError(**self.error.model_dump())
         if self.raw is not None:
             return Raw(self.raw.body.encode(), self.raw.status, self.raw.content_type)
         if self.connection is not None:
             return Reset() if self.connection == "reset" else Silence()
-        more: dict[str, Any] = {
+        completion_fields: dict[str, Any] = {
             "finish_reason": self.finish_reason,
             "tokens": None if self.usage is None else Tokens(**self.usage.model_dump()),
             "pace": (self.pace or pace).pace(),
         }
         if self.function is not None:
-            return _reply(functions.find(self.function), more)
+            return _answer_function(functions.find(self.function), completion_fields)
         if "value" in self.model_fields_set:
-            return json_text(self.value, **more)
+            return json_text(self.value, **completion_fields)
         calls = tuple(ScriptedToolCall(call.name, call.arguments, call.id) for call in self.tool_calls)
-        return Completion(text=self.text, tool_calls=calls, refusal=self.refusal, **more)
+        return Completion(text=self.text, tool_calls=calls, refusal=self.refusal, **completion_fields)
 
 
-def _reply(function: _Function, more: Mapping[str, Any]) -> Reply:
+def _answer_function(function: _Function, completion_fields: Mapping[str, Any]) -> AnswerFunction:
     """Return a response built from the call; values other than text are sent as JSON."""
 
     def reply(call: ReceivedCall) -> Answer:
         returned = function(call)
-        return Completion(text=returned, **more) if isinstance(returned, str) else json_text(returned, **more)
+        return (
+            Completion(text=returned, **completion_fields)
+            if isinstance(returned, str)
+            else json_text(returned, **completion_fields)
+        )
 
     return reply
 
@@ -224,7 +228,7 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScriptInvalid(f"{path}: {error}") from error
     except ValidationError as error:
-        raise ScriptInvalid(f"{path}: {_words(error)}") from error
+        raise ScriptInvalid(f"{path}: {_error_text(error)}") from error
     functions = _Functions(path.parent)
     try:
         steps = [step.step(script.pace, functions) for step in script.steps]
@@ -233,12 +237,12 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
 
 
-_UNKNOWN = "unknown key; docs/guides/testing.md lists the keys of a script"
+_UNKNOWN_KEY_MESSAGE = "unknown key; docs/guides/testing.md lists the keys of a script"
 
 
-def _words(error: ValidationError) -> str:
+def _error_text(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(map(str, problem['loc'])) or 'the script'}: "
-        f"{_UNKNOWN if problem['type'] == 'extra_forbidden' else problem['msg']}"
+        f"{_UNKNOWN_KEY_MESSAGE if problem['type'] == 'extra_forbidden' else problem['msg']}"
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     )

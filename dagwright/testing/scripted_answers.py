@@ -18,7 +18,7 @@ class ScriptedToolCall:
 
     Args:
         arguments: an object, or the raw text that the model writes, which may be invalid JSON.
-        id: derived from its position in the response if empty.
+        id: ID of the call; if empty, it is derived from the position in the response.
     """
 
     name: str
@@ -93,8 +93,8 @@ class Completion:
         tool_calls: tool calls, in order.
         refusal: reason of a refusal.
         reasoning: reasoning text, as several servers send it (`reasoning_content`).
-        finish_reason: derived from the message if empty.
-        tokens: token usage; `None` counts the words of the messages and the response.
+        finish_reason: if empty, it is derived from the message.
+        tokens: token usage; by default, the words of the messages and of the response are counted.
         has_usage: whether the response includes the usage.
         model: name of the model in the response; if empty, the requested model.
     """
@@ -116,7 +116,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class HttpError:
     """An HTTP error with OpenAI's error body.
 
     Args:
@@ -161,7 +161,7 @@ class Silence:
     """No response is ever sent; the connection stays open until the client or the server ends."""
 
 
-Answer = Completion | Refused | Raw | Reset | Silence
+Answer = Completion | HttpError | Raw | Reset | Silence
 
 
 def text(message: str, **more: Any) -> Completion:
@@ -189,9 +189,9 @@ def slow(answer: Completion, **pace: Any) -> Completion:
     return replace(answer, pace=Pace(**pace))
 
 
-def busy(*, retry_after: float | str | None = None) -> Refused:
+def busy(*, retry_after: float | str | None = None) -> HttpError:
     """Return a rate-limit error (429)."""
-    return Refused(429, "Rate limit reached", code="rate_limit_exceeded", type="requests", retry_after=retry_after)
+    return HttpError(429, "Rate limit reached", code="rate_limit_exceeded", type="requests", retry_after=retry_after)
 
 
 def http_date(delay: timedelta) -> str:
@@ -203,7 +203,7 @@ def to_answer(value: Answer | str | Sequence[Any]) -> Answer:
     """Convert a text to a text response; return other responses unchanged."""
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, Completion | Refused | Raw | Reset | Silence):
+    if isinstance(value, Completion | HttpError | Raw | Reset | Silence):
         return value
     raise TypeError(f"{value!r:.80} is not a response; use a text, Completion, Refused, Raw, Reset or Silence")
 
@@ -217,7 +217,7 @@ def summary_of(answer: Answer) -> str:
             return ", ".join(
                 f"{name} {summary[:_SHOWN_CHARACTERS]!r}" for name, summary in lines if summary is not None
             )
-        case Refused(status, message):
+        case HttpError(status, message):
             return f"error {status} {message[:_SHOWN_CHARACTERS]!r}"
         case Raw(body, status):
             return f"raw {status} {body[:_SHOWN_CHARACTERS]!r}"

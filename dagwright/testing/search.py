@@ -1,11 +1,11 @@
-"""A scripted web search in the format of Serper: for tests and demos, where a real one would cost money.
+"""A scripted web search in the format of Serper, for tests and demos in which a real search would cost money.
 
     async with SearchServer({"age of Caesar": [found("55", title="Julius Caesar")]}) as server:
         ...  # SERPER_BASE_URL is server.base_url, SERPER_API_KEY any text
     assert server.queries == ["age of Caesar"]
 
-It is as strict as the model server: a query that is not in the script, an invalid request, and an unused response each
-raise `ScriptNotFollowed` at the end of the block.
+Like the model server, it is strict: at its end, the block raises `ScriptNotFollowed` for a query that is not in the
+script, an invalid request, or an unused response.
 """
 
 import json
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.testing.http import Exchange, ReceivedRequest, ScriptedServer
-from dagwright.testing.scripted_answers import Refused
+from dagwright.testing.scripted_answers import HttpError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class SearchAnswer:
         """Return the response to a query in Serper's format."""
         box = {}
         if self.answer is not None:
-            lines = self.answer
-            box = {"answerBox": {"title": lines.title, "link": lines.link, "answer": lines.snippet}}
-        organic = [{**each.to_json(), "position": position} for position, each in enumerate(self.organic, 1)]
+            title, link, snippet = self.answer.title, self.answer.link, self.answer.snippet
+            box = {"answerBox": {"title": title, "link": link, "answer": snippet}}
+        organic = [{**result.to_json(), "position": position} for position, result in enumerate(self.organic, 1)]
         parameters = {"type": "search", "engine": "google", **request_body}
         return {"searchParameters": parameters, **box, **self.more, "organic": organic, "credits": 1}
 
@@ -61,7 +61,7 @@ def found(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
 
 
 class SearchServer(ScriptedServer):
-    """Answers searches strictly according to a script, and records the queries.
+    """Responds to searches strictly according to a script, and records the queries.
 
     Args:
         script: query -> its responses, each of which is used once, in order.
@@ -70,14 +70,14 @@ class SearchServer(ScriptedServer):
 
     def __init__(
         self,
-        script: Mapping[str, Sequence[SearchAnswer | Refused]],
+        script: Mapping[str, Sequence[SearchAnswer | HttpError]],
         *,
         api_keys: Sequence[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         super().__init__(host=host, port=port)
-        self._left = {query: list(answers) for query, answers in script.items()}
+        self._unused = {query: list(answers) for query, answers in script.items()}
         self._api_keys = api_keys
         self._queries: list[str] = []
         self._problems: list[str] = []
@@ -94,7 +94,11 @@ class SearchServer(ScriptedServer):
 
     def report(self) -> str:
         """Return a readable report of all deviations from the script; empty if there are none."""
-        unused = [f"{len(left)} unused responses to {query!r}" for query, left in self._left.items() if left]
+        unused = [
+            f"{len(unused_answers)} unused responses to {query!r}"
+            for query, unused_answers in self._unused.items()
+            if unused_answers
+        ]
         lines = [*self._problems, *unused]
         return "\n".join(["the script of the search server was not followed", *lines]) if lines else ""
 
@@ -110,18 +114,18 @@ class SearchServer(ScriptedServer):
             return
         query = request_body["q"]
         self._queries.append(query)
-        left = self._left.get(query)
-        if not left:
+        unused_answers = self._unused.get(query)
+        if not unused_answers:
             self._problems.append(f"the script has no response to {query!r}")
             await exchange.json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})
             return
-        answer = left.pop(0)
+        answer = unused_answers.pop(0)
         if isinstance(answer, SearchAnswer):
             await exchange.json(200, answer.to_json(request_body))
             return
         delay = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
-        lines = {"message": answer.message, "statusCode": answer.status}
-        await exchange.json(answer.status, lines, {**delay, **answer.headers})
+        body = {"message": answer.message, "statusCode": answer.status}
+        await exchange.json(answer.status, body, {**delay, **answer.headers})
 
 
 def _parse_query(request: ReceivedRequest) -> dict[str, Any] | None:

@@ -1,11 +1,11 @@
-"""A scripted server that implements OpenAI's protocol over real sockets: the only fake of a model.
+"""A scripted server that implements OpenAI's protocol over real sockets.
 
     async with ModelServer(step("Hello"), step(tool_call("look", at="Oslo"), metadata={"purpose": "agent"})) as server:
         ...  # the program under test talks to server.base_url
     assert server.calls[0].model == "small"
 
-At the end of the block, the script must have been followed: a call without a matching step, a request that OpenAI's own
-server would reject, and an unused response each raise `ScriptNotFollowed`.
+At its end, the block raises `ScriptNotFollowed` for a call without a matching step, a request that OpenAI's own server
+would reject, or an unused response.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 from dagwright.testing.http import JSON_TYPE, Exchange, ReceivedRequest, ScriptedServer
 from dagwright.testing.protocol import DONE, WireCompletion, event, validation_error
 from dagwright.testing.script import ReceivedCall, Script, Step, step
-from dagwright.testing.scripted_answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
+from dagwright.testing.scripted_answers import Answer, Completion, Cut, HttpError, Pace, Raw, Reset, Silence
 
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
@@ -26,12 +26,12 @@ UNEXPECTED_CALL = "unexpected_call"
 
 
 class ModelServer(ScriptedServer):
-    """Answers model calls strictly according to a script, and records the calls.
+    """Responds to model calls strictly according to a script, and records the calls.
 
     Args:
         steps: the responses; a bare text or response is a step that matches any call.
         models: models that `/models` lists; calls of other models get OpenAI's 404. By default, every model is
-            known.
+            accepted.
         api_keys: accepted keys; calls with other keys get OpenAI's 401. By default, every key is accepted.
     """
 
@@ -44,7 +44,9 @@ class ModelServer(ScriptedServer):
         port: int = 0,
     ) -> None:
         super().__init__(host=host, port=port)
-        self._steps = [each if isinstance(each, Step) else step(each) for each in steps]
+        self._steps = [
+            scripted_step if isinstance(scripted_step, Step) else step(scripted_step) for scripted_step in steps
+        ]
         self._script = Script(self._steps)
         self._models = models
         self._api_keys = api_keys
@@ -63,9 +65,9 @@ class ModelServer(ScriptedServer):
 
     @property
     def sent_at(self) -> Sequence[Sequence[float]]:
-        """Return when each chunk of a response was sent, in seconds since the epoch, for each of `calls` in order.
+        """Return, for each of `calls`, when each chunk of text or arguments was sent, in seconds since the epoch.
 
-        A chunk is a part of a text or of arguments. Responses that are not streamed have none.
+        Empty for responses that are not streamed.
         """
         return self._sent_at
 
@@ -75,47 +77,49 @@ class ModelServer(ScriptedServer):
 
     async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
         path = request.target.partition("?")[0].rstrip("/")
-        received = ReceivedCall(request.method, path, request.headers, _json_of(request.body))
+        received = ReceivedCall(request.method, path, request.headers, _parse_json(request.body))
         if request.method == "GET" and path.endswith(_MODELS):
-            listed = [{"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._known()]
+            listed = [
+                {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._listed_models()
+            ]
             await exchange.json(200, {"object": "list", "data": listed})
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
             await self._complete(received, exchange)
         else:
             self._script.record_unexpected(received)
-            await exchange.json(404, Refused(404, f"Invalid URL ({request.method} {path})").body())
+            await exchange.json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
 
-    def _known(self) -> Sequence[str]:
+    def _listed_models(self) -> Sequence[str]:
         return self._models if self._models is not None else ["scripted-model"]
 
     async def _complete(self, received: ReceivedCall, exchange: Exchange) -> None:
-        refusal = self._reject(received)
-        if refusal is None:
-            refusal = validation_error(received)
-            if refusal is not None:
-                self._script.record_violation(received, refusal.message)
-        step_index = self._script.take(received) if refusal is None else None
+        error_response = self._reject(received)
+        if error_response is None:
+            error_response = validation_error(received)
+            if error_response is not None:
+                self._script.record_violation(received, error_response.message)
+        step_index = self._script.use_step(received) if error_response is None else None
         self._calls.append(
             ReceivedCall(received.method, received.path, received.headers, received.body, step=step_index)
         )
         sent_at: list[float] = []
         self._sent_at.append(sent_at)
-        if refusal is not None:
-            await _send_refusal(exchange, refusal)
+        if error_response is not None:
+            await _send_error(exchange, error_response)
         elif step_index is None:
             reason = self._script.explain_mismatch(received)
             text = f"no step of the script matches this call: {received.summary()}; {reason}"
-            await _send_refusal(exchange, Refused(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
+            await _send_error(exchange, HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
             await self._send(self._steps[step_index], received, exchange, sent_at)
 
-    def _reject(self, received: ReceivedCall) -> Refused | None:
+    def _reject(self, received: ReceivedCall) -> HttpError | None:
         if self._api_keys is not None and received.api_key not in self._api_keys:
             text = f"Incorrect API key provided: {received.api_key[:3]}***. You can find your API key in your account."
-            return Refused(401, text, code="invalid_api_key")
+            return HttpError(401, text, code="invalid_api_key")
         if self._models is not None and received.model not in self._models:
             text = f"The model `{received.model}` does not exist or you do not have access to it."
-            return Refused(404, text, code="model_not_found")
+            return HttpError(404, text, code="model_not_found")
         return None
 
     async def _send(self, matched_step: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
@@ -127,12 +131,14 @@ class ModelServer(ScriptedServer):
             case Completion() as completion:
                 await _pause(completion.pace.first_s)
                 if completion.pace.cut_after is not None:
-                    await _cut_off(exchange, completion.pace.cut, body=WireCompletion(completion, received).whole())
-                await exchange.json(200, WireCompletion(completion, received).whole())
-            case Refused() as refusal:
-                await _send_refusal(exchange, refusal)
+                    await _send_cut_off(
+                        exchange, completion.pace.cut, body=WireCompletion(completion, received).full_body()
+                    )
+                await exchange.json(200, WireCompletion(completion, received).full_body())
+            case HttpError() as error_response:
+                await _send_error(exchange, error_response)
             case Raw(body, status, content_type, headers):
-                await exchange.whole(status, body, {"content-type": content_type, **headers})
+                await exchange.send_response(status, body, {"content-type": content_type, **headers})
             case Reset():
                 exchange.reset()
             case Silence():
@@ -142,38 +148,38 @@ class ModelServer(ScriptedServer):
         try:
             return matched_step.answer_to(received)
         except Exception as error:
-            # The function of a script may fail in any way; the report names the error for its author.
+            # The function of a script may fail in any way; its error is added to the report.
             text = f"its response cannot be built: {type(error).__name__}: {error}"
             self._script.record_unexpected(received, text)
-            return Refused(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
+            return HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
 
-def _json_of(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
         return None
 
 
-async def _send_refusal(exchange: Exchange, refusal: Refused) -> None:
-    await _pause(refusal.first_s)
-    retry_after = refusal.retry_after
+async def _send_error(exchange: Exchange, error_response: HttpError) -> None:
+    await _pause(error_response.first_s)
+    retry_after = error_response.retry_after
     delay = (
         {}
         if retry_after is None
         else {"retry-after": retry_after if isinstance(retry_after, str) else f"{retry_after:g}"}
     )
-    await exchange.json(refusal.status, refusal.body(), {**delay, **refusal.headers})
+    await exchange.json(error_response.status, error_response.body(), {**delay, **error_response.headers})
 
 
-async def _send_stream(exchange: Exchange, sent: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
+async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
     await _pause(pace.first_s)
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
-    first, *chunks = sent.chunks()
+    first, *chunks = completion.chunks()
     await exchange.write(event(first))
     for index, chunk in enumerate(chunks):
         if index == pace.cut_after:
-            await _cut_off(exchange, pace.cut)
+            await _send_cut_off(exchange, pace.cut)
             return
         if index == pace.held_after and pace.released is not None:
             await pace.released.wait()
@@ -181,20 +187,20 @@ async def _send_stream(exchange: Exchange, sent: WireCompletion, pace: Pace, sen
         await exchange.write(event(chunk))
         sent_at.append(time.time())
     if pace.cut_after is not None:
-        await _cut_off(exchange, pace.cut)
+        await _send_cut_off(exchange, pace.cut)
         return
-    for ending in sent.final_chunks():
+    for ending in completion.final_chunks():
         await exchange.write(event(ending))
     await exchange.write(DONE)
     await exchange.end()
 
 
-async def _cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
-    """Cut off a response; one that is not streamed sends its first half."""
+async def _send_cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
+    """Cut off a response; if it is not streamed, after the first half of its body."""
     if body is not None:
-        whole = json.dumps(body, ensure_ascii=False).encode()
-        await exchange.start(200, JSON_TYPE if cut is Cut.END else {**JSON_TYPE, "content-length": str(len(whole))})
-        await exchange.write(whole[: len(whole) // 2])
+        full_body = json.dumps(body, ensure_ascii=False).encode()
+        await exchange.start(200, JSON_TYPE if cut is Cut.END else {**JSON_TYPE, "content-length": str(len(full_body))})
+        await exchange.write(full_body[: len(full_body) // 2])
     if cut is Cut.RESET:
         exchange.reset()
     if cut is Cut.CLOSE:

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from dagwright.testing import ModelServer, Refused
+from dagwright.testing import HttpError, ModelServer
 from tests.e2e.command import CommandLine, asking, ended
 from tests.support.goals import call, written
 
@@ -61,7 +61,7 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
 
 
 async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine) -> None:
-    refused = Refused(401, "Incorrect API key provided: key.", code="invalid_api_key")
+    refused = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
     async with ModelServer("I cannot.", refused) as server:
         end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
     lines = end.stdout.splitlines()

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from dagwright.interfaces.http import direct
-from dagwright.testing import Refused, busy, json_text, slow
+from dagwright.testing import HttpError, busy, json_text, slow
 from tests.e2e.conftest import Serve, calculation, pause, plan_of
 from tests.support.browser import DESK, PHONE, complaints, opened
 from tests.support.eventually import eventually
@@ -350,9 +350,9 @@ async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, m
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
     by_itself = json_text({"route": "direct"})
     script = (
-        Refused(401, "No.", code="invalid_api_key"),
+        HttpError(401, "No.", code="invalid_api_key"),
         *(busy(), by_itself, "Hello."),
-        *(by_itself, Refused(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
+        *(by_itself, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
     )
     async with serve(*script) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
         turn = page.locator(".exchange").last

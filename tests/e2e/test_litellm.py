@@ -26,7 +26,7 @@ from dagwright.llm import (
 )
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
-from dagwright.testing import Answer, Completion, Refused, Reset, Tokens, busy, json_text, slow, text, tool_calls
+from dagwright.testing import Answer, Completion, HttpError, Reset, Tokens, busy, json_text, slow, text, tool_calls
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, written
 from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
@@ -90,7 +90,7 @@ async def test_structured_answers_and_every_field_of_a_config_go_through(proxy: 
 
 
 async def test_request_refused_by_the_proxied_service_is_sent_in_another_form(proxy: Proxy, asker: ModelClient) -> None:
-    refusal = Refused(400, "response_format of type json_schema is not supported with this model")
+    refusal = HttpError(400, "response_format of type json_schema is not supported with this model")
     async with proxy.upstream(refusal, json_text({"n": 1})) as upstream:
         answer = await asker.complete(ModelCall((user("Hi"),), output=NUMBER))
     assert answer.output == {"n": 1}
@@ -101,10 +101,10 @@ async def test_request_refused_by_the_proxied_service_is_sent_in_another_form(pr
     ("answer", "error"),
     [
         (busy(retry_after=3), ModelError.BUSY),
-        (Refused(400, "maximum context length is 5", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
-        (Refused(429, "You exceeded your current quota", code="insufficient_quota"), ModelError.QUOTA_SPENT),
-        (Refused(401, "Incorrect API key provided", code="invalid_api_key"), ModelError.KEY_REFUSED),
-        (Refused(500, "boom", type="server_error"), ModelError.UNAVAILABLE),
+        (HttpError(400, "maximum context length is 5", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
+        (HttpError(429, "You exceeded your current quota", code="insufficient_quota"), ModelError.QUOTA_SPENT),
+        (HttpError(401, "Incorrect API key provided", code="invalid_api_key"), ModelError.KEY_REFUSED),
+        (HttpError(500, "boom", type="server_error"), ModelError.UNAVAILABLE),
         (Reset(), ModelError.UNAVAILABLE),
         (text("So", finish_reason="content_filter"), ModelError.FILTERED),
         (text("So", finish_reason="length"), ModelError.CUT_OFF),

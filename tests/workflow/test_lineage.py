@@ -9,7 +9,7 @@ from temporalio.client import Client
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, Refused, step, tool_call, tool_calls
+from dagwright.testing import HttpError, ModelServer, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.agent_bench import card_of
 from tests.support.runs import Document, serving_runs
@@ -87,7 +87,7 @@ async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(
     calls = tool_calls(("look", {"at": "https://x.example/tea"}), ("look_and_fail", {"at": "gone.txt"}))
     steps = (
         *(calls, "I looked.", tool_call("look", at="tea.txt"), "I looked too."),
-        *(tool_call("look", at="more.txt"), step(Refused(400), last="more.txt")),
+        *(tool_call("look", at="more.txt"), step(HttpError(400), last="more.txt")),
     )
     registry = ToolRegistry.of(look, look_and_fail)
     async with (

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.model.policy import Policy
-from dagwright.testing import ANY_NUMBER, Completion, Refused, ScriptedToolCall, step
+from dagwright.testing import ANY_NUMBER, Completion, HttpError, ScriptedToolCall, step
 from tests.support.goals import ended, purposes
 from tests.support.rounds import (
     Workers,
@@ -109,7 +109,7 @@ async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_pat
 
 
 async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
-    refused = Refused(400, "no", code="content_filter")
+    refused = HttpError(400, "no", code="content_filter")
     script = (
         INTENTION,
         continue_with(CLARIFY),

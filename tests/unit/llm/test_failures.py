@@ -13,9 +13,9 @@ from dagwright.testing import (
     Answer,
     Completion,
     Cut,
+    HttpError,
     ModelServer,
     Raw,
-    Refused,
     Reset,
     Silence,
     Tokens,
@@ -37,8 +37,8 @@ def body(status: int, content: Any) -> Raw:
     return Raw(json.dumps(content).encode(), status=status)
 
 
-def openai(status: int, message: str, code: str | None = None, **more: Any) -> Refused:
-    return Refused(status, message, code=code, **more)
+def openai(status: int, message: str, code: str | None = None, **more: Any) -> HttpError:
+    return HttpError(status, message, code=code, **more)
 
 
 def html(content: bytes, status: int = 200) -> Raw:
@@ -127,7 +127,7 @@ async def test_long_error_is_cut() -> None:
     assert failure.error is E.UNAVAILABLE
     assert isinstance(failure.__cause__, ServiceError)
     assert len(failure.__cause__.body.text) == ERROR_BYTES
-    assert len(str(await failure_of(Refused(400, "x" * 100_000)))) < 4096
+    assert len(str(await failure_of(HttpError(400, "x" * 100_000)))) < 4096
 
 
 async def test_failure_names_the_address_without_its_secrets() -> None:
@@ -151,10 +151,10 @@ def test_every_failure_has_an_action() -> None:
         (busy(retry_after=2), 2),
         (busy(retry_after=0.5), 0.5),
         (busy(retry_after=10**9), 86_400),
-        (Refused(429, headers={"retry-after-ms": "250"}, retry_after=7), 0.25),
-        (Refused(503, retry_after=3), 3),
-        (Refused(429, headers={"llm_provider-retry-after": "4"}), 4),
-        *((answer, None) for answer in (busy(), busy(retry_after="soon"), Refused(401, retry_after=3), Reset())),
+        (HttpError(429, headers={"retry-after-ms": "250"}, retry_after=7), 0.25),
+        (HttpError(503, retry_after=3), 3),
+        (HttpError(429, headers={"llm_provider-retry-after": "4"}), 4),
+        *((answer, None) for answer in (busy(), busy(retry_after="soon"), HttpError(401, retry_after=3), Reset())),
     ],
 )
 async def test_the_delay_is_the_one_that_the_service_asks_for(answer: Answer, delay_s: float | None) -> None:

@@ -19,10 +19,10 @@ from dagwright.llm import (
 from dagwright.testing import (
     ANY_NUMBER,
     Completion,
+    HttpError,
     ModelServer,
     Raw,
     ReceivedCall,
-    Refused,
     ScriptedToolCall,
     json_text,
     step,
@@ -40,9 +40,11 @@ PERSON_OUTPUT = OutputSchema("person", PERSON)
 ANN = {"name": "Ann", "more": {"likes": ["tea"]}}
 NUMBERS = OutputSchema("numbers", {"type": "array", "items": {"type": "integer"}})
 
-NO_SCHEMA = Refused(400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.")
-NO_JSON = Refused(400, "This response_format type is unavailable now")
-NO_TOOLS = Refused(400, "this model does not support tools")
+NO_SCHEMA = HttpError(
+    400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."
+)
+NO_JSON = HttpError(400, "This response_format type is unavailable now")
+NO_TOOLS = HttpError(400, "this model does not support tools")
 
 
 def modes(server: ModelServer) -> list[str]:
@@ -87,7 +89,7 @@ async def test_refused_modes_are_replaced_by_the_next_one_which_is_remembered(re
 
 
 async def test_unexpected_call_of_a_scripted_model_is_not_sent_in_another_form() -> None:
-    refused = Refused(400, "the script has no answer for response_format", code="unexpected_call")
+    refused = HttpError(400, "the script has no answer for response_format", code="unexpected_call")
     async with ModelServer(refused) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
             await read(client, saying(output=PERSON_OUTPUT), streamed=False)
@@ -112,7 +114,7 @@ async def test_modes_are_remembered_for_each_model_and_not_for_a_refused_schema(
             config = ModelConfig(model=model)
             assert (await client.complete(saying(output=PERSON_OUTPUT, config=config))).output == ANN
     assert modes(server) == both
-    refused = Refused(400, "Invalid schema for response_format 'person': too deep", param="response_format")
+    refused = HttpError(400, "Invalid schema for response_format 'person': too deep", param="response_format")
     answers = (refused, json_text(ANN), json_text({"value": [1]}), json_text(ANN))
     async with ModelServer(*answers) as server, client_of(server) as client:
         for output, value in ((PERSON_OUTPUT, ANN), (NUMBERS, [1]), (PERSON_OUTPUT, ANN)):
@@ -125,7 +127,7 @@ async def test_modes_are_remembered_for_each_model_and_not_for_a_refused_schema(
 
 
 async def test_first_refusal_is_reported_if_no_mode_works() -> None:
-    failure = await failure_of(NO_SCHEMA, NO_JSON, NO_TOOLS, Refused(400, "no"), call=saying(output=PERSON_OUTPUT))
+    failure = await failure_of(NO_SCHEMA, NO_JSON, NO_TOOLS, HttpError(400, "no"), call=saying(output=PERSON_OUTPUT))
     assert failure.error is ModelError.REQUEST_INVALID
     assert "'json_schema' is not supported" in str(failure)
 
@@ -133,20 +135,20 @@ async def test_first_refusal_is_reported_if_no_mode_works() -> None:
 @pytest.mark.parametrize(
     ("refusal", "error"),
     [
-        (Refused(400, "Unsupported value", param="temperature"), ModelError.REQUEST_INVALID),
-        (Refused(401, "no"), ModelError.KEY_REFUSED),
-        (Refused(429, "wait"), ModelError.BUSY),
-        (Refused(400, "too long", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
+        (HttpError(400, "Unsupported value", param="temperature"), ModelError.REQUEST_INVALID),
+        (HttpError(401, "no"), ModelError.KEY_REFUSED),
+        (HttpError(429, "wait"), ModelError.BUSY),
+        (HttpError(400, "too long", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
     ],
 )
-async def test_failures_unrelated_to_json_are_not_retried(refusal: Refused, error: ModelError) -> None:
+async def test_failures_unrelated_to_json_are_not_retried(refusal: HttpError, error: ModelError) -> None:
     assert (await failure_of(refusal, call=saying(output=PERSON_OUTPUT))).error is error
 
 
 async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     extra = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]}
     refusals = (
-        Refused(400, "The 'metadata' parameter is only allowed when 'store' is enabled.", param="metadata"),
+        HttpError(400, "The 'metadata' parameter is only allowed when 'store' is enabled.", param="metadata"),
         Raw(json.dumps(extra).encode(), status=422),
     )
     async with ModelServer(*refusals, "one", "two") as server, client_of(server) as client:
@@ -156,7 +158,7 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     sent = [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls]
     assert sent == [["metadata", "stream_options"], ["stream_options"], [], []]
     words = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
-    refusal = Refused(400, words, code="unsupported_parameter", param="max_tokens")
+    refusal = HttpError(400, words, code="unsupported_parameter", param="max_tokens")
     async with ModelServer(refusal, "one", "two") as server, client_of(server) as client:
         for _ in range(2):
             await client.complete(saying(config=ModelConfig(max_tokens=9)))
@@ -168,7 +170,7 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     ("refusals", "answer"),
     [([], {"value": [1, 2]}), ([NO_SCHEMA], {"value": [1, 2]}), ([NO_SCHEMA], [1, 2]), ([NO_SCHEMA, NO_JSON], None)],
 )
-async def test_answer_that_is_not_an_object_is_wrapped(refusals: list[Refused], answer: Any) -> None:
+async def test_answer_that_is_not_an_object_is_wrapped(refusals: list[HttpError], answer: Any) -> None:
     given = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
     async with ModelServer(*refusals, given) as server:
         actual = await ask(server, saying(output=NUMBERS))

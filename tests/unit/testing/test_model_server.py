@@ -13,8 +13,8 @@ from dagwright.testing import (
     ANY_NUMBER,
     Completion,
     Cut,
+    HttpError,
     ModelServer,
-    Refused,
     Reset,
     ScriptedToolCall,
     ScriptNotFollowed,
@@ -128,9 +128,9 @@ async def test_stream_contains_usage_only_on_request() -> None:
 
 
 async def test_errors_have_their_body_and_retry_after() -> None:
-    limit = Refused(400, "too long", code="context_length_exceeded", param="messages")
+    limit = HttpError(400, "too long", code="context_length_exceeded", param="messages")
     date = http_date(timedelta(seconds=90))
-    async with ModelServer(limit, busy(retry_after=2), busy(retry_after=date), Refused(503)) as server:
+    async with ModelServer(limit, busy(retry_after=2), busy(retry_after=date), HttpError(503)) as server:
         actual = [await ask(server) for _ in range(4)]
     assert [response.status_code for response in actual] == [400, 429, 429, 503]
     error = {"message": "too long", "type": "invalid_request_error", "param": "messages"}
@@ -194,7 +194,7 @@ async def test_unexpected_call_is_rejected_and_reported() -> None:
             refused = await ask(server, "What now?", metadata={"node_id": "n1"})
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (400, "unexpected_call")
-    assert error["message"].endswith("the nearest is step 1 (when model='large'), which differs in model")
+    assert error["message"].endswith("the most similar is step 1 (when model='large'), which differs in model")
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
         "calls without a matching step:",

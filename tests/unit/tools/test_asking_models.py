@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_MODEL
 from dagwright.llm import Action, ModelConfig, system, user
-from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text
+from dagwright.testing import HttpError, ModelServer, Tokens, busy, json_text, slow, step, text
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
@@ -109,7 +109,7 @@ async def test_a_busy_model_is_retried_after_the_delay_it_requests(function: Cal
 
 
 async def test_a_failure_reports_its_advice_and_its_usage() -> None:
-    steps = (text("Hi", tokens=Tokens(3, 4)), Refused(401, "Incorrect API key", code="invalid_api_key"))
+    steps = (text("Hi", tokens=Tokens(3, 4)), HttpError(401, "Incorrect API key", code="invalid_api_key"))
     async with ModelServer(*steps) as server:
         failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
     assert (failure.type, failure.non_retryable) == ("model_key_refused", True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagwright.llm import Endpoint, ModelClient, ModelFailure
-from dagwright.testing import ModelServer, Refused, busy, json_text
+from dagwright.testing import HttpError, ModelServer, busy, json_text
 from dagwright.tools.builtin.calculator import calculator, evaluate, number_of
 from dagwright.tools.builtin.word_problems import EXPRESSION, QUERY_LIMIT
 from dagwright.tools.testing import tool_context
@@ -199,7 +199,7 @@ async def test_without_a_model_the_error_has_a_remedy() -> None:
 
 
 async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
-    async with ModelServer(busy(), Refused(401, code="invalid_api_key")) as server:
+    async with ModelServer(busy(), HttpError(401, code="invalid_api_key")) as server:
         for error in ("model_busy", "model_key_refused"):
             with pytest.raises(ModelFailure) as caught:
                 await calculated(server, SEED)

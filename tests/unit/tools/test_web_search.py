@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.testing import Found, Refused, ScriptNotFollowed, SearchAnswer, SearchServer, found
+from dagwright.testing import Found, HttpError, ScriptNotFollowed, SearchAnswer, SearchServer, found
 from dagwright.tools import GiveUp, RetryLater, spec_of
 from dagwright.tools.builtin.travel import travel_tools
 from dagwright.tools.builtin.web_search import web_search_tools
@@ -44,21 +44,21 @@ async def test_no_more_results_come_than_requested() -> None:
 @pytest.mark.parametrize(
     ("refused", "message", "kind"),
     [
-        (Refused(403, "Unauthorized."), "403.*check SERPER_API_KEY", GiveUp),
-        (Refused(400, "Not enough credits"), "Not enough credits.*add credit to the account", GiveUp),
-        (Refused(404, "Not found"), "404.*check SERPER_BASE_URL, which was called as http://.*/search", GiveUp),
-        (Refused(400, "Bad query"), "400.*Bad query", GiveUp),
-        (Refused(503, "Down"), "503.*Down", RetryLater),
+        (HttpError(403, "Unauthorized."), "403.*check SERPER_API_KEY", GiveUp),
+        (HttpError(400, "Not enough credits"), "Not enough credits.*add credit to the account", GiveUp),
+        (HttpError(404, "Not found"), "404.*check SERPER_BASE_URL, which was called as http://.*/search", GiveUp),
+        (HttpError(400, "Bad query"), "400.*Bad query", GiveUp),
+        (HttpError(503, "Down"), "503.*Down", RetryLater),
     ],
 )
-async def test_refusals_of_the_service_have_advice(refused: Refused, message: str, kind: type[Exception]) -> None:
+async def test_refusals_of_the_service_have_advice(refused: HttpError, message: str, kind: type[Exception]) -> None:
     async with SearchServer({"q": [refused]}) as server:
         with pytest.raises(kind, match=message):
             await tools(server.base_url)[1]("q")
 
 
 async def test_a_busy_service_is_retried_after_the_delay_it_requests() -> None:
-    async with SearchServer({"q": [Refused(429, "Too many", retry_after=9)]}) as server:
+    async with SearchServer({"q": [HttpError(429, "Too many", retry_after=9)]}) as server:
         with pytest.raises(RetryLater) as caught:
             await tools(server.base_url)[1]("q")
     assert caught.value.after == timedelta(seconds=9)

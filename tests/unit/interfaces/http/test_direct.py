@@ -17,7 +17,7 @@ from dagwright.interfaces.http.sse import HEARTBEAT
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, Refused, Silence, step
+from dagwright.testing import HttpError, ModelServer, Silence, step
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.gateway import events_of
@@ -81,14 +81,14 @@ async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: 
 
 @PATHS
 async def test_early_refusal_of_the_model_has_its_status(tmp_path: Path, path: str) -> None:
-    async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3)) as (http, _):
+    async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3)) as (http, _):
         assert error_of(await http.post(path, json=body(path))) == (429, "rate_limit_exceeded")
 
 
 @PATHS
 @pytest.mark.usefixtures("starts_soon")
 async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
-    async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
+    async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
         answer = await http.post(path, json=body(path))
     entries = [each.content for each in events_of(answer.text.replace("event: error\n", "")) if each.comment is None]
     assert answer.status_code == 200
@@ -115,7 +115,7 @@ async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Pat
 
 @PATHS
 async def test_page_of_an_allowed_origin_can_read_that_a_retry_is_useless(tmp_path: Path, path: str) -> None:
-    async with gateway(tmp_path, Refused(401, "No.", code="invalid_api_key")) as (http, _):
+    async with gateway(tmp_path, HttpError(401, "No.", code="invalid_api_key")) as (http, _):
         answer = await http.post(path, json=body(path), headers={"Origin": PAGE})
     assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
     assert "x-should-retry" in answer.headers["access-control-expose-headers"].split(", ")
