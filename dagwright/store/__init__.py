@@ -1,6 +1,6 @@
-"""The payload store: large values by the hash of their content, in a folder or an S3 bucket.
+"""The payload store: large values under the hash of their content, in a folder or an S3 bucket.
 
-Its purpose is that Temporal carries only references to large values. `open_store` opens the store of the setting
+Temporal's history has only references to large values. `open_store` opens the store of the setting
 `payload_store`; `clean_up` determines what may be removed. The content of a reference never changes, so readers need
 neither locks nor versions. Workflows never import this package, because it does I/O. Imports `core` only.
 """

@@ -1,7 +1,7 @@
-"""A payload store in an S3 bucket, Amazon's or any compatible one: one object per payload.
+"""A payload store in a bucket of Amazon S3 or a compatible service: one object per payload.
 
-boto3 itself finds credentials, region, endpoint and all other settings; it is imported on first use. The age of a
-payload is the last-modified time of its object, so `put` always writes: one request, which also repairs the object.
+boto3 finds credentials, region, endpoint and all other settings; it is imported at its first use. The age of a payload
+is the last-modified time of its object. Therefore `put` always writes the object, which also repairs damaged content.
 Cache entries are objects `cache/…` whose metadata contains the expiry time.
 """
 
@@ -38,8 +38,8 @@ T = TypeVar("T")
 _THREADS = 16
 """Concurrent requests; they wait for the network, not for a processor."""
 _ATTEMPTS = 5
-"""Attempts of one request. The store retries itself, beside Temporal's policy, because the effect of a tool has
-happened when its result is stored: a short network failure must not use up an attempt of the tool."""
+"""Attempts of one request, in addition to Temporal's retries: when a result is stored, the effect of the tool has
+happened already, so a short network failure must not use up an attempt of the tool."""
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 
@@ -65,9 +65,9 @@ class BucketStore:
         self._location = location
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._client_lock = threading.Lock()
-        self._opened_client: S3Client | None = None
+        self._cached_client: S3Client | None = None
         self._id: str | None = None
-        """Set as soon as this process has used the store."""
+        """ID of the store, known after its first use."""
 
     @property
     def location(self) -> str:
@@ -109,8 +109,8 @@ class BucketStore:
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
         """Remove a payload that is old enough; see `PayloadStore`.
 
-        S3 has no deletion conditional on age, so the age is read just before. A payload that is stored again in
-        these few milliseconds, after months without use, would be lost.
+        S3 cannot delete conditionally on age, so the age is read first. A payload that is stored again between the two
+        requests, after months without use, would be lost.
         """
 
         def delete() -> bool:
@@ -158,7 +158,7 @@ class BucketStore:
         return True
 
     async def cache_entries(self) -> AsyncIterator[CacheEntry]:
-        """Iterate over all cache entries; each needs a request for its expiry time, several run concurrently."""
+        """Iterate over all cache entries; the expiry time of each entry needs a request."""
         keys: list[str] = []
         async for name, _ in self._list(f"{CACHE_PREFIX}/"):
             keys += [name] if is_key(name) else []
@@ -178,7 +178,7 @@ class BucketStore:
             try:
                 expires_at = datetime.fromtimestamp(float(head["Metadata"][_EXPIRES_AT]), UTC)
             except (KeyError, ValueError, OverflowError):
-                # The object was copied without its metadata: it counts as expired since it was written.
+                # The object was copied without its metadata: treat it as expired since it was written.
                 expires_at = head["LastModified"].astimezone(UTC)
             return CacheEntry(key, head["ContentLength"], expires_at)
 
@@ -207,18 +207,18 @@ class BucketStore:
             await self._in_thread(self._create_id)
             stored_id = await self._stored_id()
         self._id = self._id or stored_id
-        self._refuse_other_id(stored_id)
+        self._check_id(stored_id)
         return str(stored_id)
 
     async def check(self) -> None:
-        """Make sure that the store still has its ID; see `PayloadStore`."""
-        self._refuse_other_id(await self._stored_id())
+        """Check that the store still has its ID; see `PayloadStore`."""
+        self._check_id(await self._stored_id())
 
     async def _stored_id(self) -> str | None:
         def read() -> str:
             with self._missing_payload(STORE_ID):
-                answer = self._client().get_object(Bucket=self._location.bucket, Key=self._key(STORE_ID))
-                return answer["Body"].read().decode("ascii", errors="replace").strip()
+                response = self._client().get_object(Bucket=self._location.bucket, Key=self._key(STORE_ID))
+                return response["Body"].read().decode("ascii", errors="replace").strip()
 
         return await self._none_if_missing(read)
 
@@ -235,25 +235,25 @@ class BucketStore:
             if error.response.get("Error", {}).get("Code") not in _CONFLICT_CODES:
                 raise
 
-    def _refuse_other_id(self, stored_id: str | None) -> None:
+    def _check_id(self, stored_id: str | None) -> None:
         if self._id is not None and stored_id != self._id:
             raise StoreUnavailable(
                 f"the payload store {self._location} has lost its ID (object {STORE_ID!r}): restore it from a back-up"
             )
 
-    async def _list(self, within: str) -> AsyncIterator[tuple[str, Any]]:
-        """Iterate over the objects with a key prefix: the rest of the key, and the entry of the S3 listing."""
-        prefix = self._key(within)
+    async def _list(self, folder: str) -> AsyncIterator[tuple[str, Any]]:
+        """Iterate over the objects with a key prefix; yield the rest of the key, and the entry of the S3 listing."""
+        prefix = self._key(folder)
         request: Any = {"Bucket": self._location.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
         while True:
-            page: Any = await self._in_thread(partial(self._page, request))
+            page: Any = await self._in_thread(partial(self._list_page, request))
             for entry in page.get("Contents", ()):
                 yield entry["Key"].removeprefix(prefix), entry
             if not page["IsTruncated"]:
                 return
             request |= {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _page(self, request: Any) -> Any:
+    def _list_page(self, request: Any) -> Any:
         return self._client().list_objects_v2(**request)
 
     def _object(self, ref: str) -> Any:
@@ -270,7 +270,7 @@ class BucketStore:
 
     def _client(self) -> "S3Client":
         with self._client_lock:
-            if self._opened_client is None:
+            if self._cached_client is None:
                 require_extra("s3")
                 import boto3  # noqa: PLC0415 -- costs 0.2 s and 30 MB, which a store in a folder does not need
                 from botocore.config import Config  # noqa: PLC0415
@@ -281,8 +281,8 @@ class BucketStore:
                     max_pool_connections=_THREADS,
                     retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 )
-                self._opened_client = boto3.Session().client("s3", config=config)
-            return self._opened_client
+                self._cached_client = boto3.Session().client("s3", config=config)
+            return self._cached_client
 
     @contextmanager
     def _missing_payload(self, ref: str) -> Iterator[None]:
@@ -303,27 +303,27 @@ class BucketStore:
             try:
                 return work()
             except ClientError as error:
-                raise StoreUnavailable(f"the payload store {self._location} {_refusal(error.response)}") from error
+                raise StoreUnavailable(f"the payload store {self._location} {_error_text(error.response)}") from error
             except BotoCoreError as error:
-                raise StoreUnavailable(f"the payload store {self._location} {_failure(error)}") from error
+                raise StoreUnavailable(f"the payload store {self._location} {_connection_error_text(error)}") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
 
-def _refusal(response: Any) -> str:
-    answer = response.get("Error", {})
-    code = str(answer.get("Code", "unknown"))
+def _error_text(response: Any) -> str:
+    error = response.get("Error", {})
+    code = str(error.get("Code", "unknown"))
     if code == "NoSuchBucket":
-        return "does not exist: there is no such bucket; create it, or set another one in DAGWRIGHT_PAYLOAD_STORE"
+        return "does not exist: there is no such bucket; create it, or set another bucket in DAGWRIGHT_PAYLOAD_STORE"
     if code in _FORBIDDEN_CODES:
         return (
             f"rejects these credentials ({code}); they need s3:GetObject, s3:PutObject, s3:DeleteObject on its "
             "objects and s3:ListBucket on the bucket"
         )
-    return f"is unavailable: {code}: {answer.get('Message', 'no reason given')}"
+    return f"is unavailable: {code}: {error.get('Message', 'no reason given')}"
 
 
-def _failure(error: Exception) -> str:
+def _connection_error_text(error: Exception) -> str:
     kind = type(error).__name__
     if "Credential" in kind or "Token" in kind or "Profile" in kind:
         return f"has no credentials: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"

@@ -1,4 +1,4 @@
-"""Clean-up of a payload store: a rule that depends only on the list of runs, and the removal by this rule.
+"""Clean-up of a payload store: a rule that depends only on the list of runs, and the removal of payloads by this rule.
 
 A payload may be removed when no run that the namespace still lists can refer to it. Whenever a run receives a
 reference, its payload is stored or renewed after the run started; so payloads last renewed before the start of the
@@ -32,7 +32,7 @@ class ListedRun:
         first_run_id: ID of the first run in its chain of continuations and resets; its own ID if it is the first.
         started_at: start of this run; after a continue-as-new, the time of the continuation.
         chain_started_at: start of the first run of its chain, if the run reports it.
-        root_id: workflow ID of its root run if it is a sub-plan; else `None`.
+        root_id: workflow ID of the root run; `None` if the run is not a sub-plan.
     """
 
     workflow_id: str
@@ -55,8 +55,8 @@ class NamespaceRetention:
     Args:
         namespace: its name, for messages.
         namespace_id: its unique ID.
-        retention: how long it lists a closed run.
-        runs: all runs that it lists, in any order.
+        retention: how long the namespace lists a closed run.
+        runs: all runs that the namespace lists, in any order.
     """
 
     namespace: str
@@ -74,7 +74,7 @@ class RemovalBound:
 
 
 def removal_bound(retained: NamespaceRetention, *, owners: Collection[str], now: datetime) -> RemovalBound:
-    """Return the age up to which payloads are still needed.
+    """Return the time before which payloads are no longer needed.
 
     Args:
         owners: the namespaces that have claimed the store.
@@ -121,7 +121,7 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
     """Return the earliest start of each workflow ID.
 
     Raises:
-        RetentionUnknown: a run continues another run, or is a sub-plan of one, whose start is unknown.
+        RetentionUnknown: a run continues a run with an unknown start, or is a sub-plan of such a run.
     """
     started: dict[str, datetime] = {}
     for run in runs:
@@ -130,10 +130,10 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
     for run in runs:
         if run.chain_started_at is None and run.first_run_id not in run_ids:
             raise RetentionUnknown(
-                f"the run {run.workflow_id!r} continues one that is no longer listed, and does not report when that "
-                "started; it has to end and leave the list first"
+                f"the run {run.workflow_id!r} continues a run that is no longer listed, and does not report when that "
+                "run started; it has to end and leave the list first"
             )
-        # A sub-plan may hold references of its root run, however much later it started.
+        # A sub-plan may refer to payloads of its root run, even if it started much later.
         if run.root_id is not None and not (run.root_id in started and started[run.root_id] <= run.earliest_start):
             raise RetentionUnknown(
                 f"the run {run.workflow_id!r} is a sub-plan of {run.root_id!r}, which is no longer listed, so its "
@@ -149,14 +149,14 @@ class Amount:
     count: int = 0
     size_bytes: int = 0
 
-    def plus(self, one: StoredPayload | CacheEntry) -> "Amount":
+    def plus(self, item: StoredPayload | CacheEntry) -> "Amount":
         """Return the amount plus one item."""
-        return Amount(self.count + 1, self.size_bytes + one.size_bytes)
+        return Amount(self.count + 1, self.size_bytes + item.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUsage:
-    """Content of a store: total, oldest payload, and the part before a bound (`None` without a bound)."""
+    """Usage of a store: all payloads, the age of the oldest, and the removable payloads (`None` without a bound)."""
 
     all: Amount
     oldest: datetime | None
@@ -169,18 +169,18 @@ async def measure(store: PayloadStore, bound: RemovalBound | None) -> StoreUsage
     Raises:
         StoreUnavailable: the store cannot be read now.
     """
-    everything, removable, oldest = Amount(), Amount(), None
+    total, removable, oldest = Amount(), Amount(), None
     async for payload in store.list_payloads():
-        everything = everything.plus(payload)
+        total = total.plus(payload)
         oldest = payload.renewed_at if oldest is None else min(oldest, payload.renewed_at)
         if bound is not None and payload.renewed_at < bound.renewed_before:
             removable = removable.plus(payload)
-    return StoreUsage(everything, oldest, None if bound is None else removable)
+    return StoreUsage(total, oldest, None if bound is None else removable)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """Cache entries of a store: all, and the expired ones."""
+    """Usage of the cache: all entries, and the expired entries."""
 
     all: Amount
     expired: Amount
@@ -192,11 +192,11 @@ async def measure_cache(store: PayloadStore, *, now: datetime) -> CacheUsage:
     Raises:
         StoreUnavailable: the store cannot be read now.
     """
-    everything, expired = Amount(), Amount()
+    total, expired = Amount(), Amount()
     async for entry in store.cache_entries():
-        everything = everything.plus(entry)
+        total = total.plus(entry)
         expired = expired.plus(entry) if entry.expires_at < now else expired
-    return CacheUsage(everything, expired)
+    return CacheUsage(total, expired)
 
 
 async def remove_expired_entries(store: PayloadStore, *, now: datetime) -> Amount:
@@ -213,10 +213,12 @@ async def remove_expired_entries(store: PayloadStore, *, now: datetime) -> Amoun
 
 
 async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
-    """Remove payloads before the bound that were not renewed meanwhile, and return the removed amount.
+    """Remove the payloads before the bound, and return the removed amount.
+
+    Payloads that are renewed in the meantime are kept.
 
     Raises:
-        StoreUnavailable: the store cannot be used now; removed payloads stay removed, and another call continues.
+        StoreUnavailable: the store cannot be used now; a repeated call continues.
     """
     removed = Amount()
     payloads: list[StoredPayload] = []
@@ -232,11 +234,11 @@ async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
 async def _remove(
     store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, so_far: Amount
 ) -> Amount:
-    gone = await asyncio.gather(
+    removals = await asyncio.gather(
         *(store.delete(payload.ref, renewed_before=bound.renewed_before) for payload in payloads)
     )
-    for payload, is_gone in zip(payloads, gone, strict=True):
-        so_far = so_far.plus(payload) if is_gone else so_far
+    for payload, is_removed in zip(payloads, removals, strict=True):
+        so_far = so_far.plus(payload) if is_removed else so_far
     return so_far
 
 

@@ -1,9 +1,8 @@
-"""A payload store in a folder: `ab/cd/sha256-abcd…`, each file complete from the moment it has its name.
+"""A payload store in a folder, with files such as `ab/cd/sha256-abcd…`.
 
-Content is written to a file in `tmp`, synced to disk, and then renamed; the folder that received the name is synced
-too. Temporal's history refers to these files and is synced itself: if a power failure lost a value, a completed node
-would have no result. Cache entries are in `cache/ab`, are not synced, and have their expiry time as modification
-time.
+Content is written to a file in `tmp`, synced to disk, and then renamed; then the folder of its new name is synced. A
+file with its final name is therefore complete and survives a power failure, like Temporal's history that refers to it.
+Cache entries are in `cache/ab` and are not synced; the modification time of their files is their expiry time.
 
 The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders writers and
 removers: a writer holds a shared lock from finding the file until its age is renewed; a remover holds an exclusive lock
@@ -41,14 +40,14 @@ from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 T = TypeVar("T")
 
 _THREADS = 8
-"""A separate pool: the store must not wait behind tools that occupy the threads of the process."""
-_UNFINISHED = "tmp"
+"""A separate thread pool, so that the store does not wait for tools that occupy the threads of the process."""
+_DRAFTS = "tmp"
 _LEFTOVER_AGE_S = 86_400.0
-"""A file of this age in `tmp` belongs to a dead process: no write takes a day."""
+"""A file of this age in `tmp` was left by a dead process: no write takes a day."""
 _CHUNK_BYTES = 1 << 20
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_ACCESS_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class FolderStore:
@@ -56,7 +55,7 @@ class FolderStore:
 
     Args:
         root: absolute path of the folder.
-        is_private: create files with mode 0600 and folders with 0700; else the umask applies, for shared stores.
+        is_private: create files with mode 0600 and folders with mode 0700; otherwise the umask applies.
     """
 
     def __init__(self, root: Path, *, is_private: bool = False) -> None:
@@ -64,9 +63,9 @@ class FolderStore:
         self._file_mode = FILE_MODE if is_private else 0o666
         self._folder_mode = FOLDER_MODE if is_private else 0o777
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
-        self._is_swept = False
+        self._has_removed_old_drafts = False
         self._id: str | None = None
-        """Set as soon as this process has used the store; a folder without this ID is no longer the same store."""
+        """ID of the store, known after its first use; a folder with another ID is not the same store."""
 
     @property
     def location(self) -> str:
@@ -118,7 +117,7 @@ class FolderStore:
             try:
                 if _modified_at(path.stat()) >= expired_before:
                     return False
-                # An entry that is stored again at this moment is lost, which is acceptable.
+                # An entry that another process stores at this moment is lost, which is acceptable.
                 path.unlink()
             except FileNotFoundError:
                 return False
@@ -149,25 +148,25 @@ class FolderStore:
         return await self._in_thread(self._identify)
 
     async def check(self) -> None:
-        """Make sure that the store still has its ID; see `PayloadStore`."""
+        """Check that the store still has its ID; see `PayloadStore`."""
         await self._in_thread(self._check)
 
     def _identify(self) -> str:
         if (stored_id := self._stored_id()) is None:
-            self._refuse_without_id()
+            self._check_id()
             # A link instead of a rename, because it fails if another process was first.
             with self._draft(uuid4().hex.encode()) as draft, suppress(FileExistsError):
                 os.link(draft, self._root / STORE_ID)
             _sync_folder(self._root)
             stored_id = self._stored_id()
         self._id = self._id or stored_id
-        self._refuse_without_id()
+        self._check_id()
         return str(self._id)
 
     def _check(self) -> None:
         if not self._root.is_dir():
             raise self._unavailable()
-        self._refuse_without_id()
+        self._check_id()
 
     def _stored_id(self) -> str | None:
         try:
@@ -175,8 +174,8 @@ class FolderStore:
         except FileNotFoundError:
             return None
 
-    def _refuse_without_id(self) -> None:
-        """Refuse a folder that has lost the store's ID: its disk is no longer mounted, or another disk is.
+    def _check_id(self) -> None:
+        """Check that the folder has the ID of the store; otherwise another disk, or none, is mounted there.
 
         Raises:
             StoreUnavailable: the ID is missing or different.
@@ -185,15 +184,15 @@ class FolderStore:
             raise self._unavailable()
 
     def _claim(self, owner: str) -> None:
-        note = self._root / OWNERS / owner
-        if not note.exists():
-            self._make_folder(note.parent)
-            note.touch(mode=self._file_mode)
-            _sync_folder(note.parent)
+        owner_file = self._root / OWNERS / owner
+        if not owner_file.exists():
+            self._make_folder(owner_file.parent)
+            owner_file.touch(mode=self._file_mode)
+            _sync_folder(owner_file.parent)
 
     def _put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         path = self._cache_location(key)
-        self._sweep()
+        self._remove_old_drafts()
         self._make_folder(path.parent.parent)
         path.parent.mkdir(mode=self._folder_mode, exist_ok=True)
         with self._draft(content) as draft:
@@ -207,9 +206,9 @@ class FolderStore:
     def _put(self, content: bytes) -> str:
         ref = ref_of(content)
         path = self._path(ref)
-        self._sweep()
+        self._remove_old_drafts()
         with _locked(path, fcntl.LOCK_SH) as descriptor:
-            if descriptor is None or not _renewed(descriptor, content):
+            if descriptor is None or not _renew_if_equal(descriptor, content):
                 self._write(path, content)
         return ref
 
@@ -222,7 +221,7 @@ class FolderStore:
     @contextmanager
     def _draft(self, content: bytes, *, is_synced: bool = False) -> Iterator[Path]:
         """Yield a new file in `tmp` with the given content; remove it unless the block has renamed it."""
-        draft = self._root / _UNFINISHED / uuid4().hex
+        draft = self._root / _DRAFTS / uuid4().hex
         self._make_folder(draft.parent)
         try:
             with open(draft, "xb", opener=lambda path, flags: os.open(path, flags, self._file_mode)) as file:
@@ -238,7 +237,7 @@ class FolderStore:
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
             return
-        self._refuse_without_id()
+        self._check_id()
         self._make_folder(folder.parent)
         with suppress(FileExistsError):
             folder.mkdir(mode=FOLDER_MODE if folder == self._root else self._folder_mode)
@@ -275,22 +274,22 @@ class FolderStore:
         return self._root / digits[:2] / digits[2:4] / ref
 
     def _missing(self, ref: str) -> PayloadMissing | StoreUnavailable:
-        is_there = self._root.is_dir() and (self._id is None or self._stored_id() == self._id)
-        return PayloadMissing(ref, store=str(self._root)) if is_there else self._unavailable()
+        is_same_store = self._root.is_dir() and (self._id is None or self._stored_id() == self._id)
+        return PayloadMissing(ref, store=str(self._root)) if is_same_store else self._unavailable()
 
     def _unavailable(self) -> StoreUnavailable:
-        # Payloads were written to the store, so this is another folder, or its disk is not mounted now.
+        # The store was used before, so this is another folder, or its disk is not mounted.
         return StoreUnavailable(
             f"the payload store {self._root} does not exist; check that its disk is mounted and that "
             "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands that use this server"
         )
 
-    def _sweep(self) -> None:
+    def _remove_old_drafts(self) -> None:
         """Remove unfinished files of dead processes, once per store object."""
-        if self._is_swept:
+        if self._has_removed_old_drafts:
             return
-        self._is_swept = True
-        with suppress(OSError), os.scandir(self._root / _UNFINISHED) as files:
+        self._has_removed_old_drafts = True
+        with suppress(OSError), os.scandir(self._root / _DRAFTS) as files:
             for file in files:
                 if time.time() - file.stat().st_mtime > _LEFTOVER_AGE_S:
                     Path(file.path).unlink(missing_ok=True)
@@ -309,7 +308,7 @@ class FolderStore:
 def _locked(path: Path, kind: int) -> Iterator[int | None]:
     """Yield a file descriptor that holds the lock on a file, or `None` if there is no file.
 
-    A file that cannot be opened because of its owner counts as missing: a new file may replace it.
+    A file of another user that cannot be opened counts as missing, because a new file may replace it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -318,14 +317,14 @@ def _locked(path: Path, kind: int) -> Iterator[int | None]:
         return
     try:
         fcntl.flock(descriptor, kind)
-        # While this process waited for the lock, the file may have lost its name.
+        # The file may have been deleted while this process waited for the lock.
         yield descriptor if os.fstat(descriptor).st_nlink else None
     finally:
         os.close(descriptor)
 
 
-def _renewed(descriptor: int, content: bytes) -> bool:
-    """Reset the age of an open file if it has exactly the given content; return whether it did."""
+def _renew_if_equal(descriptor: int, content: bytes) -> bool:
+    """Reset the age of an open file if it has exactly the given content; return whether the age was reset."""
     if os.fstat(descriptor).st_size != len(content):
         return False
     for start in range(0, len(content), _CHUNK_BYTES):
@@ -351,8 +350,8 @@ def _cache_entries(folder: Path) -> list[CacheEntry]:
         for file in files:
             with suppress(FileNotFoundError):
                 if is_key(file.name):
-                    facts = file.stat()
-                    entries.append(CacheEntry(file.name, facts.st_size, _modified_at(facts)))
+                    file_stat = file.stat()
+                    entries.append(CacheEntry(file.name, file_stat.st_size, _modified_at(file_stat)))
     return entries
 
 
@@ -364,13 +363,13 @@ def _payloads(folder: Path) -> list[StoredPayload]:
                 if not is_ref(file.name):
                     continue
                 with suppress(FileNotFoundError):
-                    facts = file.stat()
-                    payloads.append(StoredPayload(file.name, facts.st_size, _modified_at(facts)))
+                    file_stat = file.stat()
+                    payloads.append(StoredPayload(file.name, file_stat.st_size, _modified_at(file_stat)))
     return payloads
 
 
-def _modified_at(facts: os.stat_result) -> datetime:
-    return datetime.fromtimestamp(facts.st_mtime, UTC)
+def _modified_at(file_stat: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(file_stat.st_mtime, UTC)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -382,10 +381,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _advice(error: OSError) -> str:
-    if error.errno in _FULL:
+    if error.errno in _DISK_FULL_ERRNOS:
         return "is full: no disk space or quota is left; free space (`dagwright store prune` helps)"
-    if error.errno in _FORBIDDEN:
+    if error.errno in _NO_ACCESS_ERRNOS:
         return f"may not be used by this user ({error.strerror}: {error.filename}); grant write access to it"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"is not a folder ({error.filename} is a file); set another one in DAGWRIGHT_PAYLOAD_STORE"
+        return f"is not a folder ({error.filename} is a file); set another folder in DAGWRIGHT_PAYLOAD_STORE"
     return f"is unavailable: {error.strerror or error}"

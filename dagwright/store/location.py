@@ -8,11 +8,11 @@ from dagwright.store.errors import LocationInvalid
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-"""Bucket names that Amazon permits; compatible services follow them."""
+"""Bucket names that Amazon S3 permits; compatible services have the same rule."""
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/-]*")
 """Characters that a key may contain without encoding (Amazon S3 user guide, object key names)."""
-_PREFIX_BYTES = 900
-"""A key has at most 1,024 bytes, and the reference follows the prefix."""
+_MAX_PREFIX_BYTES = 900
+"""A key has at most 1,024 bytes, including the reference after the prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def parse_location(text: str) -> FolderLocation | BucketLocation:
     if _BUCKET.fullmatch(bucket) is None or ".." in bucket:
         raise LocationInvalid("a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens")
     prefix = prefix.strip("/")
-    if _PREFIX.fullmatch(prefix) is None or len(prefix) > _PREFIX_BYTES:
+    if _PREFIX.fullmatch(prefix) is None or len(prefix) > _MAX_PREFIX_BYTES:
         raise LocationInvalid("the prefix may have at most 900 characters: letters, digits and !_.*'()/-")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         raise LocationInvalid("the prefix has an empty part, . or ..")

@@ -1,4 +1,4 @@
-"""Open the store of a setting."""
+"""Open the store at a location."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from dagwright.store.payloads import PayloadStore
 
 
 def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
-    """Return the store at a location; it opens, creates and imports nothing before its first use.
+    """Return the store at a location; nothing is opened, created or imported before its first use.
 
     Args:
-        state_dir: the state folder; a store inside it is readable for its owner only.
-        location: a folder, or `s3://bucket/prefix`; boto3 itself finds the credentials, region and endpoint of a bucket
+        location: a folder, or `s3://bucket/prefix`; boto3 finds the credentials, region and endpoint of a bucket
             (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`, …).
+        state_dir: the state folder; only its owner can read a store inside it.
 
     Raises:
         LocationInvalid: the text is not a location.

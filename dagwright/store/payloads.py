@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-_REF = re.compile(r"sha256-[0-9a-f]{64}")
-_KEY = re.compile(r"[0-9a-f]{64}")
-_OWNER = re.compile(r"[0-9a-z-]{1,64}")
+_REF_PATTERN = re.compile(r"sha256-[0-9a-f]{64}")
+_KEY_PATTERN = re.compile(r"[0-9a-f]{64}")
+_OWNER_PATTERN = re.compile(r"[0-9a-z-]{1,64}")
 
 CACHE_PREFIX = "cache"
 """Folder or key prefix of cache entries."""
@@ -54,9 +54,9 @@ class CacheEntry:
 class PayloadStore(Protocol):
     """Stores content under a reference derived from its hash; safe for concurrent use by many processes.
 
-    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. Before a run
-    receives a reference, its payload must be stored or renewed after the start of the run: clean-up relies on this
-    time alone.
+    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. A payload must be
+    stored or renewed after the start of a run and before the run receives its reference, because the clean-up depends
+    only on this time.
 
     In addition to payloads, the store holds small cache entries under keys chosen by the caller. They may be lost at
     any time or damaged by a power failure, and no run depends on them.
@@ -92,7 +92,7 @@ class PayloadStore(Protocol):
         ...
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        """Remove a payload unless it was stored or renewed at `renewed_before` or later; return whether it did."""
+        """Remove a payload that was last stored or renewed before a time; return whether it was removed."""
         ...
 
     def list_payloads(self) -> AsyncIterator[StoredPayload]:
@@ -113,7 +113,7 @@ class PayloadStore(Protocol):
         ...
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
-        """Remove a cache entry that expires before the given time; return whether it did."""
+        """Remove a cache entry that expires before a time; return whether it was removed."""
         ...
 
     def cache_entries(self) -> AsyncIterator[CacheEntry]:
@@ -135,8 +135,8 @@ class PayloadStore(Protocol):
     async def identify(self) -> str:
         """Return the ID of the store, creating it at the first call; all processes get the same ID.
 
-        The ID is in the store itself, so a copied or moved store keeps it. From then on, this object treats a store
-        without its ID, such as a disk that is no longer mounted, as unavailable.
+        The ID is in the store itself, so a copied or moved store keeps it. After this call, a store with another ID or
+        without an ID counts as unavailable, such as a folder whose disk is no longer mounted.
         """
         ...
 
@@ -156,14 +156,14 @@ def ref_of(content: bytes) -> str:
 
 def is_ref(text: str) -> bool:
     """Return whether a text has the form of a reference; only such texts become part of a path or key."""
-    return _REF.fullmatch(text) is not None
+    return _REF_PATTERN.fullmatch(text) is not None
 
 
 def is_key(text: str) -> bool:
     """Return whether a text is a valid key of a cache entry."""
-    return _KEY.fullmatch(text) is not None
+    return _KEY_PATTERN.fullmatch(text) is not None
 
 
 def is_owner(text: str) -> bool:
     """Return whether a text is a valid name of a user."""
-    return _OWNER.fullmatch(text) is not None
+    return _OWNER_PATTERN.fullmatch(text) is not None

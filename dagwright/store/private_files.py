@@ -13,14 +13,15 @@ from pathlib import Path
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 UMASK = 0o077
-"""For processes that write only into the state folder, such as the Temporal server."""
-_OTHERS = 0o077
+"""Umask of processes that write only into the state folder, such as the Temporal server."""
+_OTHERS_BITS = 0o077
+"""Access of group and other users."""
 
 
 def make_private_folder(folder: Path) -> bool:
-    """Create a folder with mode 0700, or remove the access of others to it; return whether others have none.
+    """Create a folder with mode 0700, or change its mode; return whether other users have no access.
 
-    A folder of another user, and one that all users share (sticky bit, as `/tmp`), keeps its mode.
+    Folders of other users, and folders that all users share (sticky bit, like `/tmp`), keep their mode.
 
     Raises:
         OSError: the folder cannot be created.
@@ -32,7 +33,7 @@ def make_private_folder(folder: Path) -> bool:
 def make_files_private(folders: Iterable[Path]) -> None:
     """Set mode 0600 for the files directly in some folders; skip folders, links and files of other users."""
     for path in [path for folder in folders if folder.is_dir() for path in folder.iterdir()]:
-        # Lock files of other commands come and go.
+        # Other commands may remove their lock files at this moment.
         with suppress(FileNotFoundError):
             if stat.S_ISREG(path.lstat().st_mode):
                 _restrict(path, FILE_MODE)
@@ -54,7 +55,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Write a text file as `write_private`; readers see the old or the new content, never a part.
+    """Like `write_private`, but readers see either the old or the new content, never a part of it.
 
     Raises:
         OSError: the file cannot be written.
@@ -66,7 +67,7 @@ def replace_private(path: Path, text: str) -> None:
 
 def _restrict(path: Path, mode: int) -> bool:
     current_mode = path.stat().st_mode
-    if not current_mode & _OTHERS:
+    if not current_mode & _OTHERS_BITS:
         return True
     if current_mode & stat.S_ISVTX:
         return False

@@ -110,7 +110,7 @@ async def test_continuations_and_sub_plans_need_the_run_that_they_started_in(own
     assert removal_bound(kept, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
     # When its retention is over, the first run leaves the list and the second one stays.
     for run, message in (
-        (again, "the run 'resumed' continues one that is no longer listed"),
+        (again, "the run 'resumed' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):

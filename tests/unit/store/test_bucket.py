@@ -58,7 +58,7 @@ async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, mon
 async def test_unusable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await _sentence(open_store("s3://no-such-bucket/x")) == (
         "the payload store s3://no-such-bucket/x does not exist: there is no such bucket; create it, or "
-        "set another one in DAGWRIGHT_PAYLOAD_STORE"
+        "set another bucket in DAGWRIGHT_PAYLOAD_STORE"
     )
     with monkeypatch.context() as patch:
         patch.delenv("AWS_ACCESS_KEY_ID")

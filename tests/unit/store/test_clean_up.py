@@ -70,7 +70,7 @@ CHILD_OF_UNKNOWN = (
         (
             [ListedRun("a", "2", "1", NOW)],
             {},
-            f"the run 'a' continues one that is no longer listed, and does not report when that started; {ENDED}",
+            f"the run 'a' continues a run that is no longer listed, and does not report when that run started; {ENDED}",
         ),
         ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
         # Another run has taken the id of the root meanwhile.
