@@ -19,7 +19,7 @@ from dagwright.core.model.call_limits import CallLimit
 from dagwright.core.model.states import NO_USAGE, Usage
 from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
-from dagwright.server.call_limits import LimitRefused, LimitUnreachable, declare_limit, exchange
+from dagwright.server.call_limits import LimitMessageRejected, LimitUnreachable, declare_limit, exchange
 
 UNREACHABLE_DELAY = timedelta(seconds=5)
 _LOG = structlog.stdlib.get_logger("dagwright.activities.limiter")
@@ -185,7 +185,7 @@ class Limiter:
         try:
             answers = await self._exchange(message)
             self._is_unreachable = False
-        except LimitRefused as error:
+        except LimitMessageRejected as error:
             # The releases and the usage of the message are lost: the limit would refuse them again.
             _LOG.warning("a limit refuses a message", error=str(error))
             _fail(requests, error)

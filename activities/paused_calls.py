@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.server.tool_pauses import FRESH_S, ToolPause, find_tool_pause, pause_call, unpause_call
+from dagwright.server.tool_pauses import PAUSE_CACHE_S, ToolPause, find_tool_pause, pause_call, unpause_call
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.paused_calls")
 
@@ -68,7 +68,7 @@ class PausedCalls:
     async def _cached_pause(self, tool: str) -> ToolPause | None:
         now = time.monotonic()
         queried_at, query = self._queries.get(tool, (0.0, None))
-        if query is None or now - queried_at > FRESH_S:
+        if query is None or now - queried_at > PAUSE_CACHE_S:
             query = asyncio.create_task(self._query(tool))
             self._queries[tool] = now, query
         return query.result() if query.done() else await asyncio.shield(query)

@@ -211,7 +211,7 @@ async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]:
     """Run `temporal server start-dev` with default settings except for its port and database."""
-    binary = await get_binary(settings.cache_home, required_version=None)
+    binary = await get_binary(settings.cache_home, preferred_version=None)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

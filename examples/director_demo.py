@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright import SyncClient
-from dagwright.plugins.commands import ExitCode, Output, guarded, leave
+from dagwright.plugins.commands import ExitCode, Output, leave, run_guarded
 from dagwright.settings import load_settings
 from dagwright.types import FeedbackRequest
 from dagwright_onboarding.database import EntityDatabase
@@ -58,4 +58,4 @@ def _show_store(database: EntityDatabase, output: Output) -> None:
 
 
 if __name__ == "__main__":
-    leave(guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from opensearchpy.exceptions import OpenSearchException
 
-from dagwright.plugins.commands import CommandRefused, ExitCode, Output, guarded, leave
+from dagwright.plugins.commands import CommandError, ErrorStatus, Output, leave, run_guarded
 from dagwright.settings import load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, is_loaded, load
 from dagwright_maritime.indices import Indices
@@ -82,18 +82,18 @@ async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet
     """Start the server, load the shipments if they are missing, and return a status message.
 
     Raises:
-        CommandRefused: there is no server, or it rejects the shipments.
+        CommandError: there is no server, or it rejects the shipments.
     """
     try:
         address = settings.opensearch_url or (await local.start()).address
         return await _fill(address, Indices(settings.opensearch_prefix), data)
     except NoSearchServer as error:
-        raise CommandRefused(str(error), status="no_server", code=ExitCode.NO_SERVER) from error
+        raise CommandError(str(error), status=ErrorStatus.NO_SERVER) from error
     except OpenSearchException as error:
         message = f"the search server at {display_address(address)} rejected the shipments: {error}"
-        raise CommandRefused(message, status="no_server", code=ExitCode.NO_SERVER) from error
+        raise CommandError(message, status=ErrorStatus.NO_SERVER) from error
     except LoadFailed as error:
-        raise CommandRefused(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
@@ -107,4 +107,4 @@ async def _fill(address: str, indices: Indices, data: DataSet) -> str:
 
 
 if __name__ == "__main__":
-    leave(guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from dagwright import SyncClient
-from dagwright.plugins.commands import ExitCode, Output, guarded, leave
+from dagwright.plugins.commands import ExitCode, Output, leave, run_guarded
 from dagwright.settings import load_settings
 from examples.command_line import choose_id, started_command
 
@@ -72,4 +72,4 @@ def _packed(log: Path) -> int:
 
 
 if __name__ == "__main__":
-    leave(guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))

@@ -38,7 +38,7 @@ TIMED_OUT = -1
 """Exit code of a stage that was interrupted, because the time was over."""
 _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
-    "asyncio.run(get_binary(Settings().cache_home, required_version=None))"
+    "asyncio.run(get_binary(Settings().cache_home, preferred_version=None))"
 )
 _MEMORY = Path("/dev/shm")
 _MIN_FREE_BYTES = 6 << 30

@@ -49,7 +49,7 @@ class ProductionServer:
 async def production_server(folder: Path, cache_home: Path) -> AsyncIterator[ProductionServer]:
     """Run PostgreSQL and the server inside the block; commits are flushed to disk, as by default."""
     programs = await asyncio.to_thread(server_programs, cache_home)
-    cli = await get_binary(cache_home, required_version=None)
+    cli = await get_binary(cache_home, preferred_version=None)
     path = os.pathsep.join([str(programs.folder), str(cli.path.parent), os.environ["PATH"]])
     with private_postgres(fsync="on") as postgres:
         await asyncio.to_thread(_create_schema, postgres, programs, path)

@@ -1,4 +1,4 @@
-"""Client of a Temporal server: all use cases of the command line, HTTP API and MCP server, which are thin adapters.
+"""Client of a Temporal server. The command line, HTTP API and MCP server are thin adapters over this package.
 
 - `starts`, `requests`: start requests, built from a compiled plan or from a request in natural language
 - `runs`, `sessions`: start, find, list and read runs; turns of sessions

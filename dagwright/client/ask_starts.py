@@ -1,9 +1,9 @@
-"""Start of a request in natural language that a Python program passes."""
+"""Prepare the run of a request in natural language that a Python program starts."""
 
 from dataclasses import dataclass, field, replace
 
 from dagwright.client.errors import OptionInvalid
-from dagwright.client.options import RequestOptions, duration_s, model_config, refuse_foreign_options, run_options
+from dagwright.client.options import RequestOptions, duration_s, model_config, reject_foreign_options, run_options
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import StartRequest
 from dagwright.planning.plan_and_execute.goal_spec import context_from_json
@@ -13,7 +13,7 @@ from dagwright.toolset.toolset import Toolset
 
 @dataclass(frozen=True, slots=True)
 class AskStart:
-    """A request in natural language and how its run is started."""
+    """A request in natural language and the options of its run."""
 
     text: str
     options: RequestOptions = field(default_factory=RequestOptions)
@@ -23,14 +23,14 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: SessionRecord | None
     """Prepare the run of a request.
 
     Args:
-        session: state of the session whose turn the run is.
+        session: state of the session in which the run is a turn; `None` outside of sessions.
 
     Raises:
         GoalRejected: the request cannot be planned.
         OptionInvalid: an option is invalid.
     """
     options = start.options
-    refuse_foreign_options(options)
+    reject_foreign_options(options)
     try:
         context = context_from_json(options.get("context", {}))
     except ValueError as error:

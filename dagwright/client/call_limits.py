@@ -19,7 +19,7 @@ class RemovedLimit:
     """A limit that was removed.
 
     Args:
-        declared: limit that the workers declare, which applies now; `None` without one.
+        declared: limit that workers declare and that applies now; `None` without a declared limit.
     """
 
     subject: str
@@ -62,33 +62,34 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
         CommandRejected: the subject or the limit is invalid, or there is no such tool, or its calls cannot wait.
     """
     try:
-        parsed, checked = parse_limit(limit), parse_subject(subject)
+        parsed_limit, parsed_subject = parse_limit(limit), parse_subject(subject)
     except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
-    if checked.kind == "tool":
-        await tools.check_can_be("limited", checked.name)
-    before = await server_limits.set_limit(client, checked, parsed, task_queue=tools.task_queue, by=by)
-    return limit_of(server_limits.LimitUse(before.changed({"chosen": str(parsed), "by": by})))
+    if parsed_subject.kind == "tool":
+        await tools.check_can_be("limited", parsed_subject.name)
+    before = await server_limits.set_limit(client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by)
+    return limit_of(server_limits.LimitUse(before.changed({"chosen": str(parsed_limit), "by": by})))
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
-    """Remove a limit that was set at run time, or else one that workers declare.
+    """Remove the limit that was set at run time, or else the limit that workers declare.
 
-    After the first, a declared limit applies again; a removed declared limit returns if a worker still declares it.
+    Without the limit set at run time, the declared limit applies again. A removed declared limit applies again as soon
+    as a worker declares it.
 
     Raises:
         CommandRejected: the subject is invalid.
-        NoSuchLimit: it has no limit.
+        NoSuchLimit: the subject has no limit.
     """
     try:
-        checked = parse_subject(subject)
+        parsed_subject = parse_subject(subject)
     except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
-    before = await server_limits.remove_limit(client, checked)
+    before = await server_limits.remove_limit(client, parsed_subject)
     if before is None:
-        raise NoSuchLimit(f"{checked} has no limit")
+        raise NoSuchLimit(f"{parsed_subject} has no limit")
     declared = None if before.chosen is None or before.declared is None else str(before.declared)
-    return RemovedLimit(str(checked), str(before.limit), declared)
+    return RemovedLimit(str(parsed_subject), str(before.limit), declared)
 
 
 async def read_limits(client: TemporalClient) -> list[Limit]:

@@ -1,4 +1,4 @@
-"""The public `Client`: a connection to a Temporal server, and everything that can be done with runs there."""
+"""The public `Client`: starts runs on a Temporal server, lists them and works with them."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from dagwright.client.client_tools import ClientTools
 from dagwright.client.connecting import create_services
 from dagwright.client.errors import OptionInvalid, RunIdInUse
 from dagwright.client.events import CursorInvalid
-from dagwright.client.feedback.feedback_request import Inbox, found_request
+from dagwright.client.feedback.feedback_request import Inbox, to_feedback_request
 from dagwright.client.feedback.inbox import InboxFilter, read_requests
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.options import AskOptions, StartOptions, duration_s, read_tags, without_none
@@ -76,9 +76,9 @@ class Client:
             result = await run.result()
     """
 
-    def __init__(self, services: Services, closing: AsyncExitStack) -> None:
+    def __init__(self, services: Services, exit_stack: AsyncExitStack) -> None:
         self._open_services = services
-        self._closing = closing
+        self._exit_stack = exit_stack
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._open_workers: list[Callable[[], Awaitable[None]]] = []
@@ -143,7 +143,7 @@ class Client:
 
     @property
     def _services(self) -> Services:
-        """The use cases of the connection.
+        """The services of the connection.
 
         Raises:
             ClientClosed, WrongEventLoop: as in `_check_usable`.
@@ -195,13 +195,13 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close the client and its open workers; a local server that it has started ends if no process uses it."""
+        """Close the client and its open workers; stop the local server that it started if no other process uses it."""
         if not self._is_closed:
             self._check_usable()
             self._is_closed = True
-            async with self._closing as closing:
+            async with self._exit_stack as exit_stack:
                 for close_worker in self._open_workers:
-                    closing.push_async_callback(close_worker)
+                    exit_stack.push_async_callback(close_worker)
 
     async def start(
         self,
@@ -212,7 +212,7 @@ class Client:
         tools: Sequence[ToolSource] = (),
         **options: Unpack[StartOptions],
     ) -> Run:
-        """Start a run of a plan, or attach to the run that has this ID, plan, inputs and model already.
+        """Start a run of a plan; if a run with the same ID, plan, inputs and model exists, return that run.
 
         Args:
             plan: a `Plan`, a JSON object, the text of a plan in any dialect, or a file.
@@ -230,19 +230,19 @@ class Client:
         """
         options = without_none(options)
         self._check_usable()
-        read = read_plan_to_repair if options.get("repair") else read_plan
-        written_plan = await asyncio.to_thread(read, plan)
+        read_source = read_plan_to_repair if options.get("repair") else read_plan
+        written_plan = await asyncio.to_thread(read_source, plan)
         request = PlanStart(written_plan, inputs or {}, options)
         toolset = await self._tools.toolset([*tools, *plan_tools(plan)])
-        prepare = partial(self._prepared, request, toolset)
+        prepare = partial(self._prepare_start, request, toolset)
         if (name := options.get("session")) is not None:
             title = f"(the plan {written_plan.title})" if written_plan.title else ""
             return await self._start_turn(name, title, prepare, run_id=run_id)
         try:
             start = await prepare(None)
         except PlanInvalid as invalid:
-            return self.get_run((await self._existing(request, toolset, invalid, run_id=run_id)).workflow_id)
-        return await self._started(replace(start, workflow_id=run_id))
+            return self.get_run((await self._find_existing(request, toolset, invalid, run_id=run_id)).workflow_id)
+        return await self._start_run(replace(start, workflow_id=run_id))
 
     async def ask(
         self,
@@ -252,7 +252,7 @@ class Client:
         tools: Sequence[ToolSource] = (),
         **options: Unpack[AskOptions],
     ) -> Run:
-        """Start a run of a request in natural language: a model writes its plan, and its output is the answer.
+        """Start a run of a request in natural language: a model writes the plan, and the run's output is the answer.
 
         Args:
             run_id: as in `start`.
@@ -272,7 +272,7 @@ class Client:
 
         if (name := options.get("session")) is not None:
             return await self._start_turn(name, text, prepare, run_id=run_id)
-        return await self._started(replace(await prepare(None), workflow_id=run_id))
+        return await self._start_run(replace(await prepare(None), workflow_id=run_id))
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
@@ -291,11 +291,12 @@ class Client:
         session: str | None = None,
         template: str | None = None,
     ) -> list[RunSummary]:
-        """List the newest runs, without the sub-plans of others.
+        """List the newest runs; runs of sub-plans are left out.
 
         Args:
             limit: maximum number of runs; `after` continues the list.
-            after: `cursor` of the last run that was received; `None` is the start, so stop at a last run without one.
+            after: `cursor` of the last run that was received; `None` lists from the newest run. The list is complete
+                when its last run has no cursor.
             status: a value of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
             title: prefix of the title or the ID, compared character by character: case and spaces matter.
             since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
@@ -314,13 +315,13 @@ class Client:
         run_filter = RunFilter(
             status=status,
             title=title,
-            since=_start_time(since),
+            since=_parse_start_time(since),
             tags=read_tags(tags or {}),
             session=session,
             template=template,
         )
         summaries, _ = await self._services.runs.filled_page_of_runs(
-            limit=limit, run_filter=run_filter, after=_cursor(after)
+            limit=limit, run_filter=run_filter, after=_parse_cursor(after)
         )
         return summaries
 
@@ -335,13 +336,13 @@ class Client:
     ) -> Inbox:
         """List the open feedback requests of all runs, the oldest of a page first.
 
-        A page has the requests of the runs that started last. It has the first requests of each run;
-        `Run.feedback_requests` has all of them, and `FeedbackRequest.is_shortened` marks those that are cut here.
+        The first page has the requests of the newest runs. Of a run with many requests, a page has the first ones;
+        `Run.feedback_requests` returns all of them. `FeedbackRequest.is_shortened` marks requests with cut texts.
 
         Args:
             limit: number of requests after which a page ends; the requests of one run stay on one page. `after`
                 continues the inbox.
-            after: `cursor` of the previous page; `None` is the start, so stop at a page without one.
+            after: `cursor` of the previous page; `None` lists the first page. The last page has no cursor.
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that are open for longer.
@@ -354,8 +355,10 @@ class Client:
         opened_before = None if older_than is None else time.time() - duration_s("older_than", older_than)
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=opened_before)
         connection = self._services.connection
-        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_cursor(after))
-        requests = [found_request(request, self.get_run(str(request.document["run_id"]))) for request in page.requests]
+        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_parse_cursor(after))
+        requests = [
+            to_feedback_request(request, self.get_run(str(request.document["run_id"]))) for request in page.requests
+        ]
         return Inbox(requests, None if page.cursor is None else str(page.cursor), page.omitted)
 
     async def pause_tool(self, name: str, *, reason: str | None = None, by: str | None = None) -> PausedTool:
@@ -426,11 +429,12 @@ class Client:
     ) -> list[SessionState]:
         """List the newest sessions.
 
-        Long answers are cut; `Session.state` has them whole.
+        Long answers are cut; `Session.state` returns them in full.
 
         Args:
             limit: maximum number of sessions; `after` continues the list.
-            after: `cursor` of the last session of a page; `None` is the start, so stop at a session without one.
+            after: `cursor` of the last session that was received; `None` lists from the newest session. The list is
+                complete when its last session has no cursor.
             prefix: prefix of the names of the sessions.
 
         Raises:
@@ -438,7 +442,9 @@ class Client:
             CursorInvalid: `after` is not the cursor of a session.
         """
         _check_limit(limit)
-        views, cursor = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_cursor(after))
+        views, cursor = await self._services.sessions.page_of_sessions(
+            limit=limit, prefix=prefix, after=_parse_cursor(after)
+        )
         states = [state_of(view) for view in views]
         if states and cursor is not None:
             states[-1] = replace(states[-1], cursor=str(cursor))
@@ -458,10 +464,10 @@ class Client:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
         return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
 
-    async def _prepared(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
+    async def _prepare_start(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
         context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
         dialect = request.options.get("dialect") or request.plan.dialect
-        compiled = await self._tools.compiled(
+        compiled = await self._tools.compile_plan(
             lambda tools: prepare_start(request, tools, session),
             toolset,
             request.plan.document,
@@ -470,7 +476,7 @@ class Client:
         )
         return replace(compiled, tools=toolset.references)
 
-    async def _existing(
+    async def _find_existing(
         self, request: PlanStart, toolset: Toolset, invalid: PlanInvalid, *, run_id: str | None
     ) -> Started:
         """Find the run of a plan whose tools have been renamed or removed since it started.
@@ -489,13 +495,13 @@ class Client:
             raise invalid
         return existing
 
-    async def _started(self, start: StartRequest) -> Run:
+    async def _start_run(self, start: StartRequest) -> Run:
         """Start a run; log a warning if no worker of this program can run it and the server ends with the client."""
         services = self._services
         started = await services.runs.start(start)
         has_own_server = services.connection.server.is_new and not LocalServer(services.settings).is_persistent()
         if started.is_new and has_own_server and not self._tools.serving_count:
-            _LOG.warning(_OWN_SERVER, started.workflow_id)
+            _LOG.warning(_OWN_SERVER_WARNING, started.workflow_id)
         return self.get_run(started.workflow_id)
 
     async def _start_turn(
@@ -508,7 +514,7 @@ class Client:
     ) -> Run:
         services = self._services
         turn = TurnRequest(session_name(name), request, prepare)
-        started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, busy=_wait_silently)
+        started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, on_busy=_wait_silently)
         return self.get_run(started.workflow_id)
 
 
@@ -520,13 +526,13 @@ class PendingClient:
         self._client: Client | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{name!r}: {_NOT_CONNECTED}")
+        raise AttributeError(f"{name!r}: {_NOT_CONNECTED_MESSAGE}")
 
     def __enter__(self) -> NoReturn:
-        raise TypeError(_NOT_CONNECTED)
+        raise TypeError(_NOT_CONNECTED_MESSAGE)
 
     def __exit__(self, *error: object) -> None:
-        """Do nothing: `__enter__` has refused the block."""
+        """Do nothing: `__enter__` always raises."""
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._open().__await__()
@@ -543,11 +549,11 @@ class PendingClient:
 
 
 _LOG = logging.getLogger("dagwright.client")
-_OWN_SERVER = (
+_OWN_SERVER_WARNING = (
     "the run %s waits for a worker on a local server that this client has started and that ends with it: open a Worker "
     "in this program, run `dagwright up` before it, or set TEMPORAL_ADDRESS to the server of your workers"
 )
-_NOT_CONNECTED = (
+_NOT_CONNECTED_MESSAGE = (
     "the client is not connected: write `client = await Client.connect()` or `async with Client.connect() as client`, "
     "or use SyncClient where there is no event loop"
 )
@@ -555,7 +561,7 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 
 def _wait_silently(_: Turn) -> None:
-    """Report nothing: `start_turn` waits for the running turn of the session if it is given a callback."""
+    """Report nothing; with a callback, `start_turn` waits for the running turn of the session."""
 
 
 def _check_limit(limit: int) -> None:
@@ -563,14 +569,14 @@ def _check_limit(limit: int) -> None:
         raise OptionInvalid(f"limit must be at least 1, not {limit}")
 
 
-def _cursor(after: str | None) -> ListCursor | None:
+def _parse_cursor(after: str | None) -> ListCursor | None:
     try:
         return None if after is None else ListCursor.parse(after)
     except ValueError:
         raise CursorInvalid(f"after: {after!r:.80} is not the cursor of an entry in a list") from None
 
 
-def _start_time(since: date | timedelta | str | None) -> float | None:
+def _parse_start_time(since: date | timedelta | str | None) -> float | None:
     try:
         return None if since is None else parse_since(since)
     except ValueError as error:

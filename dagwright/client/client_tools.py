@@ -1,4 +1,7 @@
-"""Tools that one client compiles plans against: built in, of its open workers, passed, or published by others."""
+"""Tools against which a client compiles plans.
+
+They are the built-in tools, the tools of its open workers, passed tools, and tools that other workers have published.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +30,7 @@ class ClientTools:
         self._services = services
         self._base: Toolset | None = None
         self._served: list[Toolset] = []
-        self._loading = asyncio.Lock()
+        self._load_lock = asyncio.Lock()
 
     @property
     def serving_count(self) -> int:
@@ -36,14 +39,14 @@ class ClientTools:
 
     @contextmanager
     def serving(self, toolset: Toolset) -> Iterator[None]:
-        """Compile plans against the tools of a worker for as long as the block lasts.
+        """Compile plans against the tools of a worker while the block lasts.
 
         Raises:
             ToolLoadError: another open worker has a different tool of the same name, or serves one of the queues with
                 other tools.
         """
         for other in self._served:
-            _refuse_conflict(toolset, other)
+            _reject_conflict(toolset, other)
         self._served.append(toolset)
         try:
             yield
@@ -54,17 +57,17 @@ class ClientTools:
         """Return the tools that plans of the client may use.
 
         Args:
-            tools: served by other processes; only their declarations are used.
+            tools: tools that other processes serve; only their declarations are used.
 
         Raises:
             ToolLoadError: a tool cannot be used.
             StoreMismatch: the workers use another payload store.
         """
-        base = await self._loaded()
+        base = await self._load_base()
         passed = [await self._load(tools)] if tools else []
         return merged_toolset(base, [*passed, *self._served])
 
-    async def compiled(
+    async def compile_plan(
         self,
         compile_with: Callable[[Tools], Prepared],
         toolset: Toolset,
@@ -73,7 +76,7 @@ class ClientTools:
         context: Mapping[str, Any],
         dialect: str | None,
     ) -> Prepared:
-        """Compile a plan; if it names unknown tools, also with those that workers elsewhere have published.
+        """Compile a plan; if it names unknown tools, look for them among the tools that other workers have published.
 
         Args:
             compile_with: compiles the plan against tools; it runs in a thread.
@@ -102,8 +105,8 @@ class ClientTools:
     async def _with_published(self, toolset: Toolset) -> Tools:
         """Return the declarations of a toolset, with the published declarations of passed tools.
 
-        A worker may serve a function on another queue than that of its module, such as a `DagwrightPlugin`. Its
-        published declaration has that queue.
+        A worker, such as one with a `DagwrightPlugin`, may serve a function on another queue than its module names.
+        The published declaration has that queue.
         """
         tools = toolset.declarations()
         passed = [spec.name for spec in toolset.own if spec.function is not None and not self._is_served(spec.name)]
@@ -115,8 +118,8 @@ class ClientTools:
     def _is_served(self, name: str) -> bool:
         return any(served.own.get(name) is not None for served in self._served)
 
-    async def _loaded(self) -> Toolset:
-        async with self._loading:
+    async def _load_base(self) -> Toolset:
+        async with self._load_lock:
             if self._base is None:
                 services = self._services
                 toolset = await self._load(())
@@ -128,8 +131,8 @@ class ClientTools:
         return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given(tools))
 
 
-def _refuse_conflict(toolset: Toolset, other: Toolset) -> None:
-    """Refuse a worker whose calls would fail or wait because of another worker.
+def _reject_conflict(toolset: Toolset, other: Toolset) -> None:
+    """Reject a worker whose calls would fail or wait because of another worker.
 
     Raises:
         ToolLoadError: there is a conflict.
@@ -137,7 +140,7 @@ def _refuse_conflict(toolset: Toolset, other: Toolset) -> None:
     for spec in toolset.own:
         # One function may be served on several queues.
         if (other_spec := other.own.get(spec.name)) is not None and other_spec.version != spec.version:
-            raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has one")
+            raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has a different one")
     tools, other_tools = _tools_by_queue(toolset), _tools_by_queue(other)
     for queue, names in tools.items():
         if queue in other_tools and names != other_tools[queue]:

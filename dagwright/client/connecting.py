@@ -1,4 +1,4 @@
-"""Create the use cases of a connection, and check that runs started with it will be served."""
+"""Create the services of a connection, and check that workers can serve the runs that it starts."""
 
 from dagwright.client.runs import open_runs
 from dagwright.client.services import Services
@@ -15,7 +15,7 @@ from dagwright.toolset.toolset import Toolset
 
 
 async def prepare_to_start(connection: Connection, settings: Settings, toolset: Toolset) -> None:
-    """Check that the workers of the namespace can serve runs of this process, before it starts any.
+    """Check that the workers of the namespace can serve runs of this process; called before the first start.
 
     Raises:
         StoreMismatch: the workers use another payload store.
@@ -24,12 +24,12 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
     record_protected(settings, toolset.environment.protected)
     await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
     await claim_store(toolset.store, connection.client)
-    # A worker that runs already may have other cards.
+    # Running workers may have other cards.
     await publish_cards(toolset.store, toolset.agents)
 
 
 def create_services(connection: Connection, settings: Settings) -> Services:
-    """Create the use cases that the settings describe."""
+    """Create the services of a connection."""
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     runs = open_runs(connection, settings)
     return Services(

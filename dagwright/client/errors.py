@@ -1,4 +1,4 @@
-"""Errors of requests to runs and sessions that the user can fix, without those of the server."""
+"""Errors of requests to runs and sessions that the user can fix."""
 
 from dagwright.core.errors import DagwrightError
 

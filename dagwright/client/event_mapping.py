@@ -1,9 +1,8 @@
 """Map the states of a run to events. Pure.
 
 Durable events depend only on the history of the run: the same two positions in the history give the same durable
-events in the same order, in any process, so a cursor can count them. Other events depend on when the run was read,
-for example that a node waits for a worker. They precede the durable events of a moment, and a client that resumes
-the stream may receive them again.
+events in the same order, in any process, so a cursor can count them. Live events depend on when the run was read,
+for example that a node waits for a worker. A client that resumes the stream may receive live events again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,19 +35,19 @@ _NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
 
 
 @dataclass(slots=True)
-class Reported:
+class ReportedState:
     """State of a run as the client has received it.
 
     Args:
         tasks: displayed state of each node and item whose state has changed.
-        ends: state in the history: status and attempts.
+        recorded: node or item -> its status and attempts in the history.
         started: nodes and items whose start was reported.
         requests: IDs of requests whose opening was reported.
         closed: IDs of requests whose end was reported.
     """
 
     tasks: dict[str, TaskState] = field(default_factory=dict)
-    ends: dict[str, tuple[NodeStatus, int]] = field(default_factory=dict)
+    recorded: dict[str, tuple[NodeStatus, int]] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     requests: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
@@ -58,16 +57,16 @@ class Reported:
     has_ended: bool = False
 
 
-def reported_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = False) -> Reported:
+def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = False) -> ReportedState:
     """Return the state that a client has received after all events up to a position in the history.
 
     Args:
         may_have_waited: the client may have received `node.waiting` for any running node.
     """
     if snapshot.cursor.event == 0 and snapshot.cursor.run == 1:
-        return Reported()
+        return ReportedState()
     states = states_of(snapshot.scheduler)
-    ends = {task: (state.status, state.attempts) for task, state in states.items()}
+    recorded = {task: (state.status, state.attempts) for task, state in states.items()}
     if may_have_waited:
         waiting = NodeStatus.WAITING
         states = {
@@ -76,10 +75,10 @@ def reported_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = False) -
         }
     facts = facts_of(snapshot.scheduler, ())
     paused = facts.paused
-    return Reported(
+    return ReportedState(
         tasks=states,
-        ends=ends,
-        started={task for task in started_in(snapshot.scheduler) if ends[task][0] not in _NOT_STARTED},
+        recorded=recorded,
+        started={task for task in started_in(snapshot.scheduler) if recorded[task][0] not in _NOT_STARTED},
         requests={*facts.open, *facts.closed},
         closed={*facts.closed},
         paused_at=None if paused is None else paused.at,
@@ -112,7 +111,7 @@ def moment_at(view: "RunView", snapshot: "HistorySnapshot") -> EventMoment:
     return EventMoment(view, states, facts_of(snapshot.scheduler, states))
 
 
-_ENDS_OF_STATES = frozenset({"node.resumed", "run.running", "feedback.closed"})
+_STATE_END_EVENTS = frozenset({"node.resumed", "run.running", "feedback.closed"})
 
 
 class MomentEvents(NamedTuple):
@@ -132,16 +131,16 @@ class EventMapper:
     """Maps the moments of one run to events.
 
     Args:
-        run: answers requests.
+        run: the requests in events are answered through this run.
         reported: state that the client has received; updated by the mapper.
     """
 
-    def __init__(self, run_id: str, run: Answerable | None, reported: Reported) -> None:
+    def __init__(self, run_id: str, run: Answerable | None, reported: ReportedState) -> None:
         self._run_id = run_id
         self._run = run
         self._reported = reported
         self._child_requests: dict[str, str | None] = {}
-        """Reported open requests of sub-plans: ID -> node."""
+        """ReportedState open requests of sub-plans: ID -> node."""
 
     def events(self, moment: EventMoment, *, is_closed: bool) -> MomentEvents:
         """Return the events of a moment.
@@ -163,8 +162,8 @@ class EventMapper:
             durable.append(self._end_event(moment.view))
         elif not is_closed:
             live += [*self._child_request_events(moment), *self._status_event(moment.view)]
-        before = [event for event in live if event.type in _ENDS_OF_STATES]
-        return MomentEvents(before, durable, [event for event in live if event.type not in _ENDS_OF_STATES])
+        before = [event for event in live if event.type in _STATE_END_EVENTS]
+        return MomentEvents(before, durable, [event for event in live if event.type not in _STATE_END_EVENTS])
 
     # The run.
 
@@ -228,7 +227,7 @@ class EventMapper:
     def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_Timed]":
         reported, end = self._reported, (facts.status, state.attempts)
         previous_state, reported.tasks[task] = reported.tasks.get(task), state
-        before, reported.ends[task] = reported.ends.get(task), end
+        before, reported.recorded[task] = reported.recorded.get(task), end
         if facts.status in _NOT_STARTED:
             reported.started.discard(task)
         else:
@@ -237,13 +236,13 @@ class EventMapper:
             )
             if is_restart or (task not in reported.started and _has_started(state, facts)):
                 reported.started.add(task)
-                yield _started(self._node_event("started", task, state, facts), facts)
+                yield _timed_start(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(previous_state):
-                yield _live(self._node_event("resumed", task, state, facts))
+                yield _timed_live(self._node_event("resumed", task, state, facts))
         if facts.status.is_final and before != end:
-            yield _ended(self._node_event(facts.status.value, task, state, facts), facts)
+            yield _timed_end(self._node_event(facts.status.value, task, state, facts), facts)
         elif _is_waiting(state) and state != previous_state:
-            yield _live(self._node_event("waiting", task, state, facts))
+            yield _timed_live(self._node_event("waiting", task, state, facts))
 
     def _node_event(self, kind: str, task: str, state: TaskState, facts: TaskFacts) -> NodeEvent:
         is_start = kind == "started"
@@ -335,7 +334,7 @@ class _SortKey(NamedTuple):
 
     Args:
         number: number of the node in the plan.
-        item: number of the item. A map starts before its items and ends after them.
+        item: number of the item. A map starts before its items and recorded after them.
     """
 
     at: float
@@ -358,7 +357,7 @@ def _is_waiting(state: TaskState | None) -> bool:
     return state is not None and state.status is NodeStatus.WAITING
 
 
-def _started(event: NodeEvent, facts: TaskFacts) -> _Timed:
+def _timed_start(event: NodeEvent, facts: TaskFacts) -> _Timed:
     # The start of a node with zero duration precedes its end.
     is_instant = facts.started_at == facts.ended_at
     at = inf if facts.started_at is None else facts.started_at
@@ -366,13 +365,13 @@ def _started(event: NodeEvent, facts: TaskFacts) -> _Timed:
     return _Timed(_SortKey(at, 0 if is_instant else 1, facts.number, item), event)
 
 
-def _ended(event: NodeEvent, facts: TaskFacts) -> _Timed:
+def _timed_end(event: NodeEvent, facts: TaskFacts) -> _Timed:
     at = inf if facts.ended_at is None else facts.ended_at
     item = inf if facts.item is None else facts.item
     return _Timed(_SortKey(at, 0, facts.number, item, is_end=True), event)
 
 
-def _live(event: NodeEvent) -> _Timed:
+def _timed_live(event: NodeEvent) -> _Timed:
     return _Timed(_SortKey(inf, 0), event, is_durable=False)
 
 

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dagwright.client.event_mapping import EventMapper, EventMoment, moment_at, reported_at
+from dagwright.client.event_mapping import EventMapper, EventMoment, moment_at, reported_state_at
 from dagwright.client.events import AnyRunEvent, CursorInvalid, EventCursor, TextDelta
 from dagwright.client.feedback.feedback_request import Answerable
 from dagwright.client.run_follower import RunMoment, follow, interleave
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 T = TypeVar("T", bound=AnyRunEvent)
-_WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+_STATUSES_WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
 class EventStream:
@@ -29,7 +29,7 @@ class EventStream:
 
     Args:
         runs: runs of the namespace.
-        run: answers requests; `None` if the events are not used for answers.
+        run: the requests in events are answered through this run; `None` if they cannot be answered.
         after: cursor of the last event that the client has.
         has_text: whether the answer of a model is streamed, as `text.delta`.
     """
@@ -50,17 +50,17 @@ class EventStream:
         Raises:
             RunNotFound: there is no such run.
             CursorInvalid: the run has no such cursor.
-            RPCError: the server has not answered for a minute.
+            RPCError: the server has not responded for a minute.
         """
         reader = self._runs.reader(self._run_id)
-        reached = self._cursor.reached
+        complete = self._cursor.complete
         await self._check_cursor(reader)
-        reported = reported_at(await _snapshot(reader, reached), may_have_waited=reached.has_marks)
+        reported = reported_state_at(await _snapshot(reader, complete), may_have_waited=complete.has_marks)
         mapper = EventMapper(self._run_id, self._run, reported)
-        if self._cursor.next is not None:
-            for event in await self._rest_of_moment(reader, mapper, self._cursor.next):
+        if self._cursor.partial is not None:
+            for event in await self._rest_of_moment(reader, mapper, self._cursor.partial):
                 yield event
-        after = None if self._cursor.reached.cursor == START else self._cursor.reached
+        after = None if self._cursor.complete.cursor == START else self._cursor.complete
         async with aclosing(self._updates(after)) as updates:
             async for update in updates:
                 if isinstance(update, TextPart):
@@ -78,22 +78,22 @@ class EventStream:
         """Check that the run has the events that the client has received.
 
         Raises:
-            CursorInvalid: it has not: the cursor was changed, or is of another run.
+            CursorInvalid: the cursor was modified, or belongs to another run.
         """
-        last = (self._cursor.next or self._cursor.reached).cursor
+        last = (self._cursor.partial or self._cursor.complete).cursor
         if last != START and (end := (await reader.read()).cursor) < last:
             raise CursorInvalid(f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: it ends at {end}")
 
     def _updates(self, after: SubscriptionCursor | None) -> AsyncGenerator[RunMoment | TextPart, None]:
         moments = follow(self._runs, self._run_id, after=after)
         if not self._has_text:
-            return _as_both(moments)
+            return _without_text(moments)
         return interleave(moments, self._runs.token_streams.parts(self._run_id, self._text))
 
     async def _rest_of_moment(
         self, reader: RunReader, mapper: EventMapper, cursor: SubscriptionCursor
     ) -> list[AnyRunEvent]:
-        """Return the events of the moment in which the client stopped, without the durable ones that it has."""
+        """Return the events of the moment at which the client stopped, without the durable events that it has."""
         snapshot, view = await reader.snapshot_at(cursor.cursor), await reader.read()
         moment_events = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
         return [*self._with_cursors(moment_events, cursor, skipped=self._cursor.count)]
@@ -104,25 +104,25 @@ class EventStream:
         """Yield the events of a moment with their cursors.
 
         Args:
-            cursor: everything up to this position is reported after the moment.
-            skipped: how many durable events the client has.
+            cursor: position of the moment.
+            skipped: number of durable events of the moment that the client has already.
         """
         previous = self._cursor
-        if cursor.has_marks and not previous.reached.has_marks:
-            previous = replace(previous, reached=replace(previous.reached, has_marks=True))
+        if cursor.has_marks and not previous.complete.has_marks:
+            previous = replace(previous, complete=replace(previous.complete, has_marks=True))
         for event in moment_events.before:
             yield replace(event, cursor=str(previous))
         last = len(moment_events.durable)
         for count, event in enumerate(moment_events.durable, start=1):
             if count > skipped:
                 self._cursor = (
-                    replace(previous, next=cursor, count=count)
+                    replace(previous, partial=cursor, count=count)
                     if count < last
-                    else replace(previous, reached=cursor, next=None, count=0)
+                    else replace(previous, complete=cursor, partial=None, count=0)
                 )
                 yield replace(event, cursor=str(self._cursor))
         if skipped >= last > 0:
-            self._cursor = replace(previous, reached=cursor, next=None, count=0)
+            self._cursor = replace(previous, complete=cursor, partial=None, count=0)
         for event in moment_events.after:
             yield replace(event, cursor=str(self._cursor if last else previous))
 
@@ -139,14 +139,14 @@ class EventStream:
         )
 
     async def _rest_of_text(self, view: RunView) -> TextPart | None:
-        """Return the end of an answer, which the model may have written after the last look."""
-        if view.status not in _WITH_ANSWER:
+        """Return the end of the answer, which the model may have written after the last read of its text."""
+        if view.status not in _STATUSES_WITH_ANSWER:
             return None
         output = (await self._runs.document(view))["output"]
         return self._text.rest_of(output) if isinstance(output, str) else None
 
 
-async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[RunMoment | TextPart, None]:
+async def _without_text(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[RunMoment | TextPart, None]:
     async with aclosing(moments):
         async for moment in moments:
             yield moment

@@ -29,7 +29,7 @@ class CursorInvalid(DagwrightError, ValueError):
     """The text is not an event cursor; pass the `cursor` of an event, or `None` for the start."""
 
 
-_BEGINNING = SubscriptionCursor(START)
+_START_CURSOR = SubscriptionCursor(START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class EventCursor:
     The cursor refers to the history of the run, so any process can resume from it.
 
     Args:
-        reached: history position up to which everything has been reported.
-        next: the moment whose events have been reported in part; `None` between two moments.
-        count: number of reported events of that moment.
-        text: reported length of the model's response.
+        complete: history position up to which all events have been reported.
+        partial: position of the moment whose events have been reported in part; `None` between two moments.
+        count: number of reported events of the moment `partial`.
+        text: position up to which the model's response has been reported.
     """
 
-    reached: SubscriptionCursor = _BEGINNING
-    next: SubscriptionCursor | None = None
+    complete: SubscriptionCursor = _START_CURSOR
+    partial: SubscriptionCursor | None = None
     count: int = 0
     text: TextMark = NO_TEXT
 
     def __str__(self) -> str:
-        position = str(self.reached) if self.next is None else f"{self.reached}.{self.next}.{self.count}"
+        position = str(self.complete) if self.partial is None else f"{self.complete}.{self.partial}.{self.count}"
         if not self.text.length:
             return position
         return f"{position}~{self.text.length}.{self.text.check:x}.{quote(self.text.node, safe='')}"
@@ -67,13 +67,13 @@ class EventCursor:
         try:
             mark = _mark_of(mark_text) if mark_text else NO_TEXT
             match position.split("."):
-                case [reached]:
-                    return cls(SubscriptionCursor.parse(reached), text=mark)
-                case [reached, following, count]:
+                case [complete]:
+                    return cls(SubscriptionCursor.parse(complete), text=mark)
+                case [complete, partial, count]:
                     cursor = cls(
-                        SubscriptionCursor.parse(reached), SubscriptionCursor.parse(following), int(count), mark
+                        SubscriptionCursor.parse(complete), SubscriptionCursor.parse(partial), int(count), mark
                     )
-                    if cursor.next is not None and cursor.reached.cursor < cursor.next.cursor and cursor.count > 0:
+                    if cursor.partial and cursor.complete.cursor < cursor.partial.cursor and cursor.count > 0:
                         return cursor
         except ValueError:
             pass
@@ -182,8 +182,8 @@ class FeedbackRequested(RunEvent):
     """A node or the run requests feedback; answer with `await event.request.answer(...)`.
 
     Args:
-        is_open: whether the request was open when the event was read. A client that reads the events of a run again
-            also receives requests that have been answered since.
+        is_open: whether the request was open when the event was read. A client that reads old events also receives
+            requests that have been answered since.
     """
 
     type: Literal["feedback.requested"]

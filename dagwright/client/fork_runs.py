@@ -1,4 +1,4 @@
-"""Build and start the fork of a run: shared by the command `fork` and the gateway."""
+"""Prepare and start the fork of a run, for the command `fork`, the HTTP API and the Python client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import ForkRejected, RunIdInUse
-from dagwright.client.forks import retooled
+from dagwright.client.forks import with_current_tools
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 Declared = Mapping[str, Mapping[str, Any]]
-Typing = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
-"""Converts inputs to values according to the declared inputs of a plan; returns the values and the problems found."""
+InputConverter = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
+"""Converts inputs to the types that a plan declares; returns the values and the problems."""
 
 
-def as_given(declared: Declared, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
-    """Return inputs that are values already."""
+def keep_inputs(declared: Declared, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
+    """Return the declared inputs unchanged, because they have their types already."""
     return {name: value for name, value in inputs.items() if name in declared}, ()
 
 
@@ -35,22 +35,22 @@ class ForkChanges:
     """Requested changes of a fork.
 
     Args:
-        plans: at most one plan: as written, as sent by a program, or the reason it could not be read; empty to use the
-            plan of the run.
-        inputs: inputs that differ from those of the run.
+        plans: at most one plan: as written, as sent by a program, or the reason why it could not be read; empty to use
+            the plan of the run.
+        inputs: changed inputs.
         rerun: nodes and items to execute again.
-        typing: converts the inputs.
+        convert_inputs: converts the changed inputs.
         check_runner: runs the check of a new plan outside of the event loop.
     """
 
     plans: Sequence[Any] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     rerun: Sequence[str] = ()
-    typing: Typing = as_given
+    convert_inputs: InputConverter = keep_inputs
     check_runner: Callable[..., Awaitable[Any]] = asyncio.to_thread
 
 
-async def draft_of(
+async def draft_fork(
     workflow_id: str, changes: ForkChanges, *, runs: "Runs", forks: "Forks", tools: Mapping[str, ToolDeclaration]
 ) -> "ForkDraft":
     """Return the draft of a fork.
@@ -70,14 +70,16 @@ async def draft_of(
     # The check of a large plan must not block the event loop.
     if changes.plans:
         context = view.run_input.context if view.run_input is not None else {}
-        change = PlanChange(changes.plans[0], changes.inputs, changes.typing, context=context, known=run_inputs)
-        plan, inputs = await changes.check_runner(plan_of_change, change, tools)
+        change = PlanChange(
+            changes.plans[0], changes.inputs, changes.convert_inputs, context=context, run_inputs=run_inputs
+        )
+        plan, inputs = await changes.check_runner(prepare_changed_plan, change, tools)
     else:
-        plan, inputs = await asyncio.to_thread(_changed, view, changes, tools, run_inputs=run_inputs)
+        plan, inputs = await asyncio.to_thread(_changed_plan, view, changes, tools, run_inputs=run_inputs)
     return await forks.draft(view, plan, inputs=inputs, rerun=changes.rerun)
 
 
-def _changed(
+def _changed_plan(
     view: "RunView", changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, run_inputs: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
     """Return the plan and the inputs of the fork.
@@ -86,11 +88,11 @@ def _changed(
         PlanInvalid: the plan or the inputs are invalid.
     """
     assert view.scheduler is not None
-    plan = retooled(view.scheduler.plan, tools, rerun=changes.rerun)
-    typed, problems_of_types = changes.typing(plan.inputs, changes.inputs)
+    plan = with_current_tools(view.scheduler.plan, tools, rerun=changes.rerun)
+    converted, conversion_problems = changes.convert_inputs(plan.inputs, changes.inputs)
     unknown = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
-    problems = [*problems_of_types, *unknown_input_problems(unknown, {**plan.inputs, **run_inputs})]
-    inputs = {**run_inputs, **typed}
+    problems = [*conversion_problems, *unknown_input_problems(unknown, {**plan.inputs, **run_inputs})]
+    inputs = {**run_inputs, **converted}
     if problems := [*problems, *invalid_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
     return plan, inputs
@@ -101,21 +103,23 @@ class PlanChange:
     """A new plan for a fork, with everything that its check needs; can be pickled.
 
     Args:
-        plan: as written, as sent by a program, or the reason it could not be read.
-        inputs: inputs that differ from those of the run.
-        typing: converts the inputs.
+        plan: as written, as sent by a program, or the reason why it could not be read.
+        inputs: changed inputs.
+        convert_inputs: converts the changed inputs.
         context: values of the names defined in the session.
-        known: inputs of the run.
+        run_inputs: inputs of the run.
     """
 
     plan: Any
     inputs: Mapping[str, Any]
-    typing: Typing
+    convert_inputs: InputConverter
     context: Mapping[str, Any]
-    known: Mapping[str, Any]
+    run_inputs: Mapping[str, Any]
 
 
-def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> tuple[CompiledPlan, dict[str, Any]]:
+def prepare_changed_plan(
+    change: PlanChange, tools: Mapping[str, ToolDeclaration]
+) -> tuple[CompiledPlan, dict[str, Any]]:
     """Return the plan and the inputs of a fork with a new plan.
 
     Raises:
@@ -123,11 +127,11 @@ def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> 
     """
     plan = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
     checked = check_plan(plan, tools, context=change.context)
-    typed, problems_of_types = change.typing(checked.inputs, change.inputs)
-    if problems := [*unused_inputs(checked, change.inputs), *problems_of_types]:
+    converted, conversion_problems = change.convert_inputs(checked.inputs, change.inputs)
+    if problems := [*unused_inputs(checked, change.inputs), *conversion_problems]:
         raise PlanInvalid(problems)
-    unused = {*unused_names(checked, change.known)}
-    inputs = {**{name: value for name, value in change.known.items() if name not in unused}, **typed}
+    unused = {*unused_names(checked, change.run_inputs)}
+    inputs = {**{name: value for name, value in change.run_inputs.items() if name not in unused}, **converted}
     return prepare_plan(checked, inputs), inputs
 
 
@@ -147,7 +151,7 @@ class ForkOptions:
 
 
 async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", options: ForkOptions) -> Started:
-    """Start a fork with the owner of its original run; starting the same fork twice returns the same run.
+    """Start a fork with the owner of its original run; if the same fork exists, return its run.
 
     Raises:
         ForkRejected: a reused result is lost.
@@ -155,7 +159,7 @@ async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", option
             options.
         StoreUnavailable: the store is unavailable.
     """
-    input_fields = await forks.ready(draft)
+    input_fields = await forks.create_run_input(draft)
     origin = await runs.group_of(draft.origin)
     tags = origin.tags if options.tags is None else options.tags
     run_options = RunStartOptions(

@@ -1,4 +1,4 @@
-"""Forks of runs: a new run that reuses the results of another run which a change does not affect.
+"""Forks: new runs that reuse the results of another run, except for the results that a change affects.
 
 The reused results are computed from the history of the original run and passed to the fork in a run snapshot, as on
 continue-as-new. Starting a fork is therefore atomic: it has all reused results, or it is not started.
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
     from dagwright.history.run_view import RunView
 
-INLINE_BYTES = 256 * 1024
-"""Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""
-SUB_PLAN_INLINE_BYTES = 16 * 1024
-"""The same limit for one sub-plan; a fork may have many."""
-SUB_PLANS_READ = 100
-"""Sub-plans whose histories one fork reads."""
+MAX_INLINE_SNAPSHOT_BYTES = 256 * 1024
+"""Larger run snapshots are passed to a fork through the payload store."""
+MAX_INLINE_SUB_PLAN_SNAPSHOT_BYTES = 16 * 1024
+"""The same limit for the snapshot of one sub-plan; a fork may have many of them."""
+MAX_SUB_PLANS_READ = 100
+"""Maximum number of sub-plans whose histories are read for one fork."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class ForkDraft:
         prediction: nodes that the fork will execute.
         table: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
-        content: content that identifies the fork.
-        omitted: nodes of the run, in plan order, that came from a planner's response and that the fork requests again.
+        content: plan, inputs and changes; their hash identifies the fork.
+        omitted: nodes from a planner's response, in plan order, that the fork leaves out because it plans them again.
     """
 
     origin: str
@@ -113,7 +113,7 @@ class Forks:
     def __init__(self, open_reader: OpenReader, store: PayloadStore) -> None:
         self._open_reader = open_reader
         self._store = store
-        self._read = 0
+        self._sub_plans_read = 0
 
     async def draft(
         self, view: "RunView", plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
@@ -121,7 +121,7 @@ class Forks:
         """Return the draft of a fork.
 
         Args:
-            plan: plan of the fork; `retooled` returns the plan of the original run.
+            plan: plan of the fork; `with_current_tools` returns the plan of the original run.
             inputs: all inputs of the fork.
             rerun: nodes and items to execute again with new idempotency keys; in a sub-plan the path to them.
 
@@ -142,7 +142,7 @@ class Forks:
         reuse, prediction = await asyncio.to_thread(
             _reuse_and_prediction, fork_scheduler, old, source=source, change=change
         )
-        unknown = [name for name in rerun if not _is_named(name, fork_scheduler, prediction)]
+        unknown = [name for name in rerun if not _has_task(name, fork_scheduler, prediction)]
         if unknown:
             raise ForkRejected(unknown_rerun(unknown[0], plan))
         await self._add_sub_plan_results(view, plan, reuse, change=change, reused=frozenset(prediction.reused))
@@ -157,14 +157,14 @@ class Forks:
             inputs=inputs,
             prediction=prediction,
             table=reuse.table,
-            input_fields=_inherited_input(view, run_input, is_same=_is_same(old, plan, reuse)),
+            input_fields=_inherited_input(view, run_input, has_same_plan=_has_same_plan(old, plan, reuse)),
             effects=_effects_of(plan, prediction),
             content=content,
-            omitted=_omitted(old.plan, plan),
+            omitted=_omitted_nodes(old.plan, plan),
         )
 
-    async def ready(self, draft: ForkDraft) -> RunInput:
-        """Return the run input of a fork without its plan and inputs; its values are stored durably first.
+    async def create_run_input(self, draft: ForkDraft) -> RunInput:
+        """Store the values of a fork durably, and return its run input without plan and inputs.
 
         Raises:
             ForkRejected: a reused result is lost.
@@ -174,7 +174,7 @@ class Forks:
         results = counted(len(draft.prediction.reused), "result")
         message = f"a fork of the run {draft.origin!r}, which takes over {results} at once"
         notes = [{"code": "forked", "node_id": None, "message": message}]
-        snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=INLINE_BYTES)
+        snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=MAX_INLINE_SNAPSHOT_BYTES)
         return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))
 
     # Sub-plans.
@@ -193,8 +193,8 @@ class Forks:
         nodes = {node.id: node for node in plan.nodes}
         for task_id in _started_sub_plans(view.scheduler):
             node = nodes.get(view.scheduler.state.node_of(task_id).id)
-            has_to_run = task_id not in reused and not change.names(node.id if node else "", task_id)
-            if node is None or node.sub_plan is None or not has_to_run or task_id in reuse.compensated:
+            is_partly_reused = task_id not in reused and not change.names(node.id if node else "", task_id)
+            if node is None or node.sub_plan is None or not is_partly_reused or task_id in reuse.compensated:
                 continue
             with suppress(RunNotFound):
                 reusable = reuse.table.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
@@ -211,22 +211,26 @@ class Forks:
         self, view: "RunView", task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, change: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
-        self._read += 1
-        if self._read > SUB_PLANS_READ:
-            raise ForkRejected(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be reused")
+        self._sub_plans_read += 1
+        if self._sub_plans_read > MAX_SUB_PLANS_READ:
+            raise ForkRejected(
+                f"a fork can reuse results of at most {MAX_SUB_PLANS_READ} sub-plans, and {view.workflow_id!r} has more"
+            )
         assert view.scheduler is not None
         child_id = child_workflow_id(view.workflow_id, call_of_task(view.scheduler.state, task_id))
         child = await self._open_reader(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
-        inner = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
+        child_change = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
-        child_reuse = reusable_results(child.scheduler, plan, source=source, change=inner)
+        child_reuse = reusable_results(child.scheduler, plan, source=source, change=child_change)
         reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in child_reuse.problems]
-        await self._add_sub_plan_results(child, plan, child_reuse, change=inner, reused=())
+        await self._add_sub_plan_results(child, plan, child_reuse, change=child_change, reused=())
         await self._renew(plan, child_reuse.table)
         return snapshot_to_json(
-            await self._snapshot(child.workflow_id, plan, child_reuse.table, max_bytes=SUB_PLAN_INLINE_BYTES)
+            await self._snapshot(
+                child.workflow_id, plan, child_reuse.table, max_bytes=MAX_INLINE_SUB_PLAN_SNAPSHOT_BYTES
+            )
         )
 
     # Values.
@@ -241,7 +245,7 @@ class Forks:
         return RunSnapshot(0.0, refs=refs, origin=origin)
 
     async def _renew(self, plan: CompiledPlan, table: ReuseTable) -> None:
-        """Renew the stored values that a fork reuses: the clean-up deletes stored values by age."""
+        """Reset the age of the stored values that a fork reuses, because the clean-up deletes values by age."""
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_offloaded_regions(plan):
             await self._store.renew(ref)
@@ -284,7 +288,7 @@ def _reuse_and_prediction(
     return reuse, predict_fork(fork_scheduler, old, reuse, change=change)
 
 
-def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
+def _omitted_nodes(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Return the nodes of the run that the fork omits because a planner plans them again."""
     if not (plan.has_planner or plan.is_non_interactive):
         return []
@@ -292,18 +296,18 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     return [node.id for node in without_compensation(old).nodes if node.id not in fork_nodes]
 
 
-def _is_same(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
-    """Return whether a fork has the plan of its run."""
+def _has_same_plan(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
+    """Return whether a fork has the same plan as the original run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
     return not reuse.changed and names == [node.id for node, _ in old.state.visible_nodes()]
 
 
-def _inherited_input(view: "RunView", run_input: RunInput, *, is_same: bool) -> RunInput:
+def _inherited_input(view: "RunView", run_input: RunInput, *, has_same_plan: bool) -> RunInput:
     """Return the run input that a fork inherits; a model's plan that has changed needs approval again."""
     assert view.scheduler is not None
     is_model_written = run_input.needs_approval or run_input.approved_by is not None
     state, features = view.scheduler.state, view.scheduler.features
-    approved_by = (features.feedback.state.approved_by or run_input.approved_by) if is_same else None
+    approved_by = (features.feedback.state.approved_by or run_input.approved_by) if has_same_plan else None
     budget = features.budget.budget
     # A run in compensation no longer has a deadline.
     has_new_deadline = state.limits_changed and not state.phase.is_compensated
@@ -325,7 +329,9 @@ def _inherited_input(view: "RunView", run_input: RunInput, *, is_same: bool) -> 
     )
 
 
-def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun: Collection[str] = ()) -> CompiledPlan:
+def with_current_tools(
+    plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun: Collection[str] = ()
+) -> CompiledPlan:
     """Return the plan of a run with the current tool declarations, for a fork.
 
     Args:
@@ -341,17 +347,18 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
         raise ForkRejected(f"nodes of this run have superseded others; {advice}")
     declared = {}
-    # A plan may declare tools that only nodes of an answer would call.
+    # A plan may declare tools that are called only by nodes that an answer adds.
     called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
-        now = tools.get(name)
-        if now is not None and now.effects is not tool.effects and name in called:
+        current = tools.get(name)
+        if current is not None and current.effects is not tool.effects and name in called:
             raise ForkRejected(
-                f"the effects of {name!r} are {now.effects.value} now; give the intended plan as the `plan` of the fork"
+                f"the effects of {name!r} are {current.effects.value} now; give the intended plan as the `plan` of the "
+                "fork"
             )
-        declared[name] = now or tool
+        declared[name] = current or tool
     nodes = [
-        replace(node, sub_plan=retooled(node.sub_plan, tools)) if node.sub_plan is not None else node
+        replace(node, sub_plan=with_current_tools(node.sub_plan, tools)) if node.sub_plan is not None else node
         for node in plan.nodes
     ]
     return replace(plan, nodes=nodes, tools=declared)
@@ -369,7 +376,7 @@ def _started_sub_plans(scheduler: "RunScheduler") -> Sequence[str]:
     return started
 
 
-def _is_named(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) -> bool:
+def _has_task(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) -> bool:
     """Return whether a fork has the named node or item; items that are not known yet count as existing."""
     if scheduler.record_of(name) is not None or name in prediction.runs:
         return True
@@ -380,17 +387,17 @@ def _is_named(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) 
     sub_plans = [
         (scheduler.state.node_of(task_id), rest) for task_id, rest in splits if scheduler.record_of(task_id) is not None
     ]
-    return any(node.sub_plan is not None and _is_in(node.sub_plan, rest) for node, rest in sub_plans)
+    return any(node.sub_plan is not None and _has_node(node.sub_plan, rest) for node, rest in sub_plans)
 
 
-def _is_in(plan: CompiledPlan, name: str) -> bool:
+def _has_node(plan: CompiledPlan, name: str) -> bool:
     """Return whether a sub-plan has the named node, or may have the named item."""
     nodes = {node.id: node for node in plan.nodes[: plan.written_count]}
     first = nodes.get(_node_of(name))
     if name in nodes or (first is not None and first.for_each is not None):
         return True
     splits = [(nodes.get(name[:at]), name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
-    return any(node and node.sub_plan and _is_in(node.sub_plan, rest) for node, rest in splits)
+    return any(node and node.sub_plan and _has_node(node.sub_plan, rest) for node, rest in splits)
 
 
 def _node_of(task_id: str) -> str:

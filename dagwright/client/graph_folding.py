@@ -1,4 +1,4 @@
-"""Fold a graph of many nodes into a diagram with few boxes, each for several nodes of one level and tool. Pure."""
+"""Fold a large graph into a diagram with few boxes; each box represents several nodes of one level and tool. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from dagwright.planning.rounds.rounds_documents import drawn_dependencies, group
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-BOXES = 200
-ARROWS = 450
+MAX_BOXES = 200
+MAX_ARROWS = 450
 """Mermaid draws no graph with more than 500 edges."""
-_LEVELS = 40
-"""Levels of a diagram whose boxes are split by tool. With more levels, several levels are merged into one box."""
+_MAX_LEVELS = 40
+"""With more levels, a box represents several levels and is not split by tool."""
 
 _WORST_FIRST = (
     NodeStatus.FAILED,
@@ -66,14 +66,14 @@ class _Box:
 
 
 def diagram_of(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return a graph that can be drawn: that of `graph --format json`, or one whose boxes hold several nodes.
+    """Return the graph of `graph --format json`, folded if it is too large to be drawn.
 
-    A box with several nodes has the number of nodes per state in `states`. For a question in rounds, the edges show
-    the dependencies of the worker tools and the order of the rounds.
+    A box that represents several nodes has the number of nodes per state in `states`. For a question in rounds, the
+    edges show the dependencies of the worker tools and the order of the rounds.
     """
     boxes = _boxes_of(scheduler)
-    if len(boxes) > BOXES or sum(len(box.needs) for box in boxes) > ARROWS:
-        boxes = _folded(boxes)
+    if len(boxes) > MAX_BOXES or sum(len(box.needs) for box in boxes) > MAX_ARROWS:
+        boxes = _fold(boxes)
     ids: dict[str, int] = {}
     for box in boxes:
         name = box.name
@@ -88,12 +88,12 @@ def diagram_of(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 def is_folded(graph: Mapping[str, Any]) -> bool:
-    """Return whether the boxes of a diagram hold several nodes."""
+    """Return whether boxes of a diagram represent several nodes."""
     return any("states" in node for node in graph["nodes"])
 
 
 def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
-    """Return a box for each loaded node of the run, and one for each offloaded region."""
+    """Return a box for each loaded node of the run and for each offloaded region."""
     visible, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_of = {
@@ -115,34 +115,33 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     return boxes
 
 
-def _folded(boxes: Sequence[_Box]) -> list[_Box]:
+def _fold(boxes: Sequence[_Box]) -> list[_Box]:
     """Merge the nodes of a level into one box per tool; if that is not enough, merge levels."""
     levels = levels_of([box.needs for box in boxes]) or [0] * len(boxes)
     depth = max(levels) + 1
     keys = [(level, box.tool) for level, box in zip(levels, boxes, strict=True)]
-    if depth > _LEVELS or len(set(keys)) > BOXES:
-        # Boxes must not overlap in levels, else their edges could form a cycle.
-        keys = [(level * _LEVELS // max(depth, _LEVELS), "") for level in levels]
+    if depth > _MAX_LEVELS or len(set(keys)) > MAX_BOXES:
+        # Each level belongs to one box; otherwise the edges could form a cycle.
+        keys = [(level * _MAX_LEVELS // max(depth, _MAX_LEVELS), "") for level in levels]
     groups: dict[tuple[int, str], list[int]] = {}
     for position, key in enumerate(keys):
         groups.setdefault(key, []).append(position)
-    at = {position: number for number, group in enumerate(groups.values()) for position in group}
-    return [_together(boxes, group, at) for group in groups.values()]
+    merged_positions = {position: number for number, group in enumerate(groups.values()) for position in group}
+    return [_merge(boxes, group, merged_positions) for group in groups.values()]
 
 
-def _together(boxes: Sequence[_Box], places: Sequence[int], at: Mapping[int, int]) -> _Box:
-    """Merge several boxes into one.
+def _merge(boxes: Sequence[_Box], positions: Sequence[int], merged_positions: Mapping[int, int]) -> _Box:
+    """Merge the boxes at some positions into one.
 
     Args:
-        places: positions of the boxes.
-        at: position of a box -> position of its merged box.
+        merged_positions: position of a box -> position of its merged box.
     """
-    first, last = boxes[places[0]], boxes[places[-1]]
-    needs = list(dict.fromkeys(at[needed] for position in places for needed in boxes[position].needs))
-    external = [needed for needed in needs if needed != at[places[0]]]
-    if len(places) == 1:
+    first, last = boxes[positions[0]], boxes[positions[-1]]
+    needs = list(dict.fromkeys(merged_positions[needed] for position in positions for needed in boxes[position].needs))
+    external = [needed for needed in needs if needed != merged_positions[positions[0]]]
+    if len(positions) == 1:
         return replace(first, needs=external, group=None)
-    counts = sum((boxes[position].counts for position in places), Counter[NodeStatus]())
-    tools = Counter(boxes[position].tool or "plan" for position in places)
+    counts = sum((boxes[position].counts for position in positions), Counter[NodeStatus]())
+    tools = Counter(boxes[position].tool or "plan" for position in positions)
     tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
     return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, external)

@@ -1,7 +1,8 @@
 """Pages of lists: cursors that stay valid while runs start, end and are deleted, and the executions after a cursor.
 
-A page of the server's own tokens ends at a run, but a page of a list may end between two of its rows, so a cursor is a
-position in the order of the visibility store: open executions first, then by close time, start time and run ID.
+The server's page tokens continue only after a whole page of the server, but a page of a list may end anywhere in it. A
+cursor is therefore a position in the order of the visibility store: open executions first, then by close time, start
+time and run ID.
 """
 
 import re
@@ -59,15 +60,15 @@ class ListCursor:
 
     def condition(self) -> str:
         """Return the condition of a visibility query for the executions after the cursor."""
-        started = f"'{_formatted(self.started_at)}'"
+        started = f"'{_format_time(self.started_at)}'"
         follows = f"StartTime < {started} OR (StartTime = {started} AND RunId > '{self.run_id}')"
         if self.closed_at is None:
             return f"(CloseTime IS NOT NULL OR {follows})"
-        closed = f"'{_formatted(self.closed_at)}'"
+        closed = f"'{_format_time(self.closed_at)}'"
         return f"CloseTime <= {closed} AND (CloseTime < {closed} OR {follows})"
 
 
-def _formatted(nanoseconds: int) -> str:
+def _format_time(nanoseconds: int) -> str:
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
 
@@ -93,5 +94,5 @@ async def executions_from(
 
 
 def page_size_for(limit: int) -> int:
-    """Return the page size for a page of a list: one more than its rows, which shows whether others follow."""
+    """Return the server's page size for a page of a list: one more than its rows, to see whether more rows follow."""
     return min(limit + 1, MAX_PAGE_SIZE)

@@ -15,17 +15,18 @@ from dagwright.plans.drawing import Drawing, duration_text
 from dagwright.plans.drawing_text import shortened, single_line
 
 _MIN_INTERVAL_S = 0.3
-"""Minimum interval between two drawings: a run is read as often in any case."""
+"""Minimum interval between two drawings."""
 _LARGE_INTERVAL_S = 2.0
 """Minimum interval for a large graph, whose drawing has over 100 KB."""
 _LARGE_NODES = 150
+"""Graphs with more nodes are large."""
 _TICK_S = 1.0
 """Interval at which durations are redrawn without any change."""
 _BEFORE_START = (NodeStatus.PENDING, NodeStatus.READY)
 
 
 class WatchedRun(Protocol):
-    """The methods of `Run` that progress uses."""
+    """The methods of `Run` that `show_progress` calls."""
 
     def events(self) -> AsyncIterator[object]:
         """Yield events until the run has ended."""
@@ -55,18 +56,18 @@ async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) ->
     """
     display = view or default_view()
     changed = asyncio.Event()
-    watching = asyncio.create_task(_watch(run, changed))
+    watcher = asyncio.create_task(_watch(run, changed))
     try:
-        while not watching.done():
+        while not watcher.done():
             changed.clear()
             drawing = await run.draw()
             display.show(drawing)
-            await _next_change(changed, drawing, watching)
-        await watching
+            await _next_change(changed, drawing, watcher)
+        await watcher
         display.show(await run.draw())
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
 
 
 async def _watch(run: WatchedRun, changed: asyncio.Event) -> None:
@@ -79,10 +80,10 @@ async def _watch(run: WatchedRun, changed: asyncio.Event) -> None:
         changed.set()
 
 
-async def _next_change(changed: asyncio.Event, drawing: Drawing, watching: "asyncio.Task[None]") -> None:
+async def _next_change(changed: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
     """Wait for the next change, within the minimum and maximum interval."""
     interval = _LARGE_INTERVAL_S if len(drawing.nodes) > _LARGE_NODES else _MIN_INTERVAL_S
-    await asyncio.wait({watching}, timeout=interval)
+    await asyncio.wait({watcher}, timeout=interval)
     try:
         await asyncio.wait_for(changed.wait(), _TICK_S)
     except TimeoutError:
@@ -138,7 +139,7 @@ class LineView:
             if state[0] in _BEFORE_START or self._displayed.get(node.id) == state:
                 continue
             self._displayed[node.id] = state
-            took = duration_text(node) if state[0].is_final else ""
-            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, took]
+            duration = duration_text(node) if state[0].is_final else ""
+            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, duration]
             error = f": {shortened(node.error, 300)}" if node.error else ""
             print("  ".join(filter(None, parts)) + error, file=self._output, flush=True)

@@ -1,4 +1,4 @@
-"""The document of one node or item in a run or its sub-plans: for the command `node` and the gateway."""
+"""The document of one node or item in a run or its sub-plans, for the command `node` and the HTTP API."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 
-_UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_STARTED_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class NodeView:
     """The current state of a node or item.
 
     Args:
-        document: has the requested `id`, and `workflow_id` if the node belongs to a child run.
-        notes: notes of its run about the node.
+        document: has the requested `node_id`, and `run_id` if the node belongs to a child run.
+        notes: notes of the run about the node.
     """
 
     document: Mapping[str, Any]
@@ -58,12 +58,12 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
     document = await runs.document(view, full=full, only=resolved.name)
     node_document = document["nodes"].get(resolved.name)
     if node_document is None:
-        raise NodeNotFound(_no_node(document, resolved.name, view.workflow_id))
-    elsewhere = {} if view.workflow_id == top.workflow_id else {"run_id": view.workflow_id}
+        raise NodeNotFound(_no_node_message(document, resolved.name, view.workflow_id))
+    child_run = {} if view.workflow_id == top.workflow_id else {"run_id": view.workflow_id}
     arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, resolved.name)
     full_document = {
         "node_id": name,
-        **elsewhere,
+        **child_run,
         **_failed_items(view, resolved.name),
         **node_document,
         "arguments": arguments,
@@ -85,8 +85,8 @@ def _failed_items(view: "RunView", node_id: str) -> dict[str, Any]:
     return {"failed_items": failures} if failures else {}
 
 
-def _no_node(document: Mapping[str, Any], name: str, workflow_id: str) -> str:
-    """Return the message for a node or item that has no document, with a hint where to look instead."""
+def _no_node_message(document: Mapping[str, Any], name: str, workflow_id: str) -> str:
+    """Return the message for a node or item that has no document, with a hint."""
     for note in document["notes"]:
         if note["code"] == REGION_UNREADABLE:
             # It is unknown whether the node exists.
@@ -108,7 +108,7 @@ def arguments_for_display(state: RunState, task_id: str) -> Any:
     if ref.item is None and state.plan.nodes[ref.node].for_each is not None:
         return None
     record = state.record(ref)
-    if not record.attempts and record.status not in _UNDER_WAY:
+    if not record.attempts and record.status not in _STARTED_STATUSES:
         return None
     try:
         return with_refs_formatted(state.arguments_of(ref), ref_for_display)

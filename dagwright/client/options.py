@@ -1,4 +1,4 @@
-"""Options of runs as Python programs write them, checked and converted to those of a start request."""
+"""Options of runs in Python programs, and their conversion to the options of a start request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 ModelOption = str | Mapping[str, Any]
 """Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
 PolicyOption = Mapping[str, Any] | str | Path
-"""A policy, or the YAML or JSON file that holds one."""
+"""A policy, or a YAML or JSON file with a policy."""
 
 
 class RunSettings(TypedDict, total=False):
@@ -30,8 +30,8 @@ class RunSettings(TypedDict, total=False):
     Args:
         deadline: how long the whole run may take.
         policy: which calls require approval.
-        budget: limits of the run: some of `tokens`, `money`, `calls`, `nodes` and `time`; with `on_limit`: `finish`
-            the run ends at a limit, with `ask` (the default) it requests more.
+        budget: limits of the run: any of `tokens`, `money`, `calls`, `nodes` and `time`. At a limit, the run requests
+            more (`on_limit` is `ask`, the default) or ends (`finish`).
         model: model of the run; the default is that of the worker's settings.
         tags: key -> value, by which lists of runs are filtered.
         approve_plan: request approval of the plan before it runs.
@@ -61,7 +61,7 @@ class PlanOptions(RunSettings, total=False):
     Args:
         dialect: dialect of the plan; detected by default.
         context: values of the names that the plan reads as `@name`.
-        repair: repair a plan that a model wrote: code fences, prose and slips of syntax.
+        repair: repair the text of a plan that a model wrote: remove code fences and prose, correct syntax errors.
         request_inputs: start the run without its missing inputs and request them as feedback.
     """
 
@@ -75,7 +75,7 @@ class StartOptions(PlanOptions, total=False):
     """Options of `Client.start`.
 
     Args:
-        session: name of the session whose turn the run is; it starts as soon as the session is idle.
+        session: name of a session; the run starts as its next turn, as soon as the session is idle.
     """
 
     session: str
@@ -119,13 +119,13 @@ class AskOptions(RequestOptions, total=False):
 
 Options = TypeVar("Options", bound=RunSettings)
 
-OF_ROUNDS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
-OF_INTENTS: Sequence[str] = ("context", "confidence")
-OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
+_ROUNDS_OPTIONS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
+_INTENTS_OPTIONS: Sequence[str] = ("context", "confidence")
+_PLAN_OPTIONS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
 
 
 def run_options(options: RunSettings) -> RunStartOptions:
-    """Convert the options of a program to those of a start request.
+    """Convert options to the options of a start request.
 
     Raises:
         OptionInvalid: an option is invalid.
@@ -160,7 +160,7 @@ def model_config(options: RunSettings) -> ModelConfig:
 
 
 def without_none(options: Options) -> Options:
-    """Return options without those that are `None`, which means the default."""
+    """Remove options that are `None`: their defaults apply."""
     return cast("Options", {name: value for name, value in options.items() if value is not None})
 
 
@@ -168,7 +168,7 @@ def duration_s(option: str, duration: Duration) -> float:
     """Return the seconds of a duration.
 
     Raises:
-        OptionInvalid: it is not positive, too long or not a duration.
+        OptionInvalid: the duration is not positive, too long or not a duration.
     """
     try:
         if isinstance(duration, str):
@@ -181,17 +181,17 @@ def duration_s(option: str, duration: Duration) -> float:
     return seconds
 
 
-def refuse_foreign_options(options: RequestOptions) -> None:
-    """Refuse options that the profile of a request does not have.
+def reject_foreign_options(options: RequestOptions) -> None:
+    """Reject options that the profile of a request does not have.
 
     Raises:
-        OptionInvalid: there is one; the message names the profile that has it.
+        OptionInvalid: there is such an option; the message names the option and the profile.
     """
     profile = options.get("profile", "plan")
     foreign = {
-        "plan": [*OF_ROUNDS, *OF_INTENTS],
-        "intents": [*OF_ROUNDS, "max_replans"],
-        "rounds": [*OF_INTENTS, *OF_PLANS],
+        "plan": [*_ROUNDS_OPTIONS, *_INTENTS_OPTIONS],
+        "intents": [*_ROUNDS_OPTIONS, "max_replans"],
+        "rounds": [*_INTENTS_OPTIONS, *_PLAN_OPTIONS],
     }
     for name in foreign.get(profile, ()):
         if options.get(name):
@@ -229,7 +229,7 @@ def read_policy(policy: PolicyOption) -> Policy:
     """Read a policy from an object or a file.
 
     Raises:
-        OptionInvalid: it is invalid, or its file cannot be read.
+        OptionInvalid: the policy is invalid, or its file cannot be read.
     """
     try:
         return policy_from_json(read_plan_file(Path(policy)) if isinstance(policy, str | Path) else policy)

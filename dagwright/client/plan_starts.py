@@ -1,4 +1,4 @@
-"""Start of a plan that a Python program passes: read, checked against tools, compiled."""
+"""Read, check and compile a plan that a Python program starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
 
 
 PlanSource = Plan | Mapping[str, Any] | str | Path
-"""A `Plan`, a JSON object, the text of a plan, or a file: a path, or a text that ends as `_FILE_SUFFIXES`."""
+"""A `Plan`, a JSON object, the text of a plan, or a file: a path, or a text with a suffix in `_FILE_SUFFIXES`."""
 
 
 def plan_tools(plan: PlanSource) -> Sequence[ToolSpec]:
@@ -45,7 +45,7 @@ class WrittenPlan:
     """A plan as it was written.
 
     Args:
-        document: its JSON value, with the files of its sub-plans; for a plan that is to be repaired, its text.
+        document: its JSON value, with sub-plans from files included; for a plan that is to be repaired, its text.
         title: name of its file.
         dialect: `None` detects it.
     """
@@ -57,10 +57,10 @@ class WrittenPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanStart:
-    """A plan and how its run is started.
+    """A plan, and inputs and options of its run.
 
     Args:
-        allow_unknown_tools: enough to find a run of the plan, not to start one.
+        allow_unknown_tools: accept unknown tools; only to find an existing run of the plan.
     """
 
     plan: WrittenPlan
@@ -70,12 +70,13 @@ class PlanStart:
 
 
 def read_plan(plan: PlanSource) -> WrittenPlan:
-    """Read a plan; only a plan from a file may name files as sub-plans, relative to its own.
+    """Read a plan.
 
-    An object or a text may come from anybody, so it reads no files of this machine.
+    Only a plan in a file may name files as sub-plans, by paths relative to its folder. An object or a text may come
+    from an untrusted source, so no files are read for it.
 
     Raises:
-        PlanInvalid: it cannot be read.
+        PlanInvalid: the plan cannot be read.
     """
     if isinstance(plan, Mapping):
         return WrittenPlan(dict(plan))
@@ -93,7 +94,7 @@ def read_plan_to_repair(plan: PlanSource) -> WrittenPlan:
     """Read the text of a plan that a model wrote.
 
     Raises:
-        PlanInvalid: it cannot be read, or is not a text.
+        PlanInvalid: the plan cannot be read, or is not a text.
     """
     if (file := _file_of(plan)) is not None:
         return WrittenPlan(read_text_file(file), file.name)
@@ -124,7 +125,7 @@ def prepare_start(
     """Check and compile a plan.
 
     Args:
-        session: state of the session whose turn the run is.
+        session: state of the session in which the run is a turn; `None` outside of sessions.
 
     Raises:
         PlanInvalid: the plan or its inputs are invalid; `problems` has every problem.
@@ -136,7 +137,7 @@ def prepare_start(
     options, model = run_options(caller_options), model_config(caller_options).to_json() or None
     context = {name.removeprefix("@"): value for name, value in caller_options.get("context", {}).items()}
     names = {**(session.names if session is not None else {}), **context}
-    checked, repairs = _checked(start, tools, context=names)
+    checked, repairs = _check_plan(start, tools, context=names)
     chosen = options.policy or (session.policy if session is not None else None)
     by_model = caller_options.get("approve_plan", False)
     policy = chosen or default_policy("model" if by_model else "person")
@@ -161,7 +162,7 @@ def prepare_start(
     return StartRequest(compiled, source, start.inputs, options, title=title)
 
 
-def _checked(
+def _check_plan(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
 ) -> tuple[Checked, Sequence[Repair]]:
     """Return the checked plan and its repairs."""

@@ -18,7 +18,7 @@ from dagwright.toolset.toolset import Toolset
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.client.sessions import Busy, Sessions
+    from dagwright.client.sessions import OnBusy, Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TextRequest:
     """A request in natural language that a model plans.
 
     Args:
-        options: options of its run; without a policy the run has the policy of its session.
+        options: options of the run; without a policy, the policy of the session applies.
         profile: format of the model's plans.
         max_repairs: how often the model may repair an invalid plan; `None` for the default.
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
@@ -69,7 +69,7 @@ class PreparedRequest:
     """The run of a request.
 
     Args:
-        note: a hint for the user, for example about tools that no plan can use.
+        note: a hint for the user, for example about tools that plans cannot use.
         may_need_approval: whether a person may have to approve the plan before it runs.
     """
 
@@ -121,7 +121,7 @@ def _planning_options(request: TextRequest, session: SessionRecord | None, *, po
 
 
 def _source_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any]:
-    """Return what identifies the run of a request: the request itself, not the state of the session at that time."""
+    """Return the values that identify the run of a request; the state of the session is not one of them."""
     source = {
         "goal": request.text.strip(),
         "config": planning.config.to_json(),
@@ -144,7 +144,7 @@ def _source_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any
 def _prepare_rounds(
     request: TextRequest, toolset: Toolset, session: SessionRecord | None, *, options: RunStartOptions
 ) -> PreparedRequest:
-    # Such a run never opens requests to people.
+    # A run in rounds never opens requests to people.
     options = replace(options, input_fields=replace(options.input_fields, is_interactive=False))
     turns = (session.turn_summaries() if session is not None else []) or request.earlier_turns
     defaults, tools = toolset.rounds, toolset.declarations()
@@ -155,7 +155,7 @@ def _prepare_rounds(
         request.synthesis or defaults.synthesis,
     )
     plan, note = prepare_rounds(request.text, tools, RoundsOptions(request.config, limits, turns, request.title))
-    # The source identifies the run by the request and its workers, not by the session or by options such as a deadline.
+    # The run is identified by the request and its worker tools, not by the session or by options such as a deadline.
     source = {
         "goal": request.text.strip(),
         "profile": "rounds",
@@ -193,22 +193,22 @@ class TurnRequest:
 
 
 async def start_turn(
-    turn: TurnRequest, runs: "Runs", sessions: "Sessions", *, run: str | None = None, busy: "Busy | None" = None
+    turn: TurnRequest, runs: "Runs", sessions: "Sessions", *, run: str | None = None, on_busy: "OnBusy | None" = None
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn as soon as the session is free; return the run and its start request.
 
     Args:
-        run, busy: as in `Sessions.take_turn`.
+        run, on_busy: as in `Sessions.start_turn`.
 
     Raises:
         TurnRejected: the session rejects the turn.
     """
-    newest: StartRequest | None = None
+    latest: StartRequest | None = None
 
     async def prepare(session: SessionRecord) -> PreparedTurn:
-        nonlocal newest
-        newest = await turn.start_of(session)
-        return PreparedTurn(turn.request, await runs.encode(newest), newest.options.policy)
+        nonlocal latest
+        latest = await turn.start_of(session)
+        return PreparedTurn(turn.request, await runs.encode(latest), latest.options.policy)
 
-    started = await sessions.take_turn(turn.name, prepare, run=run, busy=busy)
-    return started, newest or await turn.start_of(SessionRecord(turn.name))
+    started = await sessions.start_turn(turn.name, prepare, run=run, on_busy=on_busy)
+    return started, latest or await turn.start_of(SessionRecord(turn.name))

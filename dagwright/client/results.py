@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
-"""Results of nodes, as JSON, that one `RunResult` holds unless the caller asks for more."""
-_SHOWN = 200
-"""Characters of a value that `repr` shows."""
+"""Default limit of the node results, as JSON, that one `RunResult` holds."""
+_MAX_REPR_CHARACTERS = 200
+"""Maximum length of a value in `repr`."""
 _NODE_BYTES = 1024
-"""Bytes counted for each node beside its result: a region may have hundreds of thousands of small nodes."""
+"""Bytes counted for each node in addition to its result: a region may have hundreds of thousands of small nodes."""
 
 
 class ValueNotLoaded(DagwrightError):
@@ -59,27 +59,27 @@ class UnloadedValue:
 def _short_repr(value: object) -> str:
     short = reprlib.Repr()
     short.maxlevel, short.maxdict, short.maxlist = 4, 20, 20
-    short.maxstring = short.maxother = _SHOWN
+    short.maxstring = short.maxother = _MAX_REPR_CHARACTERS
     return short.repr(value)
 
 
 def _display_text(value: Any) -> str:
     """Return the first characters of a value for people."""
     if isinstance(value, UnloadedValue):
-        return f"<not loaded: {value.preview[:_SHOWN]}>"
+        return f"<not loaded: {value.preview[:_MAX_REPR_CHARACTERS]}>"
     # A string is cut before it is quoted, and a container has few characters in each item that is shown.
-    text = repr(value[:_SHOWN]) if isinstance(value, str) else _short_repr(value)
-    return cut_characters(text, _SHOWN)
+    text = repr(value[:_MAX_REPR_CHARACTERS]) if isinstance(value, str) else _short_repr(value)
+    return cut_characters(text, _MAX_REPR_CHARACTERS)
 
 
 class NodeResults(Mapping[str, "NodeResult"]):
-    """Nodes by ID, in plan order; an item of a map is found under `load[north]` too, and a wrong ID is explained."""
+    """Nodes by ID, in plan order; `nodes["load[north]"]` is an item of a map."""
 
     def __init__(self, nodes: Mapping[str, "NodeResult"], *, run_id: str, omitted: int = 0) -> None:
         self._nodes = nodes
         self._run_id = run_id
         self.omitted = omitted
-        """Nodes of large regions that are not in here; `Run.nodes` has them."""
+        """Number of nodes of large regions that are left out; `Run.nodes` yields them."""
 
     def __getitem__(self, node_id: str) -> "NodeResult":
         node = self._nodes.get(node_id)
@@ -117,8 +117,8 @@ class NodeResult:
         usage: usage of the models that it called.
         items: items of a map, key -> item, in order.
         blocked_by: IDs of the failed nodes that blocked it.
-        reason: why it waits, or was cancelled.
-        lineage: what its result is based on, as `Run.lineage` has it for one node.
+        reason: why the node waits, or was cancelled.
+        lineage: the sources of the result; `Run.lineage` returns them for one node.
     """
 
     id: str
@@ -149,7 +149,9 @@ class NodeResult:
 
     def __repr__(self) -> str:
         outcome = (
-            f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", result={_display_text(self._value)}"
+            f", error={self.error.message!r:.{_MAX_REPR_CHARACTERS}}"
+            if self.error
+            else f", result={_display_text(self._value)}"
         )
         return f"NodeResult({self.id!r}, status={self.status.value!r}{outcome})"
 
@@ -165,9 +167,10 @@ class RunResult:
 
     Args:
         error: why the run failed; its `node` caused the failure, if there is one.
-        problems: one for each failed node, also of a run that was completed with failures, or the error of the run.
-        usage: usage of all models that it called, those of its sub-plans included.
-        notes: what else is worth knowing, such as a value that is gone from the store.
+        problems: one for each failed node, also if the run completed with failures; if no node failed, the error of
+            the run.
+        usage: usage of all models that the run and its sub-plans called.
+        notes: further information, such as that a value is no longer in the store.
         names: entities that the run bound to names, such as `order`, for the next turns of its session.
     """
 
@@ -197,7 +200,9 @@ class RunResult:
 
     def __repr__(self) -> str:
         outcome = (
-            f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", output={_display_text(self._value)}"
+            f", error={self.error.message!r:.{_MAX_REPR_CHARACTERS}}"
+            if self.error
+            else f", output={_display_text(self._value)}"
         )
         return f"RunResult({self.run_id!r}, status={self.status.value!r}{outcome})"
 
@@ -210,7 +215,7 @@ class RunResult:
         """Return this result if the run was completed.
 
         Raises:
-            RunFailed, RunCancelled: it was not.
+            RunFailed, RunCancelled: the run was not completed.
         """
         if self.is_success:
             return self
@@ -254,7 +259,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
     """Read the result of a run.
 
     Args:
-        view: the run; of a run that has not ended, the result as far as it is known.
+        view: the run; if it has not ended, the result is incomplete.
         max_bytes: maximum size of the results of all nodes as JSON; `None` loads all.
     """
     if max_bytes is not None and max_bytes < 0:
@@ -264,18 +269,18 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
     omitted = 0
     async for name, part in full_document(view, store):
         if name == "nodes":
-            nodes, omitted = await _collected(view, _listed(part), max_bytes=max_bytes)
+            nodes, omitted = await _load_nodes(view, _entries(part), max_bytes=max_bytes)
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
     notes = [note_of(note) for note in parts["notes"]]
     lost = {note.node: note.message for note in notes if note.code in NOT_LOADED}
-    nodes = {name: _without_lost(node, lost.get(name)) for name, node in nodes.items()}
+    nodes = {name: _mark_if_lost(node, lost.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
     return RunResult(
         run_id=view.workflow_id,
         status=RunStatus(view.status),
         _value=UnloadedValue(lost[None]) if None in lost else parts["output"],
-        nodes=NodeResults(grouped(nodes), run_id=view.workflow_id, omitted=omitted),
+        nodes=NodeResults(group_items(nodes), run_id=view.workflow_id, omitted=omitted),
         title=view.title,
         error=error,
         problems=_problems_of(nodes, error),
@@ -288,10 +293,10 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
 
 
 async def read_nodes(view: "RunView", store: PayloadStore) -> AsyncGenerator[NodeResult, None]:
-    """Yield the nodes and items of a run one by one, each with its whole result, however many and large they are."""
+    """Yield the nodes and items of a run one by one, each with its whole result; for runs of any size."""
     async for name, part in full_document(view, store):
         if name == "nodes":
-            async for node_id, document in _listed(part):
+            async for node_id, document in _entries(part):
                 yield node_of(node_id, document)
 
 
@@ -306,8 +311,8 @@ def node_of(node_id: str, document: Mapping[str, Any]) -> NodeResult:
         attempts=document["attempts"],
         title=document["title"],
         tool=document["tool"],
-        started_at=_parsed(document["started_at"]),
-        ended_at=_parsed(document["ended_at"]),
+        started_at=_parse_time(document["started_at"]),
+        ended_at=_parse_time(document["ended_at"]),
         usage=usage_from_json(document["usage"]) if document.get("usage") else NO_USAGE,
         blocked_by=tuple(document["blocked_by"]),
         reason=document["reason"],
@@ -315,8 +320,8 @@ def node_of(node_id: str, document: Mapping[str, Any]) -> NodeResult:
     )
 
 
-def grouped(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
-    """Return nodes with the items of each map inside of it.
+def group_items(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
+    """Return the nodes, each map with its items.
 
     Args:
         nodes: nodes and items; the items of a node follow it.
@@ -333,25 +338,27 @@ def grouped(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
     }
 
 
-async def _collected(
-    view: "RunView", listed: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
+async def _load_nodes(
+    view: "RunView", entries: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
 ) -> tuple[dict[str, NodeResult], int]:
-    """Return the nodes whose results fit, the others without results, and how many nodes are left out."""
+    """Return the nodes, with results as long as they fit, and how many nodes are left out."""
     loaded: dict[str, NodeResult] = {}
     left_bytes = max_bytes
-    async with aclosing(listed):
-        async for name, document in listed:
+    async with aclosing(entries):
+        async for name, document in entries:
             loaded[name] = node_of(name, document)
             if left_bytes is not None and max_bytes is not None:
                 size = encoded_size(document["result"]) + _NODE_BYTES
                 if (left_bytes := left_bytes - size) < 0:
                     loaded[name] = _unloaded(loaded[name], document["result"], max_bytes=max_bytes)
-                    return _with_rest(loaded, view, max_bytes=max_bytes)
+                    return _add_unloaded(loaded, view, max_bytes=max_bytes)
     return loaded, 0
 
 
-def _with_rest(loaded: dict[str, NodeResult], view: "RunView", *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
-    """Return nodes in plan order, with those that the run holds and that were not loaded."""
+def _add_unloaded(
+    loaded: dict[str, NodeResult], view: "RunView", *, max_bytes: int
+) -> tuple[dict[str, NodeResult], int]:
+    """Return the loaded nodes and, without results, the other nodes of the run document, in plan order."""
     document = view.document_with_refs()
     unloaded = {
         name: _unloaded(node_of(name, node), node["result"], max_bytes=max_bytes)
@@ -377,8 +384,8 @@ def _unloaded(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
     return replace(node, _value=UnloadedValue(reason, preview))
 
 
-def _without_lost(node: NodeResult, message: str | None) -> NodeResult:
-    """Return a node; replace the reference to a result that could not be loaded."""
+def _mark_if_lost(node: NodeResult, message: str | None) -> NodeResult:
+    """Return a node; if its result could not be loaded, replace the reference to it by a placeholder."""
     is_reference = isinstance(node._value, Mapping) and {"ref", "bytes", "preview"} <= node._value.keys()
     if message is None or not is_reference:
         return node
@@ -398,7 +405,7 @@ def _error_of(error: Mapping[str, Any]) -> NodeError:
     return NodeError(error["code"], error["message"], bool(error.get("retryable")), error.get("ref"))
 
 
-async def _listed(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
+async def _entries(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
     if isinstance(part, AsyncIterator):
         async for entry in part:
             yield entry
@@ -407,5 +414,5 @@ async def _listed(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
             yield item
 
 
-def _parsed(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)

@@ -8,8 +8,8 @@ from typing import Any, TypedDict, Unpack
 from dagwright.client.errors import OptionInvalid
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
-from dagwright.client.feedback.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, found_request
-from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
+from dagwright.client.feedback.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, to_feedback_request
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.live_progress import show_progress
 from dagwright.client.node_view import read_node_view
@@ -124,7 +124,7 @@ class Run:
     async def watch(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Show the progress of the run until it has ended, and return its result.
 
-        In a notebook, the output of the cell is a drawing of the run; elsewhere, each change of a node is a line.
+        In a notebook, the output of the cell is a drawing of the run; elsewhere, a line is printed for each change.
 
         Args:
             raise_on_failure: as in `result`.
@@ -161,7 +161,7 @@ class Run:
         return node_of(str(document["node_id"]), document)
 
     async def nodes(self) -> AsyncGenerator[NodeResult, None]:
-        """Yield the nodes and items as they are now one by one, with their whole results, however many they are."""
+        """Yield the current nodes and items one by one, with their whole results; for runs of any size."""
         async with aclosing(read_nodes(await self._view(), self._services.store)) as nodes:
             async for node in nodes:
                 yield node
@@ -169,9 +169,9 @@ class Run:
     async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[AnyRunEvent, None]:
         """Yield what happens in the run until it has ended.
 
-        Every event has a `cursor`. A client that reads on from there, in any process and also after the end of the
-        run, misses nothing. Events of the history of the run are not repeated; others, such as that a node waits for
-        a worker, may be.
+        Every event has a `cursor`. A client that continues after a cursor misses no event, in any process and also
+        after the end of the run. Events from the history of the run are not repeated. Other events, such as a node
+        waiting for a worker, may be repeated.
 
         Args:
             after: cursor of the last event that was received; `None` is the start of the run.
@@ -195,10 +195,12 @@ class Run:
 
     async def feedback_requests(self) -> list[FeedbackRequest]:
         """Return the open requests for feedback of the run and its sub-plans, the oldest first."""
-        return [found_request(request, self) for request in await self._services.runs.feedback.requests_of(self._id)]
+        return [
+            to_feedback_request(request, self) for request in await self._services.runs.feedback.requests_of(self._id)
+        ]
 
     async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
-        """Answer a request for feedback; return the message of the run.
+        """Answer a request for feedback; return the run's reply.
 
         Args:
             request: ID of the request or of its node; `None` if the run has a single open request. An answer to a
@@ -327,11 +329,11 @@ class Run:
         run_id: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> "Run":
-        """Start a new run that reuses the results that a change does not affect; the same fork twice is one run.
+        """Start a new run that reuses the results that a change does not affect; forking twice alike gives one run.
 
         Args:
             plan: plan of the fork; by default the plan of this run.
-            inputs: that differ from those of this run.
+            inputs: changed inputs; the others are those of this run.
             rerun: nodes and items to run again.
             run_id: ID of the fork; by default it is derived from this run and the change.
             tags: tags of the fork; by default those of this run.
@@ -395,7 +397,7 @@ class Run:
         forks = Forks(runs.reader, self._services.store)
         nodes = [node for plan in changes.plans for node in _nodes_of(plan)]
         declarations = await tools.declarations(nodes)
-        return await draft_of(self._id, changes, runs=runs, forks=forks, tools=declarations)
+        return await draft_fork(self._id, changes, runs=runs, forks=forks, tools=declarations)
 
 
 def _fork_changes(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkChanges:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 
-_PAUSE_S = 2.0
+_SUB_PLANS_INTERVAL_S = 2.0
 """Interval, in seconds, between two reads of the sub-plans: each read loads the histories of all waiting sub-plans."""
 
 T = TypeVar("T")
@@ -61,12 +61,12 @@ async def follow(
     """Yield the moments of a run until it has ended; close the generator to stop early.
 
     Args:
-        answered: requests whose answers were sent already; they are omitted.
+        answered: requests that have been answered; they are omitted.
         after: cursor of the client; the first moment has the changes since then.
 
     Raises:
         RunNotFound: there is no such run.
-        RPCError: the server has not answered for a minute.
+        RPCError: the server has not responded for a minute.
     """
     pending = PendingRequests(runs.feedback, workflow_id)
     async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
@@ -127,23 +127,23 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 
 
 class PendingRequests:
-    """Poll the open requests of one run and its sub-plans."""
+    """Poller of the open requests of one run and its sub-plans."""
 
     def __init__(self, feedback: "NamespaceRequests", workflow_id: str) -> None:
         self._feedback = feedback
         self._workflow_id = workflow_id
-        self._of_children: Sequence[Mapping[str, Any]] = ()
+        self._child_requests: Sequence[Mapping[str, Any]] = ()
         self._read_next_at = 0.0
 
     async def read(self, view: "RunView") -> list[Mapping[str, Any]]:
         """Return the open requests; requests of the run itself come first."""
         if not has_sub_plans(view):
-            self._of_children = ()
+            self._child_requests = ()
         elif time.monotonic() >= self._read_next_at:
             # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
-                self._of_children = [
+                self._child_requests = [
                     request.document for request in await self._feedback.requests_of_sub_plans(self._workflow_id)
                 ]
-            self._read_next_at = time.monotonic() + _PAUSE_S
-        return [*requests_in(view), *self._of_children]
+            self._read_next_at = time.monotonic() + _SUB_PLANS_INTERVAL_S
+        return [*requests_in(view), *self._child_requests]

@@ -31,8 +31,8 @@ class RunSummary:
     """One run in a list.
 
     Args:
-        nodes_done: nodes that have ended, as the run has written it last; see docs/contributing/internals/lists.md.
-        nodes_total: all nodes, as the run has written it last.
+        nodes_done: number of ended nodes, as last recorded by the run; see docs/contributing/internals/lists.md.
+        nodes_total: number of all nodes, as last recorded by the run.
         error: for a failed run: code, message and node.
         cursor: where the list continues after this run: `list_runs(after=run.cursor)`; `None` for the last run.
     """
@@ -79,8 +79,8 @@ class RunFilter:
 
     Args:
         owner: owner of the API key that started the run.
-        status: state of the run.
-        session: session that has the run as a turn.
+        status: status of the run.
+        session: name of the session; the run is one of its turns.
         title: prefix of the title or the ID, compared character by character: case and spaces matter.
         since: earliest start time, in seconds since the epoch.
         tags: tags that the run must have, name -> value.
@@ -135,7 +135,7 @@ class RunFilter:
 
 
 _FIRST_YEAR = 1970
-_LATEST = 253_402_300_799
+_MAX_TIME_S = 253_402_300_799
 """The end of the year 9999, in seconds since the epoch."""
 
 
@@ -147,7 +147,8 @@ def parse_since(since: date | timedelta | str) -> float:
             midnight, local time.
 
     Raises:
-        ValueError: it is invalid, or outside of the years 1970 to 9999; the message follows the name of the option.
+        ValueError: the time is invalid, or not in the years 1970 to 9999; the message completes a sentence that starts
+            with the name of the option.
     """
     option = since
     try:
@@ -162,7 +163,7 @@ def parse_since(since: date | timedelta | str) -> float:
     moment = since if isinstance(since, datetime) else datetime.combine(since, datetime.min.time())
     # The conversion fails for some local times of the last year.
     with suppress(ValueError, OverflowError):
-        if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _LATEST:
+        if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _MAX_TIME_S:
             return seconds
     raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {option!r:.60}")
 
@@ -221,7 +222,7 @@ _ERROR_OF_EXECUTION = {
     WorkflowExecutionStatus.TERMINATED: ("terminated", "the run was terminated"),
     WorkflowExecutionStatus.TIMED_OUT: ("timed_out", "the run exceeded its execution timeout"),
 }
-_UNKNOWN_ERROR = ("failed", "the run has written no error; its status has the reason")
+_UNKNOWN_ERROR = ("failed", "the run recorded no error; its status shows the reason")
 
 
 def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSummary:
@@ -265,7 +266,7 @@ def _started_at(execution: WorkflowExecution, memo: Mapping[str, Any]) -> float:
 
 
 async def readable_memo(execution: WorkflowExecution) -> Mapping[str, Any]:
-    """Return the memo of a run; empty if it cannot be decoded: one damaged run must not hide all others."""
+    """Return the memo of a run; empty if it cannot be decoded, so that one damaged run does not hide all others."""
     try:
         return await execution.memo()
     # The process edge: other programs may write any memo, and a codec may fail in any way.
@@ -275,7 +276,7 @@ async def readable_memo(execution: WorkflowExecution) -> Mapping[str, Any]:
 
 
 def _tags_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tags of a run; from its search attributes if its memo has none, because it cannot be decoded."""
+    """Return the tags of a run from its memo; if the memo cannot be decoded, from its search attributes."""
     if wire.MEMO_TAGS in memo:
         return tags_in(memo, key=wire.MEMO_TAGS)
     keywords = execution.typed_search_attributes.get(TAGS, ())
@@ -287,7 +288,7 @@ def _tags_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> dict[str,
 
 
 def owner_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> str | None:
-    """Return the owner of a run; from its search attributes if its memo has none, because it cannot be decoded."""
+    """Return the owner of a run from its memo; if the memo cannot be decoded, from its search attributes."""
     return owner_in(memo) or execution.typed_search_attributes.get(OWNER)
 
 

@@ -31,8 +31,8 @@ class MessageKind:
     """Names of a message to a run.
 
     Args:
-        update, signal: as a run handles them.
-        subject: subject of the sentence that reports a signal.
+        update, signal: names of the update and of the signal.
+        subject: the message as the subject of a sentence, such as `the answer`.
         rejection: raised if the run rejects the message.
     """
 
@@ -50,7 +50,7 @@ async def send_message(
     reader: "RunReader",
     timeout_s: float,
 ) -> str:
-    """Send a message to a run, and return the message of the run, or a sentence about the signal.
+    """Send a message to a run; return the run's reply, or a sentence that reports the signal.
 
     Args:
         reader: reader of the run, which is used if the message is sent as a signal.
@@ -68,12 +68,12 @@ async def send_message(
     view = await reader.read()
     if view.is_closed:
         raise RunClosed(f"the run {handle.id!r} has ended")
-    if (refusal := _refusal_in(view, kind.signal, message)) is not None:
-        raise kind.rejection(refusal)
+    if (rejection := _expected_rejection(view, kind.signal, message)) is not None:
+        raise kind.rejection(rejection)
     await handle.signal(kind.signal, message)
     # Another client may have sent a message since the history was read.
-    if (refusal := refusal_of_pending(await reader.read(), kind.signal, message)) is not None:
-        raise kind.rejection(refusal)
+    if (rejection := rejection_of_pending(await reader.read(), kind.signal, message)) is not None:
+        raise kind.rejection(rejection)
     return _signal_reply(kind.subject, handle.id, timeout_s=timeout_s)
 
 
@@ -84,15 +84,15 @@ async def _send_as_update(
     *,
     timeout_s: float,
 ) -> str | None:
-    """Send an update and return the message of the run; `None` if no worker handled the update in time."""
-    sending = asyncio.create_task(handle.execute_update(kind.update, message))
-    # A cancelled update ends with an error of its own, which no caller awaits.
-    sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    """Send an update and return the run's reply; `None` if no worker handled the update in time."""
+    update = asyncio.create_task(handle.execute_update(kind.update, message))
+    # A cancelled update fails later, when no caller awaits it: retrieve its error, so that none is logged.
+    update.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
-        done, _ = await asyncio.wait([sending], timeout=timeout_s)
+        done, _ = await asyncio.wait([update], timeout=timeout_s)
         if not done:
             return None
-        response = sending.result()
+        response = update.result()
     except WorkflowUpdateFailedError as error:
         raise kind.rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
@@ -101,7 +101,7 @@ async def _send_as_update(
             raise
         return None
     finally:
-        sending.cancel()
+        update.cancel()
     reply = response.get("message") if isinstance(response, dict) else None
     return str(reply or "was answered")
 
@@ -109,13 +109,13 @@ async def _send_as_update(
 def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
     """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
     return (
-        f"no worker answered within {timeout_s:g} s, so {subject} was sent as a signal; it is applied as soon as a "
+        f"no worker responded within {timeout_s:g} s, so {subject} was sent as a signal; it is applied as soon as a "
         f"worker serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
     )
 
 
-def _refusal_in(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
-    """Return why a run will reject a signal, judged by its history, which may have pending signals of other clients."""
+def _expected_rejection(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
+    """Return why a run will reject a signal, after the pending signals in its history; `None` if it will accept it."""
     handler = CommandHandler(Notes())
     # The scheduler is not shared, so it can be changed here.
     for at, pending_name, read in view.pending_commands():
@@ -123,8 +123,8 @@ def _refusal_in(view: "RunView", name: str, message: Mapping[str, Any]) -> str |
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
-def refusal_of_pending(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
-    """Return why a run will reject a signal in its history because of the signals before it.
+def rejection_of_pending(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
+    """Return why a run will reject a pending signal, after the earlier signals in its history.
 
     Returns:
         `None` also if a worker has handled the signal already.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a run or a node is where it is; `str` is its message.
+    """Why a run or a node is in its current state; `str()` returns the message.
 
     Args:
         node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
@@ -42,7 +42,7 @@ class Explanation:
 def explanation_of(explanation: "RunExplanation") -> Explanation:
     """Return the public form of an explanation."""
     document = explanation.to_json()
-    message = "; ".join([document["message"], *_waits(explanation.notes, document["message"])])
+    message = "; ".join([document["message"], *_wait_texts(explanation.notes, document["message"])])
     return Explanation(
         run_id=document["run_id"],
         status=RunStatus(document["status"]),
@@ -55,14 +55,14 @@ def explanation_of(explanation: "RunExplanation") -> Explanation:
     )
 
 
-def _waits(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
-    """Return the notes on queues without workers and on paused calls, without reasons that the message has."""
+def _wait_texts(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
+    """Return the notes on queues without workers and on paused calls, without texts that are in the message."""
     texts = [str(note["message"]) for note in notes if note["code"] in WAITING_NOTE_CODES]
-    return [_without_known(text, message) for text in texts if text not in message]
+    return [_without_repeated_reason(text, message) for text in texts if text not in message]
 
 
-def _without_known(text: str, message: str) -> str:
-    """Return a note `TOOL: REASON; ADVICE` without a reason that the message has."""
+def _without_repeated_reason(text: str, message: str) -> str:
+    """Return only the advice of a note `TOOL: REASON; ADVICE` if the message contains the reason."""
     head, _, advice = text.partition("; ")
     reason = head.partition(": ")[2]
     return advice if reason and advice and reason in message else text
@@ -135,7 +135,7 @@ class ForkPreview:
         reused: IDs of the nodes whose results the fork reuses.
         runs: node that the fork runs -> why.
         undecided: nodes that are reused if their inputs turn out unchanged.
-        later: nodes about which nothing is known before the others have run.
+        later: nodes that cannot be predicted before other nodes have run.
         omitted: nodes of the original run that a model plans again.
         effects: node that the fork runs -> effects of its tool.
     """

@@ -32,8 +32,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     """Run a plan to its end on the server that `Client.connect` finds or starts, with a worker in this process.
 
     It blocks until the run ends, also in a notebook. A request for feedback is printed to stderr, with the ways to
-    answer it from another terminal or program. On Ctrl-C the run stays where it is: the same call with its
-    `run_id` continues it.
+    answer it from another terminal or program. After Ctrl-C, the same call with its `run_id` continues the run.
 
     Args:
         plan: as in `Client.start`.
@@ -48,17 +47,17 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
         The result: `.output`, `.nodes["gross"].result`.
 
     Raises:
-        RunFailed: the run failed; `.problems` says why.
+        RunFailed: the run failed; `.problems` has the reasons.
         RunCancelled: the run was cancelled.
         PlanInvalid: the plan or its inputs are invalid.
         RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.
         OptionInvalid: an option is invalid.
-        ToolLoadError: an object is not a tool or an agent, or two have one name.
+        ToolLoadError: an object is not a tool or an agent, or two of them have the same name.
         ServerUnreachable: no server can be reached or started.
         SettingsError: an environment variable is invalid.
     """
     run_settings = settings or load_settings()
-    # The result says what failed.
+    # Failures are reported by the result, so their warnings are not logged.
     configure_default_logging(run_settings, level="error")
     logging.getLogger("dagwright.client").setLevel(logging.WARNING)
     served = [*tools, *plan_tools(plan)]

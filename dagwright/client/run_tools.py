@@ -24,7 +24,7 @@ class ToolsetSource(Protocol):
 
 
 class RunTools:
-    """Tools of one run: those of the client, those of the start request, and those that workers have published.
+    """Tools of one run: tools of the client, tools of the start request, and tools that workers have published.
 
     Args:
         source: the tools of the client; `None` loads the tools that the run was started with.

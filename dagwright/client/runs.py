@@ -61,7 +61,7 @@ from dagwright.server.tool_pauses import ToolPause, list_paused_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 
-REACH_S = 3.0
+CONNECTION_CHECK_TIMEOUT_S = 3.0
 """Timeout of the connection check, in seconds."""
 
 _MAX_NAMES = 5
@@ -90,11 +90,13 @@ class Runs:
         connection: client, and the features that the namespace lacks.
         task_queue: task queue of the workflows.
         store: stores plans that are too large for the input of a run.
-        notifies: whether the runs send webhook notifications about requests through their workers.
+        has_webhook: the runs send webhook notifications about requests, through their workers.
     """
 
-    def __init__(self, connection: Connection, *, task_queue: str, store: PayloadStore, notifies: bool = False) -> None:
-        self._notifies = notifies
+    def __init__(
+        self, connection: Connection, *, task_queue: str, store: PayloadStore, has_webhook: bool = False
+    ) -> None:
+        self._has_webhook = has_webhook
         self._client = connection.client
         self._store = store
         self._connection = connection
@@ -132,7 +134,7 @@ class Runs:
             refused = error
         else:
             return Started(chosen, handle.first_execution_run_id or "", is_new=True)
-        # Outside of the handler: the error of the server adds nothing to `RunIdInUse` but tracebacks.
+        # Outside of the handler, so that `RunIdInUse` does not show the server's error as its context.
         existing = await self.find_same(chosen, encoded)
         if existing is None:
             raise refused
@@ -148,7 +150,7 @@ class Runs:
 
     async def encode(self, request: StartRequest) -> EncodedStart:
         """Encode a start request; see `encode_start`."""
-        return await encode_start(request, self._store, notifies=self._notifies)
+        return await encode_start(request, self._store, has_webhook=self._has_webhook)
 
     async def find_same(self, workflow_id: str, encoded: EncodedStart) -> Started | None:
         """Return the run with this ID if it has the same plan, inputs and model; `None` if there is no such run.
@@ -169,7 +171,7 @@ class Runs:
 
         Args:
             digest: fingerprint of plan, inputs and model of the existing run.
-            encoded: the start request for that ID.
+            encoded: the start request with the same ID.
         """
         source, inputs, model = encoded.source, encoded.inputs, encoded.model
         difference = "another plan, other inputs or another model"
@@ -208,7 +210,7 @@ class Runs:
         Args:
             after: where the page starts; `None` for the newest run.
 
-        Complexity: two requests to the server; a page may have fewer runs, even none, and be followed by others.
+        Complexity: two requests to the server; a page before the last may have fewer runs than `limit`, even none.
         """
         self._connection.require_search_attributes()
         run_filter = run_filter or RunFilter()
@@ -229,7 +231,7 @@ class Runs:
     async def filled_page_of_runs(
         self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
     ) -> tuple[list[RunSummary], ListCursor | None]:
-        """Return the next page of runs that has runs, or the last page; see `page_of_runs`."""
+        """Like `page_of_runs`, but skip empty pages."""
         summaries, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=after)
         while cursor is not None and not summaries:
             summaries, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=cursor)
@@ -250,7 +252,7 @@ class Runs:
         self._connection.require_search_attributes()
         query = f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quoted(keyword(owner))}"
         if without:
-            # A query cannot contain each ID that a user may choose; such a run is counted.
+            # Some valid IDs cannot be written in a query; runs with such an ID are counted.
             ids = ", ".join(quoted(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
@@ -261,7 +263,7 @@ class Runs:
         return self._client
 
     async def used_up_budget(self, owner: str) -> str | None:
-        """Return why the runs of an owner get no model call today; `None` if they get one, or if it is unknown."""
+        """Return why runs of an owner may call no model today; `None` if they may, or if this is unknown."""
         use = await read_use(self._client, LimitSettings(Subject("owner", owner)))
         return use.used_up
 
@@ -276,7 +278,7 @@ class Runs:
         Raises:
             RPCError: the server does not respond.
         """
-        await self._client.service_client.check_health(timeout=timedelta(seconds=REACH_S))
+        await self._client.service_client.check_health(timeout=timedelta(seconds=CONNECTION_CHECK_TIMEOUT_S))
 
     async def paused_tools(self) -> list[ToolPause]:
         """Return the pauses of all paused tools."""
@@ -404,5 +406,5 @@ def open_runs(connection: Connection, settings: Settings) -> Runs:
         connection,
         task_queue=settings.task_queue,
         store=open_store(settings.payload_store, state_dir=settings.state_dir),
-        notifies=settings.notify_url is not None,
+        has_webhook=settings.notify_url is not None,
     )

@@ -12,7 +12,7 @@ from dagwright.toolset.tool_directory import find_tool
 
 @dataclass(frozen=True, slots=True)
 class KnownTools:
-    """Tools of a process, and those that the workers of a queue have published.
+    """Tools of a process, and tools that the workers of a queue have published.
 
     Args:
         declarations: declarations of the process, by name.
@@ -23,21 +23,21 @@ class KnownTools:
     store: PayloadStore
     task_queue: str
 
-    async def check_can_be(self, done: str, name: str) -> None:
+    async def check_can_be(self, action: str, name: str) -> None:
         """Check that a tool exists and that its calls can be paused or limited.
 
         Args:
-            done: `paused` or `limited`.
+            action: `paused` or `limited`.
 
         Raises:
-            CommandRejected: they cannot.
+            CommandRejected: there is no such tool, or its calls cannot be paused or limited.
         """
         declared = await find_tool(self.declarations, self.store, name, task_queue=self.task_queue)
         if declared is None:
             hint = suggestion(name, self.declarations) or "start a worker that has it, or name its file with --tools"
             raise CommandRejected(f"there is no tool {name!r:.80}; {hint}")
         if declared.effects is Effects.PURE:
-            raise CommandRejected(f"{name!r:.80} cannot be {done}: it is pure, so it calls no service")
+            raise CommandRejected(f"{name!r:.80} cannot be {action}: it is pure, so it calls no service")
         if declared.is_foreign:
             message = "a worker of another application serves it; stop that worker, and the calls wait"
-            raise CommandRejected(f"{name!r:.80} cannot be {done}: {message}")
+            raise CommandRejected(f"{name!r:.80} cannot be {action}: {message}")

@@ -1,4 +1,4 @@
-"""The use cases of one connection: what every interface and the public `Client` work with."""
+"""The services of one connection, which the public `Client` and all interfaces share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Use cases of one connection, which they share; `dagwright.client.connecting` creates them.
+    """Services of one connection; `dagwright.client.connecting` creates them.
 
     Args:
         store: store of payloads that are too large for the history.

@@ -21,7 +21,7 @@ class SessionClient(Protocol):
 
     @property
     def _services(self) -> Services:
-        """The use cases of the connection."""
+        """The services of the connection."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class SessionTurn:
         number: 1 for the first turn of the session.
         status: `running`, or how the run ended.
         outcome: outcome of the run, on one line.
-        answer: whole; `None` if the run has no answer.
+        answer: the full answer; `None` if the run has no answer.
         names: names that the run bound.
     """
 
@@ -65,7 +65,7 @@ class SessionState:
     Args:
         status: `idle`, `running`, `ending` or `ended`.
         turns: the newest turns, oldest first.
-        omitted_turns: how many older turns the session no longer knows.
+        omitted_turns: number of older turns that the session no longer has.
         names: name without `@` -> entity.
         cursor: for the last session of a page, where the list continues: `list_sessions(after=state.cursor)`.
     """
@@ -163,7 +163,7 @@ class Session:
         return (await self.state()).turns
 
     async def end(self) -> str:
-        """End the session: it accepts no more turns, and ends after the current run; return its message.
+        """End the session after its current run: it accepts no more turns. Return a sentence that confirms it.
 
         Raises:
             SessionNotFound: there is no open session.
@@ -172,7 +172,7 @@ class Session:
 
 
 def state_of(view: SessionView) -> SessionState:
-    """Return the state of a session from what its workflow knows."""
+    """Return the public form of a session."""
     session = view.session
     return SessionState(
         id=session.name,

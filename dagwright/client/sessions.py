@@ -1,4 +1,4 @@
-"""Read, list and end sessions, and start turns in them. The only place outside of workflows that knows `SessionRecord`.
+"""Read, list and end sessions, and start turns in them.
 
 The state of a session is read from the memo of its workflow, so reading needs no worker. A turn is prepared for a
 version of the session and rejected if the session has changed since; the client then reads and prepares again.
@@ -51,8 +51,8 @@ TURN_TIMEOUT_S = 60.0
 SETTLE_TIMEOUT_S = 3.0
 """How long the session may take to receive the end of a run, in seconds."""
 
-MAX_REFUSALS = 100
-"""How often a turn is prepared again because another turn was accepted first."""
+MAX_REJECTIONS = 100
+"""How often a turn is prepared again because the session has accepted another turn first."""
 
 _OUTDATED_CODES = ("session_changed", "session_busy", "session_ending")
 """Rejection codes of a turn that was prepared for an outdated state of the session."""
@@ -117,11 +117,11 @@ class PreparedTurn:
     policy: Policy | None = None
 
 
-Prepare = Callable[[SessionRecord], Awaitable[PreparedTurn]]
-"""Prepares a turn for the current state of the session."""
-Busy = Callable[[Turn], None]
-"""Called once for each turn that has to end before this turn can start."""
-Serve = Callable[[], Awaitable[None]]
+PrepareTurn = Callable[[SessionRecord], Awaitable[PreparedTurn]]
+"""PrepareTurn a turn for the current state of the session."""
+OnBusy = Callable[[Turn], None]
+"""Report a running turn that has to end before this turn can start; called once for each such turn."""
+EnsureServed = Callable[[], Awaitable[None]]
 """Ensure that a worker serves a turn."""
 
 
@@ -136,24 +136,26 @@ class Sessions:
         connection: client, and the features that the namespace lacks.
         runs: runs of the same namespace.
         task_queue: task queue of the workflows.
-        serve: called before a turn is sent or an existing run is returned, when no known reason to reject the turn is
-            left. Without it a worker must be running already.
+        ensure_served: ensures that a worker is running; called after the checks of the client, before a turn is sent
+            or an existing run is returned. By default a worker must be running already.
     """
 
-    def __init__(self, connection: Connection, runs: "Runs", *, task_queue: str, serve: Serve = _assume_served) -> None:
+    def __init__(
+        self, connection: Connection, runs: "Runs", *, task_queue: str, ensure_served: EnsureServed = _assume_served
+    ) -> None:
         self._client: Client = connection.client
         self._runs = runs
         self._task_queue = task_queue
-        self._serve = serve
-        self._is_listed = not connection.missing_search_attributes
+        self._ensure_served = ensure_served
+        self._has_search_attributes = not connection.missing_search_attributes
 
     async def read(self, name: str) -> SessionView:
-        """Return a session; a new, empty one if there is no session with this name or it has ended.
+        """Return the open session with this name, or else a new, empty session.
 
         Raises:
             SessionNotFound: another workflow has its ID, or it cannot be read.
         """
-        view = await self._found(name)
+        view = await self._find_view(name)
         return view if view is not None and view.is_open else SessionView(SessionRecord(name))
 
     async def find(self, name: str) -> SessionView:
@@ -162,7 +164,7 @@ class Sessions:
         Raises:
             SessionNotFound: there is no such session.
         """
-        view = await self._found(name)
+        view = await self._find_view(name)
         if view is None:
             raise SessionNotFound(f"there is no session {name!r}")
         if not view.is_open and (running := view.session.running) is not None:
@@ -181,9 +183,9 @@ class Sessions:
             session.end_turn(run, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
     async def with_full_answers(self, session: SessionRecord) -> SessionRecord:
-        """Return a session with the full text of all answers, including those that are too long for the state of a run.
+        """Return a session with the full text of all answers; long answers are read from the payload store.
 
-        If an answer cannot be read any more, it remains truncated.
+        An answer that is no longer in the store remains truncated.
         """
         stored = [(turn.run, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
         full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in stored))
@@ -215,18 +217,18 @@ class Sessions:
                 return views, cursor
         return views, None
 
-    async def take_turn(
-        self, name: str, prepare: Prepare, *, run: str | None = None, busy: Busy | None = None
+    async def start_turn(
+        self, name: str, prepare: PrepareTurn, *, run: str | None = None, on_busy: OnBusy | None = None
     ) -> Started:
         """Start a turn as soon as the session is free, and return its run.
 
         Args:
             prepare: prepares the turn; called again if the session has changed since.
             run: ID of the run and of the turn: sending it twice starts one turn. `None` generates an ID.
-            busy: called for a turn that is running; without it, the method does not wait for a busy session.
+            on_busy: called for a turn that is running; without it, the method does not wait for a busy session.
 
         Raises:
-            TurnRejected: the session rejects the turn; the code `session_busy` occurs only without `busy`.
+            TurnRejected: the session rejects the turn; the code `session_busy` occurs only without `on_busy`.
             RunIdInUse: another run has this ID, even with the same plan in another session.
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
@@ -234,42 +236,42 @@ class Sessions:
         if run is not None and (existing := await self._existing_run(name, prepare, run=run)) is not None:
             return existing
         run = run or new_run_id()
-        refusals = 0
+        rejections = 0
         while True:
-            session = await self._free_session(name, run=run, busy=busy)
+            session = await self._free_session(name, run=run, on_busy=on_busy)
             if session.turn_of(run) is not None:
-                await self._serve()
+                await self._ensure_served()
                 return await self._started_run(name, run)
-            turn = await self._prepared(session, prepare)
-            await self._serve()
+            turn = await self._prepare(session, prepare)
+            await self._ensure_served()
             try:
                 await self._send(name, turn, run=run, version=session.version)
             except TurnRejected as rejected:
-                refusals += 1
-                if rejected.code not in _OUTDATED_CODES or refusals > MAX_REFUSALS:
+                rejections += 1
+                if rejected.code not in _OUTDATED_CODES or rejections > MAX_REJECTIONS:
                     raise
-                # Another turn was accepted first and will be visible shortly; a session that is ending is followed by a
-                # new one.
+                # Another turn was accepted first, and will be visible shortly; or the session is ending, and a new
+                # session follows it.
                 await asyncio.sleep(0.1)
                 continue
-            await self._serve()
-            # Do not ask the session for the turn: it drops a turn whose ID another run has, and this would never end.
+            await self._ensure_served()
+            # Look for the run instead of the turn: the session drops a turn if its ID belongs to another run.
             return await self._started_run(name, run)
 
-    async def _existing_run(self, name: str, prepare: Prepare, *, run: str) -> Started | None:
+    async def _existing_run(self, name: str, prepare: PrepareTurn, *, run: str) -> Started | None:
         """Return the run of a turn that was sent before; `None` if no run has its ID."""
-        turn = await self._prepared((await self.read(name)).session, prepare)
+        turn = await self._prepare((await self.read(name)).session, prepare)
         existing = await self._runs.find_same(checked_run_id(run), turn.start)
         if existing is not None:
             _check_session_of(name, await self._client.get_workflow_handle(run).describe())
-            await self._serve()
+            await self._ensure_served()
         return existing
 
-    async def _free_session(self, name: str, *, run: str, busy: Busy | None) -> SessionRecord:
+    async def _free_session(self, name: str, *, run: str, on_busy: OnBusy | None) -> SessionRecord:
         """Return the session as soon as no turn is running, or as soon as it has the turn of a run.
 
         Raises:
-            TurnRejected: a turn is running, and `busy` is missing.
+            TurnRejected: a turn is running, and `on_busy` is missing.
         """
         reported_run: str | None = None
         while True:
@@ -277,14 +279,14 @@ class Sessions:
             running = session.running
             if running is None or session.turn_of(run) is not None:
                 return session
-            if busy is None:
-                raise _busy(name, running.run)
+            if on_busy is None:
+                raise _busy_error(name, running.run)
             if running.run != reported_run:
                 reported_run = running.run
-                busy(running)
+                on_busy(running)
             await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _prepared(self, session: SessionRecord, prepare: Prepare) -> PreparedTurn:
+    async def _prepare(self, session: SessionRecord, prepare: PrepareTurn) -> PreparedTurn:
         return await prepare((await self.with_full_answers(session)).shortened())
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
@@ -300,7 +302,7 @@ class Sessions:
             task_queue=encoded.task_queue,
             fairness=encoded.fairness,
         )
-        starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+        start_operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_SESSION,
             {"session_id": name},
             id=session_id(name),
@@ -316,7 +318,7 @@ class Sessions:
                 wire.UPDATE_START_TURN,
                 start.to_json(),
                 id=f"{run}/{version}",
-                start_workflow_operation=starting,
+                start_workflow_operation=start_operation,
                 rpc_timeout=timedelta(seconds=TURN_TIMEOUT_S),
             )
         except WorkflowUpdateFailedError as error:
@@ -325,9 +327,9 @@ class Sessions:
             if error.status not in _UPDATE_LOST_STATUSES:
                 raise
             # The session ended at this moment, or continued as new. Sending a turn twice starts one turn.
-            raise TurnRejected("session_changed", f"the session {name!r} does not answer: {error}") from None
+            raise TurnRejected("session_changed", f"the session {name!r} does not respond: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            message = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
+            message = f"no worker serves the session {name!r}; the turn starts as the run {run!r} when a worker does"
             raise TurnRejected("no_worker", message) from None
 
     async def _started_run(self, name: str, run: str) -> Started:
@@ -337,7 +339,7 @@ class Sessions:
             TurnRejected: the run could not be started.
             RunIdInUse: another run has this ID.
         """
-        give_up_at = time.monotonic() + TURN_TIMEOUT_S
+        deadline = time.monotonic() + TURN_TIMEOUT_S
         while True:
             try:
                 described = await self._client.get_workflow_handle(run).describe()
@@ -349,14 +351,14 @@ class Sessions:
             turn = (await self.read(name)).session.turn_of(run)
             if turn is not None and turn.ended_at is not None:
                 raise TurnRejected("not_started", turn.outcome or f"the run {run!r} could not be started")
-            if time.monotonic() > give_up_at:
+            if time.monotonic() > deadline:
                 raise TurnRejected("no_worker", f"no worker serves the session {name!r}, so the run has not started")
             await asyncio.sleep(0.05)
 
-    async def settled(self, name: str, run: str) -> None:
+    async def wait_for_turn_end(self, name: str, run: str) -> None:
         """Wait for a limited time until the session has received the end of a run."""
-        give_up_at = time.monotonic() + SETTLE_TIMEOUT_S
-        while time.monotonic() < give_up_at:
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while time.monotonic() < deadline:
             turn = (await self.read(name)).session.turn_of(run)
             if turn is None or turn.ended_at is not None:
                 return
@@ -376,8 +378,8 @@ class Sessions:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-        give_up_at = time.monotonic() + SETTLE_TIMEOUT_S
-        while time.monotonic() < give_up_at:
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while time.monotonic() < deadline:
             view = await self.find(name)
             if not view.is_open:
                 return "has ended"
@@ -386,7 +388,7 @@ class Sessions:
             await asyncio.sleep(0.1)
         return "ends as soon as a worker serves it"
 
-    async def _found(self, name: str) -> SessionView | None:
+    async def _find_view(self, name: str) -> SessionView | None:
         try:
             described = await self._client.get_workflow_handle(session_id(name)).describe()
         except RPCError as error:
@@ -394,7 +396,7 @@ class Sessions:
                 return None
             raise
         if described.workflow_type != wire.WORKFLOW_SESSION:
-            raise SessionNotFound(f"{session_id(name)!r} is a run and no session: choose another name")
+            raise SessionNotFound(f"{session_id(name)!r} is a run, not a session: choose another name")
         try:
             return await _view_of(described)
         except ValueError as error:
@@ -403,7 +405,7 @@ class Sessions:
     def _attributes(self, name: str) -> TypedSearchAttributes:
         pairs = [SearchAttributePair(STATE, "running"), SearchAttributePair(_SESSION, keyword(name))]
         title = SearchAttributePair(TITLE, keyword(f"session {name}"))
-        return TypedSearchAttributes([*pairs, title] if self._is_listed else [])
+        return TypedSearchAttributes([*pairs, title] if self._has_search_attributes else [])
 
 
 async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) -> SessionView:
@@ -420,7 +422,7 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
 
 
 def _check_session_of(name: str, run: WorkflowExecution) -> None:
-    """Check that a run is a turn of the session: the session must know the answers that are attributed to it.
+    """Check that a run is a turn of the session; the answer of any other run is not in the session.
 
     Raises:
         RunIdInUse: the run does not belong to the session.
@@ -431,7 +433,7 @@ def _check_session_of(name: str, run: WorkflowExecution) -> None:
         raise RunIdInUse(f"the id {run.id!r} belongs to a run {owner_text}, and not of {name!r}; choose another id")
 
 
-def _busy(name: str, run: str) -> TurnRejected:
+def _busy_error(name: str, run: str) -> TurnRejected:
     message = f"the session {name!r} is busy with the run {run!r}; try again when it has ended"
     return TurnRejected("session_busy", message, run)
 

@@ -21,7 +21,7 @@ from dagwright.store import PayloadStore
 from dagwright.tools.queue_names import queue_of_plan
 
 _DIGEST_CHARACTERS = 32
-"""Hex digits of a fingerprint of plan, inputs and model: 128 bits, in the memo of each run."""
+"""Hex digits (128 bits) of the fingerprint of plan, inputs and model in the memo of each run."""
 
 NO_EXTRAS = RunInput()
 """Run input that has only plan and inputs."""
@@ -85,8 +85,8 @@ class EncodedStart:
     Args:
         workflow: workflow type.
         content: workflow input.
-        source, inputs, model: compared with those of a run with the same ID.
-        task_queue: queue of the plan's tools, whose workers serve the run too; `None` for the queue of all workers.
+        source, inputs, model: identify the run; an existing run with the same ID must have the same ones.
+        task_queue: queue of the plan's tools, if their workers also serve the run; `None` for the default queue.
         fairness: group of runs that shares slots with the run.
     """
 
@@ -106,11 +106,11 @@ class EncodedStart:
         return str(self.memo[wire.MEMO_DIGEST])
 
 
-async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: bool) -> EncodedStart:
+async def encode_start(request: StartRequest, store: PayloadStore, *, has_webhook: bool) -> EncodedStart:
     """Encode a start request; a large plan goes to the payload store.
 
     Args:
-        notifies: whether the run sends notifications.
+        has_webhook: whether the run sends webhook notifications.
 
     Raises:
         StoreUnavailable: the plan cannot be stored now.
@@ -124,7 +124,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
         pages=sent.pages,
         inputs=request.inputs,
         deadline_s=options.deadline_s,
-        notifies=notifies,
+        notifies=has_webhook,
         policy=options.policy or (default_policy("model") if is_model_written else None),
         needs_approval=options.needs_approval,
         approved_by=options.approved_by,
@@ -146,7 +146,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
 
 
 def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:
-    """Fingerprint of plan, inputs and model; runs with equal fingerprints may have different options."""
+    """Return the fingerprint of plan, inputs and model; other options of the run are not part of it."""
     content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
     # ASCII can encode every text, lone surrogates too.
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

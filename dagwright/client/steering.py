@@ -36,11 +36,11 @@ from dagwright.server import Connection
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
+_NO_RUN_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 """Statuses of the server for an ID that no run has or could have."""
 
 
-class ServerRefused(CommandRejected):
+class ServerRejected(CommandRejected):
     """The server does not accept a message for a run."""
 
 
@@ -134,17 +134,17 @@ class Steering:
         self._timeout_s = timeout_s
 
     async def cancel(self, workflow_id: str, actor: CommandAuthor = NO_AUTHOR) -> str:
-        """Request the cancellation of a run; return the message of the run. Raises as `send`."""
+        """Request the cancellation of a run; return the run's reply. Raises as `send`."""
         try:
             return await self.send(workflow_id, _CANCEL, actor)
-        except (RPCError, ServerRefused):
+        except (RPCError, ServerRejected):
             # A run accepts 10,000 signals; Temporal's own cancel request has no such limit
             # (docs/contributing/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run accepts no more messages; it was cancelled through Temporal"
 
     async def send(self, workflow_id: str, command: Command, actor: CommandAuthor = NO_AUTHOR) -> str:
-        """Send a command to a run, or to the sub-plan with its node; return the message of the run.
+        """Send a command to a run, or to the sub-plan with its node; return the run's reply.
 
         Raises:
             CommandRejected: the run does not accept the command.
@@ -154,7 +154,7 @@ class Steering:
         return await self._send(workflow_id, command.name, command.to_json(actor))
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
-        _refuse_invalid(message)
+        _reject_invalid(message)
         request_ref = RequestRef(workflow_id, "")
         if "node_id" in message:
             try:
@@ -167,14 +167,14 @@ class Steering:
         try:
             return await send_message(handle, kind, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
-            if error.status not in _NO_RUN:
+            if error.status not in _NO_RUN_STATUSES:
                 raise
             raise await self._closed_or_missing(target, root=workflow_id, error=error) from None
 
     async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
     ) -> str:
-        """Add nodes to the plan of a run; return the message of the run.
+        """Add nodes to the plan of a run; return the run's reply.
 
         Args:
             nodes: as in a plan.
@@ -186,7 +186,7 @@ class Steering:
         """
         view = await self._open_view(workflow_id)
         # The check of many nodes must not block the event loop.
-        checked = await asyncio.to_thread(_checked, view, nodes, tools=tools)
+        checked = await asyncio.to_thread(_check_nodes, view, nodes, tools=tools)
         return await self._send(workflow_id, wire.ADD_NODES, {**checked, "by": by})
 
     async def nodes_of_answer(
@@ -209,7 +209,7 @@ class Steering:
             and (closing := view.scheduler.features.feedback.requests.closed.get(request_ref.request)) is not None
         ):
             raise FeedbackRejected(closing.reason(request_ref.request))
-        return await asyncio.to_thread(_checked, view, nodes, tools=tools)
+        return await asyncio.to_thread(_check_nodes, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:
         view = await RunReader(self._client, workflow_id).read()
@@ -223,17 +223,17 @@ class Steering:
         try:
             await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as unknown:
-            if unknown.status in _NO_RUN:
+            if unknown.status in _NO_RUN_STATUSES:
                 return RunNotFound(f"there is no run {workflow_id!r:.200}")
             raise
         if error is not None and error.status is RPCStatusCode.INVALID_ARGUMENT:
-            return ServerRefused(f"the server rejected the command: {error.message}")
+            return ServerRejected(f"the server rejected the command: {error.message}")
         if root is not None and root != workflow_id:
             return RunClosed(f"the sub-plan {workflow_id!r} has ended; retry its node in the run {root!r}")
         return RunClosed(f"the run {workflow_id!r} has ended")
 
 
-def _refuse_invalid(message: Mapping[str, Any]) -> None:
+def _reject_invalid(message: Mapping[str, Any]) -> None:
     """Reject a message that no run accepts.
 
     The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
@@ -249,7 +249,7 @@ def _refuse_invalid(message: Mapping[str, Any]) -> None:
         raise CommandRejected(str(error)) from None
 
 
-def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
+def _check_nodes(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
     """Return nodes as they are sent, with the declarations of tools that the run may not know.
 
     Raises:

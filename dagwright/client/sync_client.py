@@ -1,6 +1,6 @@
-"""The synchronous client, for scripts and notebooks: the methods of `Client` and `Run`, which wait for their results.
+"""The synchronous client, for scripts and notebooks: the methods of `Client` and `Run` as blocking calls.
 
-Each method runs the method of the asynchronous class on an event loop in a thread of its own. There is no other logic.
+Each method runs the asynchronous method on an event loop in a separate thread.
 """
 
 import functools
@@ -28,7 +28,7 @@ _END: Any = object()
 
 
 class _Synchronous(Protocol[Target_co]):
-    """A synchronous object: the asynchronous object whose methods it calls, and the event loop of that object."""
+    """A synchronous object, with the asynchronous object that it wraps and the event loop of that object."""
 
     @property
     def _loop(self) -> LoopThread: ...
@@ -39,7 +39,7 @@ class _Synchronous(Protocol[Target_co]):
 def _wait(
     method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate[_Synchronous[Target_co], P], Result]:
-    """Return an asynchronous method as one that waits for its result."""
+    """Return a blocking method that waits for the result of an asynchronous method."""
 
     def wait(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return self._loop.run(method(self._target, *args, **kwargs))
@@ -51,7 +51,7 @@ def _wait(
 def _wait_for_run(
     method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Run]],
 ) -> Callable[Concatenate[_Synchronous[Target_co], P], "SyncRun"]:
-    """Return an asynchronous method that starts a run as one that returns a `SyncRun`."""
+    """Like `_wait`, for a method that returns a `Run`; the blocking method returns a `SyncRun`."""
 
     def wait(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
         return SyncRun(self._loop, self._loop.run(method(self._target, *args, **kwargs)))
@@ -77,7 +77,7 @@ async def _close(items: AsyncGenerator[Item, None]) -> None:
 
 
 class SyncRun:
-    """A run of a `SyncClient`: the methods of `Run`, which wait for their results and raise as those."""
+    """A run of a `SyncClient`: the methods of `Run` as blocking calls with the same errors."""
 
     def __init__(self, loop: LoopThread, run: Run) -> None:
         self._loop = loop
@@ -131,7 +131,7 @@ class SyncRun:
 
 
 class SyncSession:
-    """A session of a `SyncClient`: the methods of `Session`, which wait for their results and raise as those."""
+    """A session of a `SyncClient`: the methods of `Session` as blocking calls with the same errors."""
 
     def __init__(self, loop: LoopThread, session: Session) -> None:
         self._loop = loop
@@ -150,9 +150,9 @@ class SyncSession:
 
 
 class SyncClient:
-    """A client for code without an event loop, such as scripts and notebooks: the methods of `Client`, which wait.
+    """A client for code without an event loop, such as scripts: the methods of `Client` as blocking calls.
 
-    Its methods raise as those of `Client`.
+    The methods raise the same errors as those of `Client`.
 
     Answer the requests of `inbox()` with `client.get_run(request.run_id).feedback(request.id, ...)`.
 

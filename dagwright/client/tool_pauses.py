@@ -35,7 +35,7 @@ class ResumedTool:
 
     Args:
         calls: number of calls that waited.
-        runs: number of the runs and sub-plans of these calls.
+        runs: number of runs and sub-plans with these calls.
         ramp: period over which these calls start.
     """
 
@@ -48,7 +48,7 @@ class ResumedTool:
 async def pause_tool(
     services: "Services", tool: str, tools: "KnownTools", *, reason: str | None, by: str | None
 ) -> PausedTool:
-    """Pause a tool and wait until all workers respect it; a tool that is paused already stays as it is.
+    """Pause a tool and wait until all workers apply the pause; no effect if the tool is paused already.
 
     Raises:
         CommandRejected: there is no such tool, or it cannot be paused.
@@ -59,7 +59,7 @@ async def pause_tool(
     paused = before or await tool_pauses.find_tool_pause(client, tool)
     if paused is None:
         raise CommandRejected(f"{tool!r} was resumed meanwhile")
-    return _paused(paused)
+    return _to_paused_tool(paused)
 
 
 async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, by: str | None) -> ResumedTool:
@@ -79,8 +79,10 @@ async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, 
 
 async def paused_tools(services: "Services") -> list[PausedTool]:
     """Return all paused tools, by name."""
-    return [_paused(paused_tool) for paused_tool in await tool_pauses.list_paused_tools(services.connection.client)]
+    return [
+        _to_paused_tool(paused_tool) for paused_tool in await tool_pauses.list_paused_tools(services.connection.client)
+    ]
 
 
-def _paused(pause: tool_pauses.ToolPause) -> PausedTool:
+def _to_paused_tool(pause: tool_pauses.ToolPause) -> PausedTool:
     return PausedTool(pause.tool, time_of(pause.since), pause.by, pause.reason)

@@ -26,6 +26,7 @@ _ANSWERS = {
     "SELECTION": ("--select OPTION", 'selected="OPTION"'),
     "INFORMATION": ("--data JSON", "data={...}"),
 }
+"""Type of a request -> option of the command line and argument in Python that answer it."""
 _TEXT_ANSWER = ("--text TEXT", 'text="..."')
 _PROMPT_CHARACTERS = 500
 
@@ -57,7 +58,7 @@ class WaitNotices:
 
 
 async def print_requests(run: RequestSource, work: Awaitable[Result], *, output: TextIO | None = None) -> Result:
-    """Print the requests for feedback of a run, with the ways to answer them, until some work is done.
+    """Print the requests for feedback of a run, with the ways to answer them, until `work` is done.
 
     Args:
         output: stderr by default.
@@ -72,13 +73,13 @@ async def print_requests(run: RequestSource, work: Awaitable[Result], *, output:
                 if isinstance(event, FeedbackRequested) and event.is_open:
                     print(request_text(event.request), file=output or sys.stderr, flush=True)
 
-    following = asyncio.create_task(follow())
+    follower = asyncio.create_task(follow())
     try:
         return await work
     finally:
-        following.cancel()
+        follower.cancel()
         with suppress(asyncio.CancelledError, Exception):
-            await following
+            await follower
 
 
 def request_text(request: FeedbackRequest) -> str:

@@ -5,30 +5,30 @@ config profile, the server that an earlier command started in this state folder,
 import workflows, activities or the client: it handles processes, files and one namespace, and knows nothing of
 plans.
 
-`ServerUnreachable` is the only error; its message is one sentence with a hint (exit code 4).
+If no server is available, `ServerUnreachable` is raised; its message is one sentence with a hint (exit code 4).
 """
 
 from dagwright.server.connection import (
     Connection,
+    configured_server,
     connection_of,
-    named_server,
     open_connection,
     separate_client,
 )
 from dagwright.server.daemon import Daemon
-from dagwright.server.errors import NO_ANSWER, SearchAttributesMissing, ServerUnreachable
+from dagwright.server.errors import UNREACHABLE_STATUSES, SearchAttributesMissing, ServerUnreachable
 from dagwright.server.local import LocalServer, Server
 
 __all__ = [
-    "NO_ANSWER",
+    "UNREACHABLE_STATUSES",
     "Connection",
     "Daemon",
     "LocalServer",
     "SearchAttributesMissing",
     "Server",
     "ServerUnreachable",
+    "configured_server",
     "connection_of",
-    "named_server",
     "open_connection",
     "separate_client",
 ]

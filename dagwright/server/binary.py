@@ -22,38 +22,38 @@ from dagwright.server.locks import locked
 
 CLI_VERSION = "1.5.1"
 SERVER_VERSION = "1.29.1"
-"""Version of the server in that CLI."""
+"""Version of the server in this version of the CLI."""
 
 _GO_MODULE = f"github.com/temporalio/cli/cmd/temporal@v{CLI_VERSION}"
-_OLDEST_SERVER = (1, 27)
-"""First version with priorities; an older program on the path is skipped."""
+_MIN_SERVER_VERSION = (1, 27)
+"""First version with priorities; older programs on the path are skipped."""
 
 _DOWNLOAD_SITE = "https://temporal.download/"
 _DOWNLOAD_TIMEOUT_S = 300.0
-_REACHABLE_TIMEOUT_S = 5.0
+_SITE_CHECK_TIMEOUT_S = 5.0
 _BUILD_TIMEOUT_S = 1800.0
 """The build takes 2.5 minutes on two idle cores; the timeout allows for a slow machine and a slow network."""
 
 _INSTALL_HINT = (
     "no Temporal server is available: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 "
-    "or newer, or set TEMPORAL_ADDRESS to a server that runs"
+    "or newer, or set TEMPORAL_ADDRESS to a running server"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A `temporal` program that has run successfully, and the version of its server."""
+    """A `temporal` program that runs on this machine, and the version of its server."""
 
     path: Path
     server_version: str
 
 
-async def get_binary(cache_home: Path, *, required_version: str | None) -> Binary:
+async def get_binary(cache_home: Path, *, preferred_version: str | None) -> Binary:
     """Return a program to start a server with, installing it if necessary.
 
     Args:
         cache_home: the user's cache folder.
-        required_version: version of the server that created the state, which an installed program should have.
+        preferred_version: version of the server that created the state; a program of this version is preferred.
 
     Raises:
         ServerUnreachable: there is no program, and none can be installed.
@@ -66,9 +66,9 @@ async def get_binary(cache_home: Path, *, required_version: str | None) -> Binar
         if (binary := await _inspect(path)) is not None
     ]
     for binary in binaries:
-        if required_version in (None, binary.server_version):
+        if preferred_version in (None, binary.server_version):
             return binary
-    if binaries and required_version != SERVER_VERSION:
+    if binaries and preferred_version != SERVER_VERSION:
         return binaries[0]
     try:
         return await _install(cached)
@@ -94,7 +94,7 @@ async def _inspect(path: Path) -> Binary | None:
         await process.wait()
         return None
     match = re.search(r"Server (\d+)\.(\d+)(\.\d+)", output.decode("utf-8", "replace"))
-    if match is None or (int(match[1]), int(match[2])) < _OLDEST_SERVER:
+    if match is None or (int(match[1]), int(match[2])) < _MIN_SERVER_VERSION:
         return None
     return Binary(path, f"{match[1]}.{match[2]}{match[3]}")
 
@@ -145,11 +145,10 @@ async def _download(folder: Path) -> Path | None:
 
 
 def _is_site_reachable() -> bool:
-    # The standard library uses the proxy settings of the machine too, and needs no further import: `run` must start
-    # fast.
+    # The standard library also uses the proxy settings of the machine. Another library would make `run` start slower.
     request = urllib.request.Request(_DOWNLOAD_SITE, method="HEAD")
     try:
-        with urllib.request.urlopen(request, timeout=_REACHABLE_TIMEOUT_S):
+        with urllib.request.urlopen(request, timeout=_SITE_CHECK_TIMEOUT_S):
             return True
     except urllib.error.HTTPError as error:
         error.close()
@@ -189,10 +188,10 @@ async def _build(folder: Path) -> Path:
 
 
 async def _watch_build(process: asyncio.subprocess.Process) -> str:
-    ended = asyncio.create_task(process.communicate())
-    async for minutes in _each_minute(ended):
+    build = asyncio.create_task(process.communicate())
+    async for minutes in _each_minute(build):
         print_progress(f"still building ({minutes} min)")
-    _, message = await ended
+    _, message = await build
     return message.decode("utf-8", "replace")
 
 
@@ -204,7 +203,7 @@ async def _each_minute(task: asyncio.Task[tuple[bytes, bytes]]) -> AsyncIterator
 
 
 def _report_other_install() -> None:
-    print_progress("waiting for another command that gets the Temporal server")
+    print_progress("waiting for another command that installs the Temporal server")
 
 
 def print_progress(text: str) -> None:

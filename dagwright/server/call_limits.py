@@ -47,8 +47,8 @@ class LimitUnreachable(DagwrightError):
     """A limit does not respond: no worker serves its workflow, or the server is unavailable."""
 
 
-class LimitRefused(LimitUnreachable):
-    """A limit of another version refuses a message, and would refuse it again."""
+class LimitMessageRejected(LimitUnreachable):
+    """A limit of another version rejects a message; sending it again does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +102,19 @@ async def set_limit(
 
 
 async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None:
-    """Remove a limit that was set at run time, or else a declared one; return the earlier settings.
+    """Remove a limit that was set at run time, or else the declared limit.
 
-    A declared limit returns with the next call of a worker that declares it.
+    A removed declared limit applies again with the next call of a worker that declares it.
 
     Returns:
         The earlier settings; `None` if there is no such limit.
     """
-    running = await find_open(client, _workflow_id(subject))
-    before = None if running is None else await _settings_of(running)
-    if running is None or before is None or before.limit is None:
+    workflow = await find_open(client, _workflow_id(subject))
+    before = None if workflow is None else await _settings_of(workflow)
+    if workflow is None or before is None or before.limit is None:
         return None
-    part = "declared" if before.chosen is None else "chosen"
-    return await _configure(client, subject, {part: None}, task_queue=running.task_queue)
+    field = "declared" if before.chosen is None else "chosen"
+    return await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
 
 
 async def exchange(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
@@ -128,10 +128,10 @@ async def exchange(client: Client, subject: Subject, message: LimitMessage) -> L
 
 
 async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str, task_queue: str) -> None:
-    """Hold the calls of a subject, which need not have a limit.
+    """Hold the calls of a subject for some time; the subject needs no limit.
 
     Args:
-        by: the service that asked for it, such as `429 from api.example.org`.
+        by: the response that requested the wait, such as `429 from api.example.org`.
 
     Raises:
         LimitUnreachable: the limit does not respond.
@@ -176,28 +176,28 @@ def _workflow_id(subject: Subject) -> str:
     return f"{wire.ID_CALL_LIMIT}{subject}"
 
 
-async def _settings_of(running: WorkflowExecution) -> LimitSettings:
+async def _settings_of(workflow: WorkflowExecution) -> LimitSettings:
     """Read the settings of a limit from its memo.
 
     Raises:
-        CallLimitInvalid: it has none that this version can read.
+        CallLimitInvalid: this version cannot read the settings.
     """
-    return limit_settings_from_json((await running.memo()).get(wire.MEMO_CALL_LIMIT))
+    return limit_settings_from_json((await workflow.memo()).get(wire.MEMO_CALL_LIMIT))
 
 
 async def _configure(client: Client, subject: Subject, change: dict[str, Any], *, task_queue: str) -> LimitSettings:
     """Change the settings of a limit, and start or end its workflow; return the earlier settings."""
-    started = LimitSettings(subject).changed(change)
-    if started.limit is not None and await _start(client, started, task_queue=task_queue):
+    initial = LimitSettings(subject).changed(change)
+    if initial.limit is not None and await _start(client, initial, task_queue=task_queue):
         return LimitSettings(subject)
     try:
         return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, change))
-    except LimitRefused:
+    except LimitMessageRejected:
         raise
     except LimitUnreachable:
-        # No worker answers, so no call runs: the limit starts again with its new settings.
-        running = await find_open(client, _workflow_id(subject))
-        before = LimitSettings(subject) if running is None else await _settings_of(running)
+        # No worker responds, so no call runs: the limit starts again with its new settings.
+        workflow = await find_open(client, _workflow_id(subject))
+        before = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
     changed = before.changed(change)
     if changed.limit is None:
         await end_open(client, _workflow_id(subject), reason="removed")
@@ -215,11 +215,11 @@ async def _start(
     state: LimitState | None = None,
 ) -> bool:
     """Start the workflow of a limit; return whether it was started."""
-    given = {"settings": settings.to_json(), **({} if state is None else {"state": state.to_json()})}
+    argument = {"settings": settings.to_json(), **({} if state is None else {"state": state.to_json()})}
     try:
         await client.start_workflow(
             wire.WORKFLOW_CALL_LIMIT,
-            given,
+            argument,
             id=_workflow_id(settings.subject),
             task_queue=task_queue,
             id_conflict_policy=conflict,
@@ -234,20 +234,20 @@ async def _start(
 
 
 async def _update(client: Client, subject: Subject, name: str, message: dict[str, Any]) -> Any:
-    ends_at = time.monotonic() + RESPONSE_TIMEOUT_S
+    deadline = time.monotonic() + RESPONSE_TIMEOUT_S
     while True:
         try:
-            async with asyncio.timeout(ends_at - time.monotonic()):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 return await _handle(client, subject).execute_update(name, message)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             raise _unreachable(subject) from None
         except WorkflowUpdateFailedError as error:
-            # The execution has continued as new before it accepted the update.
+            # With any other type, the execution continued as new before it accepted the update: send it again.
             cause = error.cause
             if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REFUSED:
-                raise LimitRefused(f"the limit of {subject} refuses the message: {cause}") from None
+                raise LimitMessageRejected(f"the limit of {subject} rejects the message: {cause}") from None
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND or time.monotonic() > ends_at:
+            if error.status is RPCStatusCode.NOT_FOUND or time.monotonic() > deadline:
                 raise
         await asyncio.sleep(0.05)
 

@@ -28,8 +28,8 @@ class Connection:
     Args:
         client: has the pydantic data converter and the only runtime of the process.
         server: the connected server.
-        missing_search_attributes: attributes that the namespace lacks and that could not be registered; without one
-            of them, runs are started without any and cannot be listed.
+        missing_search_attributes: attributes that the namespace lacks and that could not be registered; if one is
+            missing, runs are started without search attributes and cannot be listed.
     """
 
     client: Client
@@ -66,7 +66,7 @@ async def open_connection(
     Raises:
         ServerUnreachable: no server is available.
     """
-    profile = _profile()
+    profile = _load_profile()
     namespace = namespace or profile.namespace or "default"
     profile = replace(profile, address=address or profile.address, namespace=namespace)
     if profile.address is not None:
@@ -88,7 +88,7 @@ async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIter
 
 
 async def connection_of(client: Client) -> Connection:
-    """Return the connection of a client that the caller has connected and will close.
+    """Return the connection of an existing client; the caller closes the client.
 
     Dagwright's data converter is composed with that of the client, so the codec of the client is preserved.
 
@@ -109,18 +109,18 @@ async def separate_client(client: Client) -> Client:
     return Client(**config)
 
 
-def named_server() -> dict[str, str]:
-    """Return the server settings of Temporal's own variables or config file: variable -> value; may be empty.
+def configured_server() -> dict[str, str]:
+    """Return the server in Temporal's environment variables or config file: variable -> value; may be empty.
 
     Raises:
-        ServerUnreachable: they cannot be read.
+        ServerUnreachable: the variables or the file cannot be read.
     """
-    profile = _profile()
-    named = {"TEMPORAL_ADDRESS": profile.address, "TEMPORAL_NAMESPACE": profile.namespace}
-    return {variable: value for variable, value in named.items() if value}
+    profile = _load_profile()
+    variables = {"TEMPORAL_ADDRESS": profile.address, "TEMPORAL_NAMESPACE": profile.namespace}
+    return {variable: value for variable, value in variables.items() if value}
 
 
-def _profile() -> ClientConfigProfile:
+def _load_profile() -> ClientConfigProfile:
     try:
         return ClientConfigProfile.load()
     except Exception as error:
@@ -129,16 +129,16 @@ def _profile() -> ClientConfigProfile:
 
 
 async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: str | None) -> Connection:
-    client = await _dial_named(profile, namespace=namespace)
+    client = await _dial_configured(profile, namespace=namespace)
     server = Server(address=profile.address or "", namespace=namespace, ui_url=ui_url)
     return Connection(client, server, await register_search_attributes(client))
 
 
-async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client:
-    where = f"the Temporal server at {profile.address}"
+async def _dial_configured(profile: ClientConfigProfile, *, namespace: str) -> Client:
+    server_text = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
         # The SDK accepts the value with a deprecation warning of its own.
-        raise ServerUnreachable(f"{where} can not be reached: {_HOW_WRITTEN}")
+        raise ServerUnreachable(f"{server_text} can not be reached: {_ADDRESS_FORMAT}")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             client = await Client.connect(
@@ -148,37 +148,37 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
             )
             await _check_namespace(client)
     except TimeoutError as error:
-        raise ServerUnreachable(f"{where} does not answer within {_CONNECT_TIMEOUT_S:g} s") from error
+        raise ServerUnreachable(f"{server_text} does not respond within {_CONNECT_TIMEOUT_S:g} s") from error
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"{where} has no namespace {namespace!r}") from error
-        raise ServerUnreachable(f"{where} refuses the connection: {_reason(str(error))}") from error
+            raise ServerUnreachable(f"{server_text} has no namespace {namespace!r}") from error
+        raise ServerUnreachable(f"{server_text} rejects the connection: {_explain(str(error))}") from error
     except (RuntimeError, ValueError) as error:
-        raise ServerUnreachable(f"{where} can not be reached: {_reason(str(error))}") from None
+        raise ServerUnreachable(f"{server_text} can not be reached: {_explain(str(error))}") from None
     return client
 
 
-_HOW_WRITTEN = "an address is written HOST:PORT, such as localhost:7233"
-_REASONS = (
+_ADDRESS_FORMAT = "an address is written HOST:PORT, such as localhost:7233"
+_EXPLANATIONS = (
     ("ConnectionRefused", "nothing listens there"),
-    ("dns error", "no machine of that name is known"),
-    ("TimedOut", "the machine does not answer"),
-    ("Unreachable", "the network does not lead there"),
+    ("dns error", "the host name is unknown"),
+    ("TimedOut", "the host does not respond"),
+    ("Unreachable", "there is no network route to the host"),
     ("ertificate", "its certificate is not trusted; see the TLS settings"),
-    ("InvalidContentType", "it does not speak TLS; leave the TLS settings and the API key out, or use its TLS port"),
-    ("h2 protocol error", "what listens there is no Temporal server, or one that wants TLS"),
-    ("FRAME_SIZE_ERROR", "what listens there is no Temporal server, or one that wants TLS"),
-    ("invalid target URL", _HOW_WRITTEN),
-    ("Unauthenticated", "it does not take the API key"),
-    ("PermissionDenied", "it does not take the API key"),
+    ("InvalidContentType", "it does not use TLS; remove the TLS settings and the API key, or use its TLS port"),
+    ("h2 protocol error", "it is not a Temporal server, or it requires TLS"),
+    ("FRAME_SIZE_ERROR", "it is not a Temporal server, or it requires TLS"),
+    ("invalid target URL", _ADDRESS_FORMAT),
+    ("Unauthenticated", "it rejects the API key"),
+    ("PermissionDenied", "it rejects the API key"),
 )
-"""Part of an error text of the SDK's core, which is written for its own developers -> meaning for users."""
+"""Part of an error text of the SDK's core -> explanation for users."""
 
 
-def _reason(text: str) -> str:
-    """Return the meaning of a connection error; if it is unknown, return the first words of its text."""
-    known = next((meaning for sign, meaning in _REASONS if sign in text), None)
-    return known or text.partition(" Status {")[0].partition(" tonic::")[0].strip(" :")[:200]
+def _explain(text: str) -> str:
+    """Return the explanation of a connection error; without an explanation, the first words of its text."""
+    explanation = next((explanation for part, explanation in _EXPLANATIONS if part in text), None)
+    return explanation or text.partition(" Status {")[0].partition(" tonic::")[0].strip(" :")[:200]
 
 
 async def _check_namespace(client: Client) -> None:

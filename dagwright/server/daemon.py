@@ -1,6 +1,6 @@
 """A background process that outlives the command that started it; later commands can find and stop it.
 
-The process inherits a lock, so the kernel answers whether it is running; a PID could have been reused. The process
+The process inherits a file lock, which shows reliably whether it is running; a PID could have been reused. The process
 has its own process group and is adopted by init, so Ctrl-C in the terminal does not reach it.
 """
 
@@ -14,22 +14,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.server.locks import is_locked, is_owned, take_lock
+from dagwright.server.locks import acquire_lock, is_locked, is_owned
 from dagwright.store.private_files import make_private_folder
 
-_LOG_LIMIT_BYTES = 5_000_000
+_MAX_LOG_BYTES = 5_000_000
 """A log larger than this is truncated at the next start."""
 
 _GRACE_S = 10.0
-"""Temporal's dev server takes about 2 s to shut down gracefully, a worker up to 10 s of its own."""
+"""Temporal's dev server takes about 2 s to shut down gracefully, a worker up to 10 s."""
 
-_POLL_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 _SOCKET_TABLES = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
-_LISTEN = "0A"
+_LISTEN_STATE = "0A"
 """State of a listening socket in those tables: `TCP_LISTEN` in Linux's `include/net/tcp_states.h`."""
 
-_LAUNCH = """
+_LAUNCH_SCRIPT = """
 log=$1; pid=$2; mask=$3; shift 3
 [ "$mask" ] || mask=$(umask)
 umask 077
@@ -37,7 +37,7 @@ exec >>"$log" 2>&1 </dev/null
 (umask "$mask"; exec "$@") &
 echo $! >"$pid"
 """
-"""The log and the PID file are private; the process has the given umask, or that of the command."""
+"""Shell script that starts the process; its log and PID file are private. An empty mask keeps the umask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Daemon:
     """A background process with the files `<name>.lock`, `<name>.pid` and `<name>.log` in a folder.
 
     Args:
-        umask: umask of the process; `None` for that of the command that starts it.
+        umask: umask of the process; `None` keeps the umask of the command that starts it.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class Daemon:
         return is_locked(self.lock_path)
 
     def age_s(self) -> float | None:
-        """Return for how many seconds the process has been running; `None` if it does not run."""
+        """Return how long the process has been running, in seconds; `None` if it does not run."""
         if not self.is_running():
             return None
         try:
@@ -107,9 +107,8 @@ class Daemon:
             OSError: there is no shell, or the folder is not writable.
         """
         make_private_folder(self.folder)
-        # Commands that only check whether the process is running own the lock for an instant, so one failure is not
-        # conclusive.
-        descriptor = await take_lock(self.lock_path, timeout_s=1)
+        # A command that checks whether the process is running owns the lock for an instant, so wait a moment.
+        descriptor = await acquire_lock(self.lock_path, timeout_s=1)
         try:
             self._pid_path.unlink(missing_ok=True)
             self._launch(command, descriptor=descriptor)
@@ -117,11 +116,11 @@ class Daemon:
             os.close(descriptor)
 
     def _launch(self, command: Sequence[str], *, descriptor: int) -> None:
-        if self.log_path.exists() and self.log_path.stat().st_size > _LOG_LIMIT_BYTES:
+        if self.log_path.exists() and self.log_path.stat().st_size > _MAX_LOG_BYTES:
             self.log_path.unlink()
         mask = "" if self.umask is None else f"{self.umask:04o}"
         launched = subprocess.run(
-            ["/bin/sh", "-c", _LAUNCH, "sh", str(self.log_path), str(self._pid_path), mask, *command],
+            ["/bin/sh", "-c", _LAUNCH_SCRIPT, "sh", str(self.log_path), str(self._pid_path), mask, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -137,15 +136,15 @@ class Daemon:
         pid = self.pid()
         if pid is None:
             return False
-        await _end(pid, self.is_running, grace_s=grace_s)
+        await _stop_process(pid, self.is_running, grace_s=grace_s)
         return True
 
-    def grip(self) -> "Grip | None":
+    def open_handle(self) -> "DaemonHandle | None":
         """Return a handle that controls the process even if its files are deleted; `None` if it is not running."""
         pid = self.pid()
-        return None if pid is None else Grip(pid, self.lock_path, os.open(self.lock_path, os.O_RDWR))
+        return None if pid is None else DaemonHandle(pid, self.lock_path, os.open(self.lock_path, os.O_RDWR))
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """Return the last line of the log, at most 500 characters, or an empty string."""
         try:
             with self.log_path.open("rb") as log:
@@ -157,7 +156,7 @@ class Daemon:
 
 
 @dataclass(frozen=True, slots=True)
-class Grip:
+class DaemonHandle:
     """Handle of a process by the lock that it owns, valid even if the lock file is deleted.
 
     Args:
@@ -172,14 +171,14 @@ class Grip:
     def is_lost(self) -> bool:
         """Return whether the process is running but can no longer be found by its files."""
         try:
-            is_there = os.path.samestat(self.lock_path.stat(), os.fstat(self.descriptor))
+            is_found = os.path.samestat(self.lock_path.stat(), os.fstat(self.descriptor))
         except OSError:
-            is_there = False
-        return not is_there and is_owned(self.descriptor)
+            is_found = False
+        return not is_found and is_owned(self.descriptor)
 
     async def end(self, *, grace_s: float = _GRACE_S) -> None:
         """Stop the process, gracefully if it ends within `grace_s` seconds."""
-        await _end(self.pid, lambda: is_owned(self.descriptor), grace_s=grace_s)
+        await _stop_process(self.pid, lambda: is_owned(self.descriptor), grace_s=grace_s)
 
     def close(self) -> None:
         """Release the handle; the process continues."""
@@ -189,7 +188,7 @@ class Grip:
 def _listening_sockets(port: int) -> set[str]:
     """Return the names of the sockets that listen on a port, in the format of the links in `/proc/PID/fd`."""
     rows = (line.split() for table in _SOCKET_TABLES if table.exists() for line in table.read_text().splitlines()[1:])
-    return {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTEN and row[1].endswith(f":{port:04X}")}
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTEN_STATE and row[1].endswith(f":{port:04X}")}
 
 
 def _sockets_of_group(group: int) -> Iterator[str]:
@@ -203,14 +202,14 @@ def _sockets_of_group(group: int) -> Iterator[str]:
                         yield str(file.readlink())
 
 
-async def _end(pid: int, is_running: Callable[[], bool], *, grace_s: float) -> None:
-    for sign, timeout_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+async def _stop_process(pid: int, is_running: Callable[[], bool], *, grace_s: float) -> None:
+    for signal_number, timeout_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
         try:
-            os.killpg(os.getpgid(pid), sign)
+            os.killpg(os.getpgid(pid), signal_number)
         except ProcessLookupError:
             return
         deadline = time.monotonic() + timeout_s
         while is_running() and time.monotonic() < deadline:
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
         if not is_running():
             return

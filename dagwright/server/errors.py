@@ -9,7 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.errors import DagwrightError
 
-NO_ANSWER = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+UNREACHABLE_STATUSES = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """Statuses with which Temporal's client reports that the server does not respond."""
 
 
@@ -32,6 +32,6 @@ def server_error(error: RPCError, *, address: str) -> ServerError:
         address: address of the server.
     """
     reason = error.message.partition("\n")[0][:300]
-    if error.status in NO_ANSWER:
+    if error.status in UNREACHABLE_STATUSES:
         return ServerUnreachable(f"the Temporal server at {address} does not respond: {reason}")
     return ServerError(f"the Temporal server at {address} rejects the request ({error.status.name}): {reason}")

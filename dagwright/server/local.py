@@ -24,10 +24,10 @@ from temporalio.service import RPCError
 from dagwright.logging import temporal_runtime
 from dagwright.protocol.conversion import data_converter
 from dagwright.server.binary import Binary, get_binary, print_progress
-from dagwright.server.daemon import Daemon, Grip
-from dagwright.server.errors import NO_ANSWER, ServerUnreachable
+from dagwright.server.daemon import Daemon, DaemonHandle
+from dagwright.server.errors import UNREACHABLE_STATUSES, ServerUnreachable
 from dagwright.server.locks import is_locked, locked, try_lock
-from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
+from dagwright.server.namespace import SEARCH_ATTRIBUTES, prepare_namespace
 from dagwright.settings import Settings
 from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, replace_private, write_private
 
@@ -51,18 +51,18 @@ replaces a larger one by `Failure exceeds size limit`; a tool's failure has up t
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 90.0
-_ANSWER_TIMEOUT_S = 20.0
+_RESPONSE_TIMEOUT_S = 20.0
 """How long a running server may fail to respond before it is restarted."""
 
 _DIAL_TIMEOUT_S = 5.0
 _UNRESPONSIVE_GRACE_S = 2.0
-_STARTS = 3
+_MAX_STARTS = 3
 """Attempts to start the server, each with new ports: a free port may be taken before the server opens it."""
 
-_TURN_TIMEOUT_S = 1900.0
+_LOCK_TIMEOUT_S = 1900.0
 """How long to wait for another command that starts the server: it may have to build the server first."""
 
-_POLL_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class _Record(BaseModel):
 
 
 class LocalServer:
-    """Finds, starts and stops the server of one state folder; has no open resources itself."""
+    """The server of one state folder. The object itself has no open resources."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.state_dir
@@ -126,30 +126,30 @@ class LocalServer:
         with self._report_unusable_files():
             self._make_folder()
             holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
-            async with self._turn():
+            async with self._locked():
                 descriptor = try_lock(holder)
                 before = self._daemon.pid()
                 try:
                     server = await self._find_or_start(namespace)
                 except BaseException:
-                    await self._let_go(holder, descriptor=descriptor)
+                    await self._release(holder, descriptor=descriptor)
                     raise
-                started = self._daemon.grip() if server.pid != before else None
+                started = self._daemon.open_handle() if server.pid != before else None
         try:
             yield replace(server, is_new=started is not None and before is None)
         finally:
             with self._report_unusable_files():
-                await self._leave(holder, descriptor=descriptor, started=started)
+                await self._end_hold(holder, descriptor=descriptor, started=started)
 
-    async def _leave(self, holder: Path, *, descriptor: int | None, started: Grip | None) -> None:
+    async def _end_hold(self, holder: Path, *, descriptor: int | None, started: DaemonHandle | None) -> None:
         if started is not None:
             # If the state folder was deleted in the meantime, no other command could find the server to stop it.
             if started.is_lost():
                 await started.end()
             started.close()
         if self._folder.is_dir():
-            async with self._turn():
-                await self._let_go(holder, descriptor=descriptor)
+            async with self._locked():
+                await self._release(holder, descriptor=descriptor)
 
     def keep(self) -> None:
         """Let the running server continue without a user until `stop`."""
@@ -161,21 +161,21 @@ class LocalServer:
     def find(self, namespace: str = "default") -> Server | None:
         """Return the server if its process is running; start nothing and register no user."""
         with self._report_unusable_files():
-            record = self._read()
+            record = self._read_record()
             if record is None or not self._daemon.is_running():
                 return None
-            return self._server(record, namespace=namespace)
+            return self._server_of(record, namespace=namespace)
 
     async def stop(self) -> list[str]:
         """Stop the background workers and the server, even if in use; return the names of stopped processes."""
         if not self._folder.is_dir():
             return []
-        # Before taking the lock: a worker that shuts down gracefully needs the lock too, to release the server.
+        # Before locking: a worker that shuts down gracefully needs the lock too, to release the server.
         workers = self.workers()
         have_run = await asyncio.gather(*(worker.stop() for worker in workers))
         ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
         with self._report_unusable_files():
-            async with self._turn():
+            async with self._locked():
                 if await self._daemon.stop():
                     ended.append(self._daemon.name)
                 self._keep_file.unlink(missing_ok=True)
@@ -183,7 +183,7 @@ class LocalServer:
 
     def program(self) -> str | None:
         """Return the path of the `temporal` program that runs the server; `None` if it is unknown or no server runs."""
-        record = self._read() if self._daemon.is_running() else None
+        record = self._read_record() if self._daemon.is_running() else None
         return record.program if record is not None else None
 
     def worker(self, name: str) -> Daemon:
@@ -214,11 +214,11 @@ class LocalServer:
             ) from error
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _locked(self) -> AsyncIterator[None]:
         """Lock the server, so that only one command at a time inspects and changes it."""
-        turn = self._folder / "start.lock"
+        lock_path = self._folder / "start.lock"
         try:
-            async with locked(turn, timeout_s=_TURN_TIMEOUT_S, on_wait=_report_other_start):
+            async with locked(lock_path, timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start):
                 yield
         except TimeoutError as error:
             raise ServerUnreachable(f"another command has been starting the server for too long: {error}") from error
@@ -237,7 +237,7 @@ class LocalServer:
         except OSError as error:
             raise ServerUnreachable(f"the state folder {self._folder} can not be written: {error.strerror}") from error
 
-    async def _let_go(self, holder: Path, *, descriptor: int | None) -> None:
+    async def _release(self, holder: Path, *, descriptor: int | None) -> None:
         holder.unlink(missing_ok=True)
         if descriptor is not None:
             os.close(descriptor)
@@ -257,22 +257,22 @@ class LocalServer:
             if is_locked(path):
                 held = True
             else:
-                # Its command was killed before it could remove the file.
+                # The command was killed before it could remove its file.
                 path.unlink(missing_ok=True)
         return held
 
     async def _find_or_start(self, namespace: str) -> Server:
-        record = self._read()
+        record = self._read_record()
         if self._has_open_ui(record):
             return await self._restart_without_ui(record, namespace=namespace)
         if record is not None:
-            server = await self._answering(record, namespace=namespace, timeout_s=_ANSWER_TIMEOUT_S)
+            server = await self._wait_until_ready(record, namespace=namespace, timeout_s=_RESPONSE_TIMEOUT_S)
             if server is not None:
                 return server
         if self._daemon.is_running():
-            print_progress(f"the server process {self._daemon.pid()} does not answer and is started again")
+            print_progress(f"the server process {self._daemon.pid()} does not respond and is restarted")
             await self._daemon.stop(grace_s=_UNRESPONSIVE_GRACE_S)
-        return await self._start_answering(await self._binary_for(record), record, namespace=namespace)
+        return await self._start_until_ready(await self._binary_for(record), record, namespace=namespace)
 
     async def close_ui(self, namespace: str = "default") -> bool:
         """Restart the server without its UI if it has one and API keys are enabled; return whether it was restarted.
@@ -281,10 +281,10 @@ class LocalServer:
             ServerUnreachable: the server cannot be restarted.
         """
         with self._report_unusable_files():
-            if not self._has_open_ui(self._read()):
+            if not self._has_open_ui(self._read_record()):
                 return False
-            async with self._turn():
-                record = self._read()
+            async with self._locked():
+                record = self._read_record()
                 if not self._has_open_ui(record):
                     return False
                 await self._restart_without_ui(record, namespace=namespace)
@@ -303,7 +303,7 @@ class LocalServer:
         # A server that cannot be started again must not be stopped.
         binary = await self._binary_for(record)
         await self._daemon.stop()
-        server = await self._start_answering(binary, record, namespace=namespace)
+        server = await self._start_until_ready(binary, record, namespace=namespace)
         if is_persistent:
             self.keep()
         return server
@@ -312,10 +312,10 @@ class LocalServer:
         """Return the program to start the server with.
 
         Raises:
-            ServerUnreachable: there is no program, or none has the version that created the state.
+            ServerUnreachable: there is no program, or no program of the version that created the state.
         """
         preferred = record.version if record is not None and (self._folder / "temporal.db").exists() else None
-        binary = await get_binary(self._cache_home, required_version=preferred)
+        binary = await get_binary(self._cache_home, preferred_version=preferred)
         if preferred not in (None, binary.server_version):
             raise ServerUnreachable(
                 f"the runs in {self._folder} were made by Temporal server {preferred}, and {binary.path} is "
@@ -323,15 +323,15 @@ class LocalServer:
             )
         return binary
 
-    async def _start_answering(self, binary: Binary, record: _Record | None, *, namespace: str) -> Server:
-        for _ in range(_STARTS):
+    async def _start_until_ready(self, binary: Binary, record: _Record | None, *, namespace: str) -> Server:
+        for _ in range(_MAX_STARTS):
             record = await self._start(binary, namespace=namespace, before=record)
-            server = await self._answering(record, namespace=namespace, timeout_s=_START_TIMEOUT_S)
+            server = await self._wait_until_ready(record, namespace=namespace, timeout_s=_START_TIMEOUT_S)
             if server is not None:
                 return server
             await self._daemon.stop()
         raise ServerUnreachable(
-            f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}"
+            f"the Temporal server does not start ({self._daemon.last_log_line()}): see {self._daemon.log_path}"
         )
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
@@ -343,13 +343,13 @@ class LocalServer:
         program = str(binary.path)
         record = _Record(address=f"{_HOST}:{port}", ui_url=ui_url, version=binary.server_version, program=program)
         # Write the record before the start: if the command is killed in between, the server can still be found.
-        self._write(record)
+        self._write_record(record)
         try:
             await self._daemon.start(self._command(binary, record, namespace=namespace))
         except OSError as error:
             raise ServerUnreachable(f"the Temporal server can not be started: {error}") from error
         record = record.model_copy(update={"pid": self._daemon.pid()})
-        self._write(record)
+        self._write_record(record)
         return record
 
     def _command(self, binary: Binary, record: _Record, *, namespace: str) -> list[str]:
@@ -364,17 +364,17 @@ class LocalServer:
             command += ["--dynamic-config-value", f"{key}={value}"]
         return command
 
-    async def _answering(self, record: _Record, *, namespace: str, timeout_s: float) -> Server | None:
+    async def _wait_until_ready(self, record: _Record, *, namespace: str, timeout_s: float) -> Server | None:
         """Return the server with its namespace prepared; `None` if it does not respond, or stops responding."""
-        if not await self._is_answering(record, timeout_s=timeout_s):
+        if not await self._wait_for_response(record, timeout_s=timeout_s):
             return None
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._prepared(record, namespace=namespace)
+                return await self._prepare_namespace(record, namespace=namespace)
         except TimeoutError:
             return None
 
-    async def _is_answering(self, record: _Record, *, timeout_s: float) -> bool:
+    async def _wait_for_response(self, record: _Record, *, timeout_s: float) -> bool:
         """Wait for a response; False if the process has exited or lost its port, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         while self._daemon.is_running() and time.monotonic() < deadline:
@@ -383,27 +383,27 @@ class LocalServer:
                 # first.
                 if not self._daemon.listens(_port(record.address)):
                     return False
-                if await _answers(record.address):
+                if await _responds(record.address):
                     return True
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
         return False
 
-    async def _prepared(self, record: _Record, *, namespace: str) -> Server | None:
-        """Prepare the namespace; return `None` if the server, which has responded before, stops responding."""
+    async def _prepare_namespace(self, record: _Record, *, namespace: str) -> Server | None:
+        """Prepare the namespace; return `None` if the server no longer responds."""
         try:
             client = await dial(record.address, namespace=namespace)
-            await keep_for_long(client)
+            await prepare_namespace(client)
         except RuntimeError:
             return None
         except RPCError as error:
-            if error.status in NO_ANSWER:
+            if error.status in UNREACHABLE_STATUSES:
                 return None
             raise ServerUnreachable(
-                f"the server at {record.address} refuses namespace {namespace!r}: {error}"
+                f"the server at {record.address} rejects namespace {namespace!r}: {error}"
             ) from error
-        return self._server(record, namespace=namespace)
+        return self._server_of(record, namespace=namespace)
 
-    def _server(self, record: _Record, *, namespace: str) -> Server:
+    def _server_of(self, record: _Record, *, namespace: str) -> Server:
         return Server(
             address=record.address,
             namespace=namespace,
@@ -412,13 +412,13 @@ class LocalServer:
             version=record.version,
         )
 
-    def _read(self) -> _Record | None:
+    def _read_record(self) -> _Record | None:
         try:
             return _Record.model_validate_json(self._record_path.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
 
-    def _write(self, record: _Record) -> None:
+    def _write_record(self, record: _Record) -> None:
         replace_private(self._record_path, record.model_dump_json(indent=2))
 
 
@@ -436,7 +436,7 @@ def _port(address: str) -> int:
 
 
 def _free_ports(*preferred: str | None) -> list[int]:
-    """Return a distinct port for each address: its own if that is free, otherwise any free port."""
+    """Return a distinct port for each address: the port of the address if it is free, otherwise any free port."""
     with ExitStack() as held:
         return [_bound_port(address, held) for address in preferred]
 
@@ -444,7 +444,7 @@ def _free_ports(*preferred: str | None) -> list[int]:
 def _bound_port(preferred: str | None, held: ExitStack) -> int:
     for port in ([_port(preferred)] if preferred else []) + [0]:
         listener = held.enter_context(socket.socket())
-        # As the server does: connections of a killed predecessor may linger for a minute.
+        # Like the server: connections of a killed predecessor may linger for a minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, port))
@@ -466,7 +466,7 @@ async def _is_open(address: str) -> bool:
     return True
 
 
-async def _answers(address: str) -> bool:
+async def _responds(address: str) -> bool:
     try:
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             client = await dial(address)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-_POLL_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 
 def try_lock(path: Path) -> int | None:
@@ -30,7 +30,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process owns the lock; two concurrent checks do not mistake each other for an owner."""
+    """Return whether a process owns the lock. Concurrent checks do not disturb each other: they use shared locks."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def is_owned(descriptor: int) -> bool:
     return False
 
 
-async def take_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> int:
+async def acquire_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> int:
     """Wait for the exclusive lock on `path` and return the descriptor that owns it.
 
     Args:
@@ -69,14 +69,14 @@ async def take_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None]
         if on_wait is not None and waited_s > 1:
             on_wait()
             on_wait = None
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
     return descriptor
 
 
 @asynccontextmanager
 async def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> AsyncIterator[None]:
-    """Own the exclusive lock on `path` during the block; arguments and errors as in `take_lock`."""
-    descriptor = await take_lock(path, timeout_s=timeout_s, on_wait=on_wait)
+    """Own the exclusive lock on `path` during the block; arguments and errors as in `acquire_lock`."""
+    descriptor = await acquire_lock(path, timeout_s=timeout_s, on_wait=on_wait)
     try:
         yield
     finally:

@@ -32,22 +32,22 @@ SEARCH_ATTRIBUTES = {
     wire.SEARCH_ROOT: "Keyword",
     wire.SEARCH_PROGRESS: "Keyword",
 }
-"""Search attribute -> its type, as the CLI names it. An SQL database has room for 10 Keywords and 3 KeywordLists in a
-namespace.
+"""Search attribute -> name of its type in the Temporal CLI. With an SQL database, a namespace can have 10 Keywords and
+3 KeywordLists.
 """
 
-_WIRE_TYPES = {
+_TYPES_IN_API = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
 
-_APPEAR_TIMEOUT_S = 30.0
-_RECHECK_S = 60.0
+_ACCEPT_TIMEOUT_S = 30.0
+_RECHECK_INTERVAL_S = 60.0
 """Interval of the check for missing attributes: an administrator may register them at any time."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 
-async def keep_for_long(client: Client) -> None:
+async def prepare_namespace(client: Client) -> None:
     """Create the client's namespace if it is missing, and set its retention to `RETENTION`.
 
     Raises:
@@ -81,17 +81,17 @@ async def keep_for_long(client: Client) -> None:
 async def register_search_attributes(client: Client) -> frozenset[str]:
     """Register the search attributes that the namespace lacks, and wait until the server accepts them.
 
-    The server rejects a run with an unregistered attribute, and a workflow that sets one is stuck. It lists an
-    attribute some seconds before it accepts the attribute in queries and starts.
+    The server rejects the start of a run with an unregistered attribute, and a workflow that sets one is stuck. A new
+    attribute is listed some seconds before the server accepts it in queries and starts.
 
     Returns:
-        The attributes that are still missing, or that the server does not accept in time.
+        The attributes that are not registered, or that the server does not accept in time.
     """
     missing, is_rejected = await asyncio.gather(_missing(client), _is_rejected(client))
     if missing:
         request = AddSearchAttributesRequest(
             namespace=client.namespace,
-            search_attributes={name: _WIRE_TYPES[SEARCH_ATTRIBUTES[name]] for name in sorted(missing)},
+            search_attributes={name: _TYPES_IN_API[SEARCH_ATTRIBUTES[name]] for name in sorted(missing)},
         )
         try:
             await client.operator_service.add_search_attributes(request, timeout=_RPC_TIMEOUT)
@@ -100,7 +100,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
                 return missing
     elif not is_rejected:
         return missing
-    deadline = time.monotonic() + _APPEAR_TIMEOUT_S
+    deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while (missing := await _missing(client) or await missing_in_queries(client)) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     return missing
@@ -112,11 +112,11 @@ class StateAttribute:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._is_registered = False
-        self._checked_at = -_RECHECK_S
+        self._checked_at = -_RECHECK_INTERVAL_S
 
     async def is_registered(self) -> bool:
         """Return whether all search attributes are registered."""
-        if not self._is_registered and time.monotonic() - self._checked_at >= _RECHECK_S:
+        if not self._is_registered and time.monotonic() - self._checked_at >= _RECHECK_INTERVAL_S:
             self._is_registered = not await _missing(self._client)
             self._checked_at = time.monotonic()
         return self._is_registered
@@ -131,17 +131,17 @@ async def _missing(client: Client) -> frozenset[str]:
         # A key may not use the operator service. A query then shows whether the attributes exist.
         return await missing_in_queries(client)
     return frozenset(
-        name for name, kind in SEARCH_ATTRIBUTES.items() if listed.custom_attributes.get(name) != _WIRE_TYPES[kind]
+        name for name, kind in SEARCH_ATTRIBUTES.items() if listed.custom_attributes.get(name) != _TYPES_IN_API[kind]
     )
 
 
 async def missing_in_queries(client: Client) -> frozenset[str]:
-    """Return all search attributes if the server rejects a query with one of them, or does not respond."""
+    """Return all search attributes if the server rejects a query with them or does not respond, otherwise none."""
     return frozenset(SEARCH_ATTRIBUTES if await _query_error(client) is not None else ())
 
 
 async def _is_rejected(client: Client) -> bool:
-    """Return whether the server does not know a search attribute in queries."""
+    """Return whether the server rejects a query with the search attributes."""
     return await _query_error(client) is RPCStatusCode.INVALID_ARGUMENT
 
 

@@ -1,4 +1,4 @@
-"""Pollers of a task queue, and workers that were processes of this machine."""
+"""Which workers poll a task queue, and which workers of this machine have exited."""
 
 import os
 import socket
@@ -9,8 +9,8 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-_FRESH = timedelta(seconds=90)
-"""A poll lasts up to a minute, so a polling worker was seen within that time and a margin."""
+_MAX_POLL_AGE = timedelta(seconds=90)
+"""Maximum age of the last poll of a running worker: a poll lasts up to a minute."""
 
 
 async def is_polling(client: Client, task_queue: str) -> bool:
@@ -42,7 +42,9 @@ async def _identities(client: Client, task_queue: str) -> list[str]:
     )
     now = datetime.now(UTC)
     return [
-        poller.identity for poller in described.pollers if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _FRESH
+        poller.identity
+        for poller in described.pollers
+        if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _MAX_POLL_AGE
     ]
 
 

@@ -1,4 +1,4 @@
-"""Runs that a namespace retains, for the clean-up of payloads, and the note that a namespace uses a store."""
+"""Runs that a namespace retains, for the clean-up of payloads; and the record of which namespaces use a store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +13,7 @@ from dagwright.store import PayloadStore
 from dagwright.store.clean_up import ListedRun, NamespaceRetention, RetentionUnknown
 
 _RPC_TIMEOUT = timedelta(seconds=10)
-_PAGE = 1_000
+_MAX_PAGE_SIZE = 1_000
 """Maximum page size of the server."""
 _MAX_CONCURRENT_DESCRIPTIONS = 20
 
@@ -27,7 +27,7 @@ async def claim_store(store: PayloadStore, client: Client) -> None:
     try:
         described = await _describe(client)
     except RPCError:
-        # Without the note the store cannot be cleaned up, which is the safe side.
+        # Without this record the store is not cleaned up, so no value is lost.
         return
     await store.claim(described.namespace_info.id)
 
@@ -40,7 +40,7 @@ async def retained_of(client: Client) -> NamespaceRetention:
     """
     try:
         described = await _describe(client)
-        runs = [run async for run in _runs(client)]
+        runs = [run async for run in _list_runs(client)]
     except RPCError as error:
         raise RetentionUnknown(f"the server does not report which runs it keeps: {error}") from error
     return NamespaceRetention(
@@ -56,11 +56,11 @@ async def _describe(client: Client) -> DescribeNamespaceResponse:
     return await client.workflow_service.describe_namespace(request, timeout=_RPC_TIMEOUT)
 
 
-async def _runs(client: Client) -> AsyncIterator[ListedRun]:
+async def _list_runs(client: Client) -> AsyncIterator[ListedRun]:
     page: list[WorkflowExecution] = []
-    async for execution in client.list_workflows(page_size=_PAGE):
+    async for execution in client.list_workflows(page_size=_MAX_PAGE_SIZE):
         page.append(execution)
-        if len(page) == _PAGE:
+        if len(page) == _MAX_PAGE_SIZE:
             for run in await _retained_runs(client, page):
                 yield run
             page = []
@@ -69,10 +69,10 @@ async def _runs(client: Client) -> AsyncIterator[ListedRun]:
 
 
 async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> list[ListedRun]:
-    turns = asyncio.Semaphore(_MAX_CONCURRENT_DESCRIPTIONS)
+    slots = asyncio.Semaphore(_MAX_CONCURRENT_DESCRIPTIONS)
 
     async def retained(execution: WorkflowExecution) -> ListedRun | None:
-        async with turns:
+        async with slots:
             return await _retained_run(client, execution)
 
     runs = await asyncio.gather(*(retained(execution) for execution in page))
@@ -80,9 +80,9 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
 
 
 async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedRun | None:
-    """Return the properties of a run that the clean-up rule needs; `None` if the run has been deleted."""
+    """Return the properties of a run that the clean-up needs; `None` if the run was deleted or has no stored values."""
     if execution.workflow_type in (wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT):
-        # A session or a limit may be open for years, and has no values in the store: runs have them.
+        # A session or a limit may be open for years. Only runs have values in the store.
         return None
     if execution.workflow_type in wire.NOTE_WORKFLOWS:
         return None
@@ -93,8 +93,8 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         chain_started_at = await _started_at(client, execution)
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
-        root_id = await _root_of(client, execution)
-    # A workflow of another application can have a reference only if a person passed one manually, after its start.
+        root_id = await _root_id_of(client, execution)
+    # A workflow of another application can refer to a value only if a person passed the reference after its start.
     if first_run_id is None:
         return None
     return ListedRun(
@@ -107,13 +107,13 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
     )
 
 
-async def _root_of(client: Client, execution: WorkflowExecution) -> str | None:
+async def _root_id_of(client: Client, execution: WorkflowExecution) -> str | None:
     """Return the top-level run of a sub-plan's run, which must be retained as well; `None` for a top-level run.
 
     Raises:
         RetentionUnknown: the memo has an invalid value.
     """
-    root_id = await _text_in_memo(client, execution, wire.MEMO_ROOT, what="root")
+    root_id = await _text_in_memo(client, execution, wire.MEMO_ROOT, field="root")
     return None if root_id == execution.id else root_id
 
 
@@ -138,7 +138,7 @@ async def _started_at(client: Client, execution: WorkflowExecution) -> datetime 
     Raises:
         RetentionUnknown: the memo has an invalid time.
     """
-    text = await _text_in_memo(client, execution, wire.MEMO_STARTED_AT, what="start time")
+    text = await _text_in_memo(client, execution, wire.MEMO_STARTED_AT, field="start time")
     if text is None:
         return None
     try:
@@ -148,18 +148,18 @@ async def _started_at(client: Client, execution: WorkflowExecution) -> datetime 
     return chain_started_at if chain_started_at.tzinfo is not None else chain_started_at.replace(tzinfo=UTC)
 
 
-async def _text_in_memo(client: Client, execution: WorkflowExecution, name: str, *, what: str) -> str | None:
+async def _text_in_memo(client: Client, execution: WorkflowExecution, name: str, *, field: str) -> str | None:
     """Return a text of the memo; `None` if there is no such field.
 
     Raises:
-        RetentionUnknown: it is not a text.
+        RetentionUnknown: the value is not a text.
     """
     payload = execution.raw_info.memo.fields.get(name)
     if payload is None:
         return None
     try:
         (text,) = await client.data_converter.decode([payload], [str])
-    # The memo may come from other applications: anything that cannot be decoded is unknown.
+    # Other applications may write any memo, and their codec may fail in any way.
     except Exception as error:
-        raise RetentionUnknown(f"the run {execution.id!r} has a {what} that cannot be read") from error
+        raise RetentionUnknown(f"the run {execution.id!r} has a {field} that cannot be read") from error
     return str(text)

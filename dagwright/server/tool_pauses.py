@@ -2,7 +2,7 @@
 
 An open workflow without a worker records the pause of a tool. All workers and commands of the namespace can read the
 record, and it survives crashes of all of them. Before each call of the tool a worker checks for this record and, if
-it exists, has the server pause the activity (`dagwright.activities.paused_calls`). This module starts no runs and
+it exists, requests the server to pause the activity (`activities/paused_calls.py`). This module starts no runs and
 does not know plans.
 """
 
@@ -22,16 +22,16 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.times import format_time
 from dagwright.server.note_workflows import end_open, find_open, note_id, start_note
 
-FRESH_S = 2.0
+PAUSE_CACHE_S = 2.0
 """Seconds for which a worker caches whether a tool is paused."""
-SETTLED_S = FRESH_S + 1.0
+PAUSE_PROPAGATION_S = PAUSE_CACHE_S + 1.0
 """Seconds after a change until every worker acts on it."""
 MIN_RAMP_S = 10.0
 _RAMP_S_PER_CALL = 0.1
 _RPC_TIMEOUT = timedelta(seconds=5)
-_CONCURRENT_RESUMES = 10
-_REASON_CHARACTERS = 500
-IS_HELD = (
+_MAX_CONCURRENT_RESUMES = 10
+_MAX_REASON_CHARACTERS = 500
+PAUSED_STATES = (
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSE_REQUESTED,
 )
@@ -65,17 +65,17 @@ class ToolPause:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """The calls of one run that are paused because of the pause of their tool.
+class _PausedCalls:
+    """Calls of one run that are paused because their tool is paused.
 
     Args:
         ids: activity IDs.
-        is_all: no call of the tool in this run was paused for another reason.
+        has_all: these are all paused calls of the tool in this run; none was paused for another reason.
     """
 
     run: WorkflowExecution
     ids: Sequence[str]
-    is_all: bool
+    has_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +108,22 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool and wait until all workers apply the pause; return the earlier pause at once if there is one."""
+    """Pause a tool and wait until all workers apply the pause; if it is paused already, return that pause at once."""
     is_new = await start_note(
         client,
         wire.NOTE_PAUSED_TOOL,
         _note_id(tool),
-        memo={wire.MEMO_TOOL: tool, wire.MEMO_PAUSED_BY: by, wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS]},
+        memo={
+            wire.MEMO_TOOL: tool,
+            wire.MEMO_PAUSED_BY: by,
+            wire.MEMO_REASON: reason and reason[:_MAX_REASON_CHARACTERS],
+        },
         summary=f"{tool} is paused{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
         details=f"This workflow only records the pause; no worker runs it. `dagwright tool resume {tool}` ends it.",
     )
     if not is_new:
         return await find_tool_pause(client, tool)
-    await asyncio.sleep(SETTLED_S)
+    await asyncio.sleep(PAUSE_PROPAGATION_S)
     return None
 
 
@@ -133,23 +137,23 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
     if pause is not None:
         await end_open(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
         # A worker that still has the pause in its cache may pause a call.
-        await asyncio.sleep(SETTLED_S)
-    held = [each async for each in _held_calls(client, tool)]
-    calls = sum(len(each.ids) for each in held)
+        await asyncio.sleep(PAUSE_PROPAGATION_S)
+    paused_runs = [calls async for calls in _paused_calls(client, tool)]
+    count = sum(len(calls.ids) for calls in paused_runs)
     if ramp_s is None:
-        ramp_s = max(MIN_RAMP_S, calls * _RAMP_S_PER_CALL)
-    slots = asyncio.Semaphore(_CONCURRENT_RESUMES)
+        ramp_s = max(MIN_RAMP_S, count * _RAMP_S_PER_CALL)
+    slots = asyncio.Semaphore(_MAX_CONCURRENT_RESUMES)
 
-    async def resume(each: _Held) -> None:
+    async def resume(calls: _PausedCalls) -> None:
         async with slots:
-            await _resume_calls(client, tool, each, ramp_s=ramp_s)
+            await _resume_calls(client, tool, calls, ramp_s=ramp_s)
 
-    await asyncio.gather(*(resume(each) for each in held))
-    return Resumed(pause, calls, len(held), ramp_s)
+    await asyncio.gather(*(resume(calls) for calls in paused_runs))
+    return Resumed(pause, count, len(paused_runs), ramp_s)
 
 
-async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
-    """Yield the paused calls of a tool, by open run."""
+async def _paused_calls(client: Client, tool: str) -> AsyncIterator[_PausedCalls]:
+    """Yield the paused calls of a tool, once for each open run that has some."""
     query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     async for run in client.list_workflows(query):
         try:
@@ -161,21 +165,21 @@ async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
         paused = [
             call
             for call in described.raw_description.pending_activities
-            if call.activity_type.name == tool and call.state in IS_HELD
+            if call.activity_type.name == tool and call.state in PAUSED_STATES
         ]
-        ours = [call for call in paused if call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_TOOL)]
-        if ours:
+        for_tool = [call for call in paused if call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_TOOL)]
+        if for_tool:
             execution = WorkflowExecution(workflow_id=run.id, run_id=run.run_id)
-            yield _Held(execution, [call.activity_id for call in ours], len(ours) == len(paused))
+            yield _PausedCalls(execution, [call.activity_id for call in for_tool], len(for_tool) == len(paused))
 
 
-async def _resume_calls(client: Client, tool: str, held: _Held, *, ramp_s: float) -> None:
+async def _resume_calls(client: Client, tool: str, calls: _PausedCalls, *, ramp_s: float) -> None:
     """Resume the calls of one run, each at a random moment of the ramp, with their attempts reset."""
     # One request by activity type resumes hundreds of calls.
-    requests = [UnpauseActivityRequest(id=activity_id) for activity_id in held.ids]
-    for request in [UnpauseActivityRequest(type=tool)] if held.is_all else requests:
+    requests = [UnpauseActivityRequest(id=activity_id) for activity_id in calls.ids]
+    for request in [UnpauseActivityRequest(type=tool)] if calls.has_all else requests:
         request.namespace, request.identity, request.reset_attempts = client.namespace, client.identity, True
-        request.execution.CopyFrom(held.run)
+        request.execution.CopyFrom(calls.run)
         request.jitter.FromTimedelta(timedelta(seconds=ramp_s))
         try:
             await client.workflow_service.unpause_activity(request, timeout=_RPC_TIMEOUT)
@@ -186,7 +190,7 @@ async def _resume_calls(client: Client, tool: str, held: _Held, *, ramp_s: float
 
 
 async def pause_call(client: Client, run: WorkflowExecution, activity_id: str, *, reason: str) -> None:
-    """Have the server pause a call before its next attempt.
+    """Request the server to pause a call before its next attempt.
 
     Raises:
         RPCError: the server rejects the request or does not respond.
@@ -210,7 +214,7 @@ def _note_id(tool: str) -> str:
 
 
 async def _pause_of(note: Any) -> ToolPause:
-    """Read a pause from its record, which comes from a description or a list."""
+    """Read the pause from the memo of a record, as described or listed by the server."""
     memo = await note.memo()
     by, reason = memo.get(wire.MEMO_PAUSED_BY), memo.get(wire.MEMO_REASON)
     return ToolPause(

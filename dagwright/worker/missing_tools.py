@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.protocol.run_labels import is_queryable
-from dagwright.server.tool_pauses import IS_HELD
+from dagwright.server.tool_pauses import PAUSED_STATES
 
 SEARCH_INTERVAL_S = 20.0
 """Average interval, in seconds, between two searches of a worker."""
@@ -62,7 +62,7 @@ async def release_calls(client: Client, tools: Collection[str], queues: Collecti
 
 
 def _is_missing_tool(call: PendingActivityInfo) -> bool:
-    return call.state in IS_HELD and call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_MISSING_TOOL)
+    return call.state in PAUSED_STATES and call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_MISSING_TOOL)
 
 
 async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:

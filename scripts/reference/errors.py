@@ -2,7 +2,7 @@
 
 from dagwright import errors
 from dagwright.core.error_codes import ProblemCode
-from dagwright.interfaces.cli.exit_codes import ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import ErrorStatus, ExitCode
 from dagwright.interfaces.http.error_codes import ErrorCode
 from scripts.reference.markdown import code, fields, first_paragraph, sentence, table
 from scripts.reference.sources import calls_of, texts_of
@@ -40,7 +40,7 @@ def refusals_table() -> str:
     headings = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
     rows = [
         (code(each), str(int(each.exit_code)), each.meaning, _yes_or_no(each.is_retryable), each.remedy)
-        for each in sorted(Refusal)
+        for each in sorted(ErrorStatus)
     ]
     return table(headings, rows)
 

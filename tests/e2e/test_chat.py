@@ -191,7 +191,7 @@ async def test_chat_continues_when_server_and_worker_are_back(own_command_line: 
         record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
         # No other client starts it again.
-        await say(chat, "Second.", "the Temporal server does not answer", "Two.")
+        await say(chat, "Second.", "the Temporal server does not respond", "Two.")
         await leave(chat)
 
 

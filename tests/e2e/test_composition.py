@@ -113,7 +113,7 @@ def programs() -> ServerPrograms:
 
 @pytest.fixture(scope="module")
 async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Composition:
-    binary = await get_binary(Settings().cache_home, required_version=None)
+    binary = await get_binary(Settings().cache_home, preferred_version=None)
     frontend = free_ports(1)[0]
     password = "${POSTGRES_PASSWORD:-dagwright}"
     return Composition(

@@ -92,7 +92,7 @@ async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLi
     assert "unknown key 'text'" in wrong.stderr
     assert (left.code, left.stdout) == (
         0,
-        "no worker answered within 3 s, so the answer was sent as a signal; it is applied as soon as a worker serves "
+        "no worker responded within 3 s, so the answer was sent as a signal; it is applied as soon as a worker serves "
         "the run, as `dagwright watch asks-alone` does\n",
     )
     assert second.code == 2

@@ -186,7 +186,7 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     watched = await command_line("watch", "nobody-serves", "--json")
 
     message = (
-        "no worker answered within 3 s, so it was sent as a signal; it is applied as soon as a worker serves the run, "
+        "no worker responded within 3 s, so it was sent as a signal; it is applied as soon as a worker serves the run, "
     )
     message += "as `dagwright watch nobody-serves` does"
     assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {message}\n")] * 2

@@ -21,10 +21,10 @@ READ = "fork-read"
 STARTED = "fork-started"
 UNSENT, SENT, ENDED = "turn-unsent", "turn-sent", "turn-ended"
 
-_ready = Forks.ready
+_ready = Forks.create_run_input
 _start = Runs.start
 _send = Sessions._send
-_settled = Sessions.settled
+_settled = Sessions.wait_for_turn_end
 
 
 async def _held_ready(self: Forks, draft: ForkDraft) -> RunInput:
@@ -52,8 +52,8 @@ async def _held_settled(self: Sessions, name: str, run: str) -> None:
 
 
 if __name__ == "__main__":
-    Forks.ready = _held_ready  # type: ignore[method-assign]
+    Forks.create_run_input = _held_ready  # type: ignore[method-assign]
     Runs.start = _held_start  # type: ignore[method-assign]
     Sessions._send = _held_send  # type: ignore[method-assign]
-    Sessions.settled = _held_settled  # type: ignore[method-assign]
+    Sessions.wait_for_turn_end = _held_settled  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "starter.py"), run_name="__main__")

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.client import Client
 
 from dagwright.client.runs import Runs as StartedRuns
-from dagwright.client.sessions import Prepare, PreparedTurn, Sessions
+from dagwright.client.sessions import PreparedTurn, PrepareTurn, Sessions
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.policy import Policy
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -39,7 +39,7 @@ class SessionBench:
 
     def turn(
         self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
-    ) -> Prepare:
+    ) -> PrepareTurn:
         """Return a function that prepares a turn with a plan of these nodes, in which `@cbu` is the ID of the fund."""
 
         async def prepare(session: SessionRecord) -> PreparedTurn:
@@ -53,7 +53,7 @@ class SessionBench:
 
     async def ended(self, name: str, run: str) -> SessionRecord:
         await self.client.get_workflow_handle(run).result()
-        await self.sessions.settled(name, run)
+        await self.sessions.wait_for_turn_end(name, run)
         session = (await self.sessions.find(name)).session
         turn = session.turn_of(run)
         assert turn is not None

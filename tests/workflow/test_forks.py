@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.errors import ForkRejected
-from dagwright.client.forks import ForkDraft, Forks, retooled
+from dagwright.client.forks import ForkDraft, Forks, with_current_tools
 from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
@@ -38,7 +38,7 @@ async def fork(
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
     view = await RunReader(runs.client, handle.id).read()
     draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
-    input_fields = await forks.ready(draft)
+    input_fields = await forks.create_run_input(draft)
     sent = await split_for_transfer(draft.plan, runs.store)
     message = run_input_to_json(
         type(input_fields)(
@@ -58,7 +58,7 @@ def compiled(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, 
     if plan is not None:
         return prepare_plan(check_plan(plan, runs.tools), inputs or {})
     assert view.scheduler is not None
-    return retooled(view.scheduler.plan, runs.tools)
+    return with_current_tools(view.scheduler.plan, runs.tools)
 
 
 def short(document: Document) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, SearchAttributesMissing, local
 from dagwright.server.local import dial
-from dagwright.server.namespace import keep_for_long
+from dagwright.server.namespace import prepare_namespace
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, document_of, events_of, serving_runs
@@ -137,7 +137,7 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
 async def test_run_of_any_starter_there_writes_none_either(server: LiveServer, bench: Bench, tmp_path: Path) -> None:
     """The same, with a plan that a worker compiles: it reads the limits of the namespace."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
-    await keep_for_long(client)
+    await prepare_namespace(client)
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         await eventually(partial(_is_known, client))
         for tool in ("echo", "nobody"):

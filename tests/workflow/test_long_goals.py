@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.client.errors import ForkRejected
-from dagwright.client.forks import ForkDraft, Forks, retooled
+from dagwright.client.forks import ForkDraft, Forks, with_current_tools
 from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
@@ -144,7 +144,7 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
 
 
 async def _started(runs: Runs, draft: ForkDraft) -> Handle:
-    snapshot = (await _forks(runs).ready(draft)).snapshot
+    snapshot = (await _forks(runs).create_run_input(draft)).snapshot
     message = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
     return await runs.start_raw(message, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
 
@@ -153,7 +153,7 @@ async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
     """Return a fork of a run as the command makes it, ready to be started."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
-    plan = retooled(view.scheduler.plan, runs.tools, rerun=rerun)
+    plan = with_current_tools(view.scheduler.plan, runs.tools, rerun=rerun)
     return await _forks(runs).draft(view, plan, inputs={}, rerun=rerun)
 
 

@@ -211,7 +211,7 @@ async def test_foreign_server_is_not_used(
         async with open_connection(live.settings) as connection:
             assert connection.server.address != server.address
             assert connection.server.pid not in (own.pid, server.server.pid)
-    assert f"the server process {own.pid} does not answer and is started again" in capsys.readouterr().err
+    assert f"the server process {own.pid} does not respond and is restarted" in capsys.readouterr().err
 
 
 async def test_server_and_its_interface_never_get_one_port(state_dir: Path) -> None:
@@ -237,25 +237,25 @@ async def test_server_that_stops_responding_is_restarted(state_dir: Path, monkey
     async with live_server(state_dir) as live:
         before = live.server.pid
         assert before is not None
-        answers = local._answers
+        answers = local._responds
 
-        monkeypatch.setattr(local, "_ANSWER_TIMEOUT_S", 3.0)
+        monkeypatch.setattr(local, "_RESPONSE_TIMEOUT_S", 3.0)
 
         async def hangs_then(address: str) -> bool:
             found = await answers(address)
             if live.server.pid == before:
-                monkeypatch.setattr(local, "_answers", answers)
+                monkeypatch.setattr(local, "_responds", answers)
                 os.kill(before, signal.SIGSTOP)
                 await eventually(partial(_is_stopped, before))
             return found
 
-        monkeypatch.setattr(local, "_answers", hangs_then)
+        monkeypatch.setattr(local, "_responds", hangs_then)
         await live.start()
         assert live.server.pid != before
 
 
 async def test_unresponsive_server_is_restarted_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.server.local._ANSWER_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("dagwright.server.local._RESPONSE_TIMEOUT_S", 3.0)
     async with live_server(state_dir) as live:
         before = live.server
         assert before.pid is not None

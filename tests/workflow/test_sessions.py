@@ -46,10 +46,10 @@ async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
 
 
 async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBench, unique: str) -> None:
-    first = await bench.sessions.take_turn(unique, bench.turn(call("a", "name_fund", name="Apex"), request="Make it."))
+    first = await bench.sessions.start_turn(unique, bench.turn(call("a", "name_fund", name="Apex"), request="Make it."))
     session = await bench.ended(unique, first.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
-    second = await bench.sessions.take_turn(unique, bench.turn(call("b", "echo", value="@cbu"), request="And that."))
+    second = await bench.sessions.start_turn(unique, bench.turn(call("b", "echo", value="@cbu"), request="And that."))
     document = await document_of(bench.client.get_workflow_handle(second.workflow_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
     session = await bench.ended(unique, second.workflow_id)
@@ -76,7 +76,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
         entries.append(session.turns[0].answer)
         return await bench.turn(call("b", "echo", value=1))(session)
 
-    first = await bench.sessions.take_turn(unique, long)
+    first = await bench.sessions.start_turn(unique, long)
     session = await bench.ended(unique, first.workflow_id)
     document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
@@ -85,7 +85,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
     assert len(kept.response or "") < 1_000
     [whole] = (await bench.sessions.with_full_answers(session)).turns
     assert whole.answer == "x" * 20_000
-    second = await bench.sessions.take_turn(unique, next_turn)
+    second = await bench.sessions.start_turn(unique, next_turn)
     await bench.ended(unique, second.workflow_id)
     [answer] = entries
     assert answer is not None
@@ -100,18 +100,18 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
 async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: SessionBench, unique: str) -> None:
     entries: list[str] = []
     held = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
-    first = await bench.sessions.take_turn(unique, held)
+    first = await bench.sessions.start_turn(unique, held)
     later = [
         asyncio.create_task(
-            bench.sessions.take_turn(
-                unique, bench.turn(call("c", "echo", value="@cbu")), busy=lambda turn: entries.append(turn.request)
+            bench.sessions.start_turn(
+                unique, bench.turn(call("c", "echo", value="@cbu")), on_busy=lambda turn: entries.append(turn.request)
             )
         )
         for _ in range(2)
     ]
     await eventually(lambda: len(entries) == 2)
     with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as refused:
-        await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value=1)))
+        await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value=1)))
     assert (refused.value.code, refused.value.run) == ("session_busy", first.workflow_id)
     bench.bench.open(unique)
     runs = [(await each).workflow_id for each in later]
@@ -131,11 +131,11 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     prepare = bench.turn(call("a", "name_fund", name="Apex"))
     run = f"{unique} run"
     first, second = await asyncio.gather(
-        *(bench.sessions.take_turn(unique, prepare, run=run, busy=lambda turn: None) for _ in range(2))
+        *(bench.sessions.start_turn(unique, prepare, run=run, on_busy=lambda turn: None) for _ in range(2))
     )
     assert first.workflow_id == second.workflow_id == run
     session = await bench.ended(unique, run)
-    again = await bench.sessions.take_turn(unique, prepare, run=run)
+    again = await bench.sessions.start_turn(unique, prepare, run=run)
     assert (again.workflow_id, again.is_new) == (run, False)
     assert (await bench.sessions.find(unique)).session == session
     assert len(session.turns) == 1
@@ -151,7 +151,7 @@ async def test_id_of_a_run_outside_the_session_is_refused(bench: SessionBench, u
     names, run, alone = [f"{unique} {n}" for n in range(3)], f"{unique} run", f"{unique} alone"
 
     async def take(name: str, run: str = run) -> Started:
-        return await bench.sessions.take_turn(name, bench.turn(node), run=run, busy=lambda _: None)
+        return await bench.sessions.start_turn(name, bench.turn(node), run=run, on_busy=lambda _: None)
 
     # The first two at once: each starts its own run before it sees the run of the other.
     ends = await asyncio.gather(*map(take, names[:2]), return_exceptions=True)
@@ -183,7 +183,7 @@ async def test_id_of_a_run_outside_the_session_is_refused(bench: SessionBench, u
 @pytest.mark.parametrize("way", ["signal", "temporal", "terminate"])
 async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionBench, unique: str, way: str) -> None:
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
     handle = bench.client.get_workflow_handle(started.workflow_id)
     await eventually(lambda: unique in bench.bench.entered)
     match way:
@@ -216,7 +216,7 @@ async def _becomes_idle(bench: SessionBench, name: str) -> None:
 
 async def test_last_turn_of_a_terminated_session_is_reported_like_its_run(bench: SessionBench, unique: str) -> None:
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
     await eventually(lambda: unique in bench.bench.entered)
     await bench.client.get_workflow_handle(session_id(unique)).terminate("gone")
     (turn,) = (await bench.sessions.find(unique)).session.turns
@@ -314,7 +314,7 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
         start = StartRequest(compiled, plan, options=options, template="nightly")
         return PreparedTurn("Do it.", await bench.started.encode(start))
 
-    started = await bench.sessions.take_turn(unique, prepare)
+    started = await bench.sessions.start_turn(unique, prepare)
     await bench.ended(unique, started.workflow_id)
     expected: dict[str, dict[str, Any]] = {
         started.workflow_id: {
@@ -352,11 +352,11 @@ async def test_session_with_an_invalid_memo_ends_with_the_reason(bench: SessionB
 
 async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: SessionBench, unique: str) -> None:
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
     closed = await bench.close(unique)
     assert (await bench.sessions.find(unique)).to_json()["status"] == "ending"
     with pytest.raises(TurnRejected) as refused:
-        await bench.sessions.take_turn(unique, bench.turn(call("a", "echo", value=1)))
+        await bench.sessions.start_turn(unique, bench.turn(call("a", "echo", value=1)))
     assert refused.value.code == "session_busy"
     bench.bench.open(unique)
     result = await closed.result()
@@ -365,7 +365,7 @@ async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: Se
     assert (await bench.sessions.read(unique)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
         await bench.sessions.end(unique)
-    again = await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
+    again = await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
     document = await document_of(bench.client.get_workflow_handle(again.workflow_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
     await bench.ended(unique, again.workflow_id)
@@ -380,7 +380,7 @@ async def test_no_run_gets_the_id_of_a_session_and_a_run_keeps_its_own(bench: Se
     await bench.client.start_workflow(
         sending.workflow, sending.content, id=session_id(unique), task_queue=bench.runs.task_queue
     )
-    with pytest.raises(SessionNotFound, match="is a run and no session"):
+    with pytest.raises(SessionNotFound, match="is a run, not a session"):
         await bench.sessions.read(unique)
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
@@ -391,7 +391,7 @@ async def test_session_continues_between_turns(
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
     executions = []
     for number in range(4):
-        started = await bench.sessions.take_turn(
+        started = await bench.sessions.start_turn(
             unique, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
         session = await bench.ended(unique, started.workflow_id)
@@ -430,7 +430,7 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
     await eventually(is_looking)
     bench.bench.open(unique)
     assert [*(await bench.ended(unique, started.workflow_id)).names] == ["cbu"]
-    following = await bench.sessions.take_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
+    following = await bench.sessions.start_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
     await eventually(lambda: f"{unique} 2" in bench.bench.entered)
     kinds = await _kinds_of_events(bench, unique)
     assert (kinds[EventType.EVENT_TYPE_TIMER_STARTED], kinds[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
@@ -444,7 +444,7 @@ async def _turn_that_outlives_its_execution(
 ) -> Started:
     """Start a turn that names a fund and then holds, in a session that continues as new meanwhile."""
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
     first = (await bench.sessions.find(unique)).run_id
     await eventually(lambda: unique in bench.bench.entered)
     # A flood of signals that say nothing.
@@ -486,10 +486,10 @@ async def test_turn_without_a_worker_is_reported_and_starts_once_when_one_comes(
             Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
         )
         with pytest.raises(TurnRejected, match="no worker serves the session") as refused:
-            await absent.take_turn(unique, prepare, run=f"{unique} run")
+            await absent.start_turn(unique, prepare, run=f"{unique} run")
         assert refused.value.code == "no_worker"
         await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
-        started = await bench.sessions.take_turn(unique, prepare, run=f"{unique} run")
+        started = await bench.sessions.start_turn(unique, prepare, run=f"{unique} run")
         assert len((await bench.ended(unique, started.workflow_id)).turns) == 1
         await bench.close(unique)

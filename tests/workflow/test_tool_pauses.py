@@ -79,8 +79,8 @@ async def served(
     client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that asks before every call."""
-    monkeypatch.setattr(tool_pauses, "SETTLED_S", 0.0)
-    monkeypatch.setattr(paused_calls, "FRESH_S", 0.0)
+    monkeypatch.setattr(tool_pauses, "PAUSE_PROPAGATION_S", 0.0)
+    monkeypatch.setattr(paused_calls, "PAUSE_CACHE_S", 0.0)
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
@@ -213,7 +213,7 @@ async def test_sub_plan_waits_with_its_tool_and_the_parent_run_reports_it(served
 async def test_pausing_a_tool_twice_names_the_actor_and_resuming_twice_does_nothing(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_pauses, "SETTLED_S", 0.0)
+    monkeypatch.setattr(tool_pauses, "PAUSE_PROPAGATION_S", 0.0)
     assert await pause_tool(client, service.send, by="ann", reason=None) is None
     first = await pause_tool(client, service.send, by="bob", reason=None)
     assert (first and first.by) == "ann"

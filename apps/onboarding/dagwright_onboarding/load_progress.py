@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagwright.plugins.commands import CommandRefused, Output, Refusal, leave_at_once
+from dagwright.plugins.commands import CommandError, ErrorStatus, Output, leave_at_once
 from dagwright_onboarding.party_loading import ProgressCallback, describe_progress
 
 UPDATE_INTERVAL_S = 0.5
@@ -22,7 +22,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
     The second signal exits at once. The signal handlers need the main thread.
 
     Raises:
-        CommandRefused: a signal came; the message says how many rows were loaded.
+        CommandError: a signal came; the message says how many rows were loaded.
     """
     progress_line = _ProgressLine(output)
     first_signal, is_loading = 0, False
@@ -53,8 +53,8 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         progress_line.clear()
 
 
-def _interrupted(done_rows: int, rows: int) -> CommandRefused:
-    return CommandRefused(f"interrupted; {describe_progress(done_rows, rows)}", status=Refusal.INTERRUPTED)
+def _interrupted(done_rows: int, rows: int) -> CommandError:
+    return CommandError(f"interrupted; {describe_progress(done_rows, rows)}", status=ErrorStatus.INTERRUPTED)
 
 
 class _ProgressLine:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dagwright.plugins.commands import STANDARD_INPUT, CommandRefused, ExitCode, Output, Refusal, one_line
+from dagwright.plugins.commands import STANDARD_INPUT, CommandError, ErrorStatus, ExitCode, Output, one_line
 from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import EntityGateway
@@ -30,7 +30,7 @@ def load(file: str, output: Output) -> int:
             else:
                 report = load_parties(database, Path(file), on_progress=on_progress)
     except PartiesUnreadable as error:
-        raise CommandRefused(one_line(str(error), limit=500), status=Refusal.UNREADABLE) from error
+        raise CommandError(one_line(str(error), limit=500), status=ErrorStatus.UNREADABLE) from error
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
@@ -45,17 +45,17 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
         search: search text, entity type and jurisdiction.
 
     Raises:
-        CommandRefused: the database does not exist; it is not created.
+        CommandError: the database does not exist; it is not created.
     """
     search_text, entity_type, jurisdiction = search
     with opened_database(EntityDatabase) as database:
         if (missing := database.missing_sqlite_file()) is not None:
             message = f"no database at {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
-            raise CommandRefused(one_line(message, limit=500), status=Refusal.NO_DATABASE)
+            raise CommandError(one_line(message, limit=500), status=ErrorStatus.NO_DATABASE)
         try:
             findings = EntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:
-            raise CommandRefused(f"{error}") from None
+            raise CommandError(f"{error}") from None
     if output.is_json:
         output.document(asdict(findings))
     else:

@@ -1,4 +1,4 @@
-"""Answer requests of runs: select the requests that an answer is for, send it, and report the outcome."""
+"""Answer requests of runs: select the requests that are answered, send the answer, and report the outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
+from dagwright.client.feedback.open_requests import (
+    Answer,
+    ItemNotNamed,
+    OpenRequest,
+    RequestRef,
+    refs_by_run,
+    requests_of_node,
+)
 from dagwright.core.errors import DagwrightError
 from dagwright.history.executions import RunClosed
 
@@ -26,7 +33,7 @@ class NoOpenRequest(DagwrightError):
 
 
 class AnswerUnclear(DagwrightError):
-    """The run has several open requests and the answer names none of them; the message lists their names."""
+    """The run has several open requests and the answer names none of them; the message is the list of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class AnswerResult:
 
     Args:
         is_accepted: whether the run accepted the answer.
-        message: message of the run.
+        message: the run's reply.
         is_ambiguous: the answer matches several requests and names none of them.
         request_ref: the request that received the answer; `None` if it is unknown.
     """
@@ -79,7 +86,7 @@ class AnswerOutcome:
         return all(result.is_accepted for result in self.results)
 
     @property
-    def is_refused(self) -> bool:
+    def is_rejected(self) -> bool:
         """Whether no run accepted the answer."""
         return not any(result.is_accepted for result in self.results)
 
@@ -91,50 +98,54 @@ class AnswerOutcome:
     @property
     def message(self) -> str:
         """One or more sentences for the user."""
-        refused = [*dict.fromkeys(result.message for result in self.results if not result.is_accepted)]
-        message = "; ".join([*dict.fromkeys(result.message for result in self.results if result.is_accepted), *refused])
+        rejected = [*dict.fromkeys(result.message for result in self.results if not result.is_accepted)]
+        message = "; ".join(
+            [*dict.fromkeys(result.message for result in self.results if result.is_accepted), *rejected]
+        )
         if len(self.results) > 1:
             accepted = sum(result.is_accepted for result in self.results)
             message = f"answered in {accepted:,} of {len(self.results):,} sub-plans: {message}"
         return message
 
 
-def requests_named(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
-    """Return the open requests with a name: one request, or all of its node if a node is named or `of_all` is set."""
+def requests_named(requests: Sequence[OpenRequest], request: str, *, for_all: bool) -> Sequence[OpenRequest]:
+    """Return the open request with this ID; for the ID of a node, or with `for_all`, all open requests of the node."""
     matching = [open_request for open_request in requests if open_request.id == request]
-    of_one_node = of_node(requests, matching[0].full_node if matching else request)
-    return of_one_node if of_all or not matching else matching
+    of_one_node = requests_of_node(requests, matching[0].full_node if matching else request)
+    return of_one_node if for_all or not matching else matching
 
 
 def choose_requests(
-    open_requests: Sequence[OpenRequest], request: str | None, *, of_all: bool
+    open_requests: Sequence[OpenRequest], request: str | None, *, for_all: bool
 ) -> Sequence[OpenRequest]:
     """Return the open requests that an answer is for; empty if the named request is not open.
 
     Args:
         open_requests: the open requests of the run.
         request: name of the request; `None` if the run has a single open request.
-        of_all: the answer is for all requests of the same node.
+        for_all: the answer is for all requests of the same node.
 
     Raises:
         NoOpenRequest: no request is named, and the run has no open request.
         AnswerUnclear: no request is named, and the run has several.
     """
     if request is not None:
-        return requests_named(open_requests, request, of_all=of_all)
+        return requests_named(open_requests, request, for_all=for_all)
     if not open_requests:
         raise NoOpenRequest
-    if len(open_requests) > 1 and not (of_all and len({open_request.full_node for open_request in open_requests}) == 1):
+    if len(open_requests) > 1 and not (
+        for_all and len({open_request.full_node for open_request in open_requests}) == 1
+    ):
         raise AnswerUnclear(", ".join(open_request.id for open_request in open_requests[:_MAX_LISTED_NAMES]))
     return open_requests
 
 
-def find_target(run: str, open_requests: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> AnswerTarget:
+def find_target(run: str, open_requests: Sequence[OpenRequest], request: str | None, *, for_all: bool) -> AnswerTarget:
     """Return the target of an answer; arguments and errors as in `choose_requests`.
 
     If the request is not open, the target has no requests: the request may be answered already, or be opened later.
     """
-    chosen = choose_requests(open_requests, request, of_all=of_all)
+    chosen = choose_requests(open_requests, request, for_all=for_all)
     return AnswerTarget.of(run, chosen) if chosen else AnswerTarget(run, str(request))
 
 
@@ -162,12 +173,12 @@ async def send_answer(
             except (FeedbackRejected, RunClosed) as error:
                 return AnswerResult(False, _with_path(str(error), ref, target.name))
 
-    refs: Sequence[RequestRef | None] = by_run(target.requests) or [None]
+    refs: Sequence[RequestRef | None] = refs_by_run(target.requests) or [None]
     return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
 
 
 async def answer_request(feedback: "NamespaceRequests", run: str, request: str, answer: Answer) -> str:
-    """Answer one request of a run or its sub-plans; return the message of the run.
+    """Answer one request of a run or its sub-plans; return the run's reply.
 
     Raises:
         FeedbackRejected, RunNotFound, RunClosed: as `NamespaceRequests.answer`.

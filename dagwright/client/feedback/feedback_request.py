@@ -50,8 +50,8 @@ class FeedbackAnswer(TypedDict, total=False):
     for_all: bool
 
 
-_FIELDS_BESIDE_CONTENT = ("by", "note", "for_all", "nodes")
-_KINDS = ("approved", "selected", "text", "data")
+_OTHER_FIELDS = ("by", "note", "for_all", "nodes")
+_CONTENT_FIELDS = ("approved", "selected", "text", "data")
 
 
 class Answerable(Protocol):
@@ -77,8 +77,8 @@ class FeedbackRequest:
         tool: for an APPROVAL, the tool of the call to approve.
         arguments: for an APPROVAL, the arguments of that call.
         title: title of the plan with the request.
-        is_shortened: whether the request was too large for the inbox, which lists it without schema, options and
-            arguments and with the first part of its prompt.
+        is_shortened: whether the request was too large for the inbox. Then it has no schema, options and arguments,
+            and only the first part of its prompt.
     """
 
     id: str
@@ -99,7 +99,7 @@ class FeedbackRequest:
 
     @checks_arguments
     def answer(self, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
-        """Answer this request; return the message of the run.
+        """Answer this request; return the run's reply.
 
         Raises:
             FeedbackRejected: the answer is invalid, the request is closed, or the run has ended.
@@ -132,8 +132,8 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
     )
 
 
-def found_request(request: OpenRequest, run: Answerable) -> FeedbackRequest:
-    """Return a request of the inbox or of a run."""
+def to_feedback_request(request: OpenRequest, run: Answerable) -> FeedbackRequest:
+    """Return the public form of an open request."""
     return request_of(request.document, run, title=request.title)
 
 
@@ -168,21 +168,21 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     """Return the content of an answer in the format of runs, without its nodes.
 
     Raises:
-        FeedbackRejected: the arguments have no answer, or more than one.
+        FeedbackRejected: not exactly one of `approved`, `selected`, `text` and `data` is given.
     """
-    contents = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
-    if len(contents) != 1:
-        problem = f"{' and '.join(contents)} exclude each other" if contents else "an answer is missing"
+    given = [name for name in _CONTENT_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
+    if len(given) != 1:
+        problem = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"
         raise FeedbackRejected(f"{problem}: give one of approved=, selected=, text= and data=")
     content = {
         name: json_argument(value, name, function="feedback")
         for name, value in answer.items()
-        if name not in _FIELDS_BESIDE_CONTENT
+        if name not in _OTHER_FIELDS
     }
     if "selected" in content:
         selected = content["selected"]
         content["selected"] = [selected] if isinstance(selected, str) else [*selected]
-    return content if "text" not in contents else {"text": "", **content}
+    return content if "text" not in given else {"text": "", **content}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class RunFeedback:
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
 
     async def send(self, request: str | None, answer: FeedbackAnswer) -> str:
-        """Send an answer; return the message of the run.
+        """Send an answer; return the run's reply.
 
         Args:
             request: ID of a request or of its node; `None` if the run has a single open request.
@@ -211,19 +211,19 @@ class RunFeedback:
         content, nodes = answer_content(answer), answer.get("nodes", ())
         requests = await self.feedback.requests_of(self.run_id)
         try:
-            target = find_target(self.run_id, requests, request, of_all=answer.get("for_all", False))
+            target = find_target(self.run_id, requests, request, for_all=answer.get("for_all", False))
         except NoOpenRequest:
             raise FeedbackRejected(f"the run {self.run_id!r} has no open request") from None
-        except AnswerUnclear as names:
-            raise FeedbackRejected(f"the run {self.run_id!r} has several open requests; name one: {names}") from None
+        except AnswerUnclear as error:
+            raise FeedbackRejected(f"the run {self.run_id!r} has several open requests; name one: {error}") from None
         if nodes and len(target.requests) > 1:
             raise FeedbackRejected("nodes can be added once only: answer a single request with `nodes`")
 
         async def extras(request_ref: RequestRef) -> Mapping[str, Any]:
             return await self.steering.nodes_of_answer(request_ref, nodes, tools=self.tools) if nodes else {}
 
-        sent = Answer(content, answer.get("by"), answer.get("note"))
-        outcome = await send_answer(self.feedback, target, sent, extras=extras)
+        full_answer = Answer(content, answer.get("by"), answer.get("note"))
+        outcome = await send_answer(self.feedback, target, full_answer, extras=extras)
         if not outcome.is_accepted:
             hint = "; for_all=True answers all of them" if outcome.is_ambiguous else ""
             raise FeedbackRejected(f"{outcome.message}{hint}")

@@ -1,6 +1,6 @@
 """The inbox: open requests of all runs, page by page, from search attributes and memos.
 
-No history is read. A run lists its first requests in its memo; the others are counted, and reading the run shows them.
+No history is read. The memo of a run has its first requests and the number of all; reading the run returns all of them.
 """
 
 import logging
@@ -23,7 +23,7 @@ from dagwright.server import Connection
 
 _LOG = logging.getLogger(__name__)
 _MAX_EXCLUDED_PAGES = 2
-"""Pages of the server without a matching request after which a page of the inbox ends."""
+"""Number of server pages without a matching request after which a page of the inbox ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class InboxFilter:
             root = quoted(keyword(self.run_id))
             parts.append(f"(WorkflowId = {quoted(self.run_id)} OR {wire.SEARCH_ROOT} = {root})")
         if self.assignee is not None:
-            parts.append(f"({_awaits(self.assignee)})")
+            parts.append(f"({_awaiting_condition(self.assignee)})")
         if self.owner is not None:
-            parts.append(f"({wire.SEARCH_OWNER} = {quoted(keyword(self.owner))} OR {_awaits(self.owner)})")
+            parts.append(f"({wire.SEARCH_OWNER} = {quoted(keyword(self.owner))} OR {_awaiting_condition(self.owner)})")
         if self.opened_before is not None:
             parts.append(f"StartTime <= '{format_time(self.opened_before)}'")
         return " AND ".join(parts)
@@ -84,8 +84,8 @@ class InboxPage:
     Args:
         requests: the oldest first; all listed requests of each run.
         cursor: cursor of the next page; `None` on the last page.
-        omitted: run -> number of its open requests that are not listed, whether or not they match; without the runs of
-            other owners.
+        omitted: run -> number of its open requests that are not listed, whether or not they match; only runs of the
+            owner in the filter.
     """
 
     requests: Sequence[OpenRequest]
@@ -99,13 +99,13 @@ async def read_inbox(
     """Return a page of the inbox; the runs that started last come first.
 
     Args:
-        limit: number of requests with which the page ends; those of one run are not separated.
+        limit: number of requests after which the page ends; requests of one run stay on one page.
         after: where the page starts; `None` for the newest run.
 
     Raises:
         SearchAttributesMissing: the namespace lacks search attributes.
 
-    Complexity: three requests to the server; a page may have fewer requests, even none, and be followed by others.
+    Complexity: three requests to the server; a page before the last may have fewer requests than `limit`, even none.
     """
     connection.require_search_attributes()
     page_size = page_size_for(limit)
@@ -114,8 +114,8 @@ async def read_inbox(
     excluded = 0
     cursor: ListCursor | None = None
     executions = executions_from(connection.client, inbox_filter.query(), after=after, page_size=page_size)
-    async for following, run in executions:
-        cursor = following
+    async for next_cursor, run in executions:
+        cursor = next_cursor
         memo = await readable_memo(run)
         owner = owner_of(run, memo)
         requests, missing = _listed_requests(run, memo)
@@ -134,7 +134,7 @@ async def read_inbox(
 async def read_requests(
     connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
 ) -> InboxPage:
-    """Return the next page of the inbox that has requests, or the last page; see `read_inbox`.
+    """Like `read_inbox`, but skip empty pages.
 
     Complexity: linear in the runs that wait for people.
     """
@@ -147,7 +147,7 @@ async def read_requests(
     return replace(page, omitted=omitted)
 
 
-def _awaits(name: str) -> str:
+def _awaiting_condition(name: str) -> str:
     parts = (f"{wire.SEARCH_AWAITING} = {quoted(keyword_text)}" for keyword_text in (keyword_of_assignee(name), OTHERS))
     return " OR ".join(parts)
 
@@ -159,7 +159,7 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
         listed = requests_from_json(memo[wire.MEMO_REQUESTS])
         requests = []
         for node, document in listed.shown:
-            # The fields by which requests are filtered and sorted.
+            # Check the fields by which requests are filtered and sorted.
             _ = document["type"], seconds_of(document["opened_at"])
             ref = RequestRef(run.id, str(document["request_id"]))
             requests.append(with_path(OpenRequest(document, ref, node, title=listed.title), root, path))

@@ -23,8 +23,8 @@ from dagwright.client.feedback.open_requests import (
     OpenRequest,
     RequestRef,
     has_sub_plans,
-    of_node,
     requests_in,
+    requests_of_node,
     with_path,
 )
 from dagwright.client.run_lists import quoted
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 UPDATE_TIMEOUT_S = 3.0
 """Timeout of the answer's update, in seconds, before it is sent as a signal."""
 _MAX_CONCURRENT_HISTORIES = 8
-"""Histories of sub-plans that are read concurrently: a thousand readers would slow the runs."""
+"""Maximum number of sub-plan histories read concurrently: a thousand readers would slow the runs."""
 _POLL_INTERVAL_S = 0.2
-"""Interval, in seconds, between two checks of how a call handles its answer."""
+"""Interval, in seconds, between two checks for the next request of a lookup."""
 _MAX_LISTED = 20
 
 
@@ -70,7 +70,7 @@ class NamespaceRequests:
     ) -> None:
         self._open_reader = open_reader
         self._client = connection.client
-        self._is_listed = not connection.missing_search_attributes
+        self._has_search_attributes = not connection.missing_search_attributes
         self._timeout_s = timeout_s
 
     async def requests_of(self, workflow_id: str) -> list[OpenRequest]:
@@ -80,10 +80,10 @@ class NamespaceRequests:
             RunNotFound: there is no such run.
         """
         view = await self._open_reader(workflow_id).read()
-        own = _own_requests(view)
+        run_requests = _requests_of_run(view)
         if not has_sub_plans(view):
-            return own
-        return _by_age([*own, *await self.requests_of_sub_plans(workflow_id)])
+            return run_requests
+        return _by_age([*run_requests, *await self.requests_of_sub_plans(workflow_id)])
 
     async def requests_of_sub_plans(self, workflow_id: str) -> list[OpenRequest]:
         """Return the open requests of the sub-plans of a run, at any depth, oldest first."""
@@ -92,12 +92,12 @@ class NamespaceRequests:
         # The run may be a sub-plan itself; its own sub-plans have the same root.
         root, path = root_in(memo) or workflow_id, path_in(memo)
         query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND "
-        if self._is_listed:
+        if self._has_search_attributes:
             query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quoted(keyword(root))}"
         else:
             top = described.root_id or root
             prefix = queryable_prefix(top)
-            # The runs are compared again by their memos.
+            # Runs that only share the prefix are left out by their memos.
             query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quoted(prefix)}"
         slots = asyncio.Semaphore(_MAX_CONCURRENT_HISTORIES)
 
@@ -109,7 +109,7 @@ class NamespaceRequests:
             # The run may have ended since it was listed.
             with suppress(RunNotFound):
                 async with slots:
-                    requests = _own_requests(await self._open_reader(run.id).read())
+                    requests = _requests_of_run(await self._open_reader(run.id).read())
                 return [with_path(request, workflow_id, tasks[len(path) :]) for request in requests]
             return []
 
@@ -156,7 +156,7 @@ class NamespaceRequests:
         lookup.
         """
         reader = self._open_reader(request_ref.workflow_id)
-        # The answer counts already; it may end the run, and with the run its server.
+        # The answer is accepted already. It may end the run and its local server, so errors are ignored.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 while (following := following_request(await reader.read(), request_ref.request)) is None:
@@ -173,7 +173,7 @@ class NamespaceRequests:
         Raises:
             RunNotFound: there is no such run.
             FeedbackRejected: the path leads through a sub-plan that is not running.
-            ItemNotNamed: the path leads through one of several sub-plans and does not select one.
+            ItemNotNamed: the path leads through a node with a sub-plan for each item and names no item.
         """
         if "/" not in request:
             return RequestRef(workflow_id, request)
@@ -198,7 +198,9 @@ class NamespaceRequests:
 
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
-        open_requests = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
+        open_requests = [
+            request.id for request in requests_of_node(await self.requests_of(workflow_id), f"{node}/{rest}")
+        ]
         open_text = f"; open requests are {join_first(open_requests, _MAX_LISTED)}" if open_requests else ""
         return ItemNotNamed(
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_text}"
@@ -219,24 +221,23 @@ async def _describe(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
         raise RunNotFound(f"there is no run {handle.id!r:.200}") from None
 
 
-def _own_requests(view: RunView) -> list[OpenRequest]:
+def _requests_of_run(view: RunView) -> list[OpenRequest]:
     if view.scheduler is None:
         return []
-    scheduler, own_requests = view.scheduler, []
+    scheduler, open_requests = view.scheduler, []
     for document in requests_in(view):
         # Requests for the inputs of the run belong to no node.
         node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
         request_ref = RequestRef(view.workflow_id, str(document["request_id"]))
-        own_requests.append(OpenRequest(document, request_ref, str(node), title=view.title))
-    return own_requests
+        open_requests.append(OpenRequest(document, request_ref, str(node), title=view.title))
+    return open_requests
 
 
 def following_request(view: RunView, request: str) -> Request | Literal["nothing"] | None:
     """Return the next request of the lookup that received the answer to a request; `nothing` if there will be none.
 
     Returns:
-        `None` while the lookup is running, so the outcome is unknown. Other tools may run for hours with their
-            answer.
+        `None` while the lookup is running. For tools other than lookups, `nothing`: they may run for hours.
     """
     scheduler, task_id = view.scheduler, without_number(request)
     override = scheduler.state.overrides.get(task_id) if scheduler is not None else None

@@ -41,7 +41,7 @@ class OpenRequest:
     Args:
         document: the request, with the run that the user knows and the path from that run.
         request_ref: destination of the answer.
-        node: the node with the request, in the run of `request_ref`; its ID covers all its items.
+        node: the node with the request, without its item, in the run of `request_ref`.
         path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
         title: title of the plan or sub-plan with the request.
     """
@@ -133,13 +133,13 @@ def has_sub_plans(view: "RunView") -> bool:
     return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in visible)
 
 
-def of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
+def requests_of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
     """Return the requests of a node: `sum`, or `archive/sum` in every run of the sub-plan `archive`."""
     return [request for request in requests if request.full_node == node]
 
 
-def by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
-    """Return where to answer all requests of one node: one message per run, for all its items."""
+def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
+    """Return the location for each message that answers the requests of one node: one message per run."""
     runs: dict[str, list[OpenRequest]] = {}
     for request in requests:
         runs.setdefault(request.request_ref.workflow_id, []).append(request)

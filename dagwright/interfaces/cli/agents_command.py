@@ -15,7 +15,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.name_hints import suggestion
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.command_database import opened_database
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset
@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import load_toolset
 def add(file: str, output: Output) -> int:
     """Add the agents of a file, or none of them if one is invalid."""
     registry = load_agents([file])
-    with _stored() as stored:
+    with _open_agents() as stored:
         added = stored.add([*registry])
     missing = registry.missing_tools(load_toolset(load_settings()).declarations())
     for name, tools in missing.items():
@@ -40,7 +40,7 @@ def add(file: str, output: Output) -> int:
 
 def list_agents(_: None, output: Output) -> int:
     """List the current agents."""
-    with _stored() as stored:
+    with _open_agents() as stored:
         cards = stored.current()
     if output.is_json:
         output.document([_to_json(card) for card in cards])
@@ -53,11 +53,11 @@ def list_agents(_: None, output: Output) -> int:
 
 def show(name: str, output: Output) -> int:
     """Show the newest card of an agent and its versions."""
-    with _stored() as stored:
+    with _open_agents() as stored:
         versions = stored.versions(name)
         agent_names = [version.card.name for version in stored.current()]
     if not versions:
-        raise _unknown(name, agent_names)
+        raise _unknown_agent_error(name, agent_names)
     newest = versions[0]
     if output.is_json:
         output.document(
@@ -74,10 +74,10 @@ def show(name: str, output: Output) -> int:
 
 def remove(name: str, output: Output) -> int:
     """Remove an agent for new plans."""
-    with _stored() as stored:
+    with _open_agents() as stored:
         agent_names = [version.card.name for version in stored.current()]
         if not stored.remove(name):
-            raise _unknown(name, agent_names)
+            raise _unknown_agent_error(name, agent_names)
     message = f"{name} is removed for new plans; runs that use it keep its card"
     if output.is_json:
         output.document({"status": "removed", "name": name, "message": message})
@@ -87,14 +87,14 @@ def remove(name: str, output: Output) -> int:
 
 
 @contextmanager
-def _stored() -> Iterator[StoredAgents]:
+def _open_agents() -> Iterator[StoredAgents]:
     with opened_database(partial(Database, schema=AGENTS)) as database:
         yield StoredAgents(database)
 
 
-def _unknown(name: str, agent_names: list[str]) -> CommandRefused:
+def _unknown_agent_error(name: str, agent_names: list[str]) -> CommandError:
     near = suggestion(name, agent_names) or "`dagwright agents list` lists the agents"
-    return CommandRefused(f"there is no agent {name!r}; {near}", status=Refusal.NOT_FOUND)
+    return CommandError(f"there is no agent {name!r}; {near}", status=ErrorStatus.NOT_FOUND)
 
 
 def _version_text(agent: AgentVersion) -> str:

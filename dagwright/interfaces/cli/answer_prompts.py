@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
-from dagwright.interfaces.cli.input_prompts import NO, YES, checked_value, default_text, question_of, value_of
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.interfaces.cli.input_prompts import NO, YES, checked_value, default_text, input_question, parse_value
 from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
-from dagwright.interfaces.cli.plan_input import typed_value, value_as_text
+from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
 from dagwright.interfaces.cli.request_text import Request, assignee_of, entity_lines, option_label, option_name
 
 _END_OF_TEXT = "."
@@ -19,8 +19,8 @@ _NOT_ANSWERED = "no answer was given; the request stays open"
 _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number", "array", "object", "string"]}
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NO_VALUE: Any = object()
-_NUMBER_OF_OPTION = re.compile(r"-?[0-9]{1,4}")
-"""A number that means an option even if free text is accepted; registration numbers are longer."""
+_OPTION_NUMBER = re.compile(r"-?[0-9]{1,4}")
+"""A number that selects an option, even if free text is accepted; registration numbers are longer."""
 
 ReadLine = Callable[[str], str]
 """Ask for one line; raise `EOFError` at the end of the input."""
@@ -41,7 +41,7 @@ def ask_answer(request: Request, *, read: ReadLine = _read_typed_line) -> dict[s
         read: asks for one line; raises `EOFError` at the end of the input.
 
     Raises:
-        CommandRefused: the input ended.
+        CommandError: the input ended.
     """
     return _Form(read).answer(request)
 
@@ -58,31 +58,31 @@ class _Form:
             _show(str(request["prompt"]))
         match request["type"]:
             case "APPROVAL":
-                return self._approval(request)
+                return self._ask_approval(request)
             case "SELECTION":
-                return self._selection(request)
+                return self._ask_selection(request)
             case "INFORMATION":
-                return {"data": self._fields(request["schema"] or _ANY_OBJECT)}
+                return {"data": self._ask_fields(request["schema"] or _ANY_OBJECT)}
             case kind:
                 if kind == "GUIDANCE":
                     _show("(or use `feedback … --nodes FILE` to add nodes to the plan)")
-                return {"text": self._lines()}
+                return {"text": self._read_text()}
 
-    def _approval(self, request: Request) -> dict[str, Any]:
+    def _ask_approval(self, request: Request) -> dict[str, Any]:
         if request.get("tool") and request["tool"] != ACTIVITY_READ_MODEL_PLAN:
             _show(f"{one_line(str(request['tool']))} with {value_text(request.get('arguments'))}")
             for line in entity_lines(request):
                 _show(line)
         while True:
-            reply = self._line("Approve? (yes or no): ").strip().lower()
+            reply = self._read_line("Approve? (yes or no): ").strip().lower()
             if reply in YES:
                 return {"approved": True}
             if reply in NO:
-                reason = self._line("Reason (optional): ").strip()
+                reason = self._read_line("Reason (optional): ").strip()
                 return {"approved": False, **({"reason": reason} if reason else {})}
             _show("answer yes or no")
 
-    def _selection(self, request: Request) -> dict[str, Any]:
+    def _ask_selection(self, request: Request) -> dict[str, Any]:
         options: Sequence[JsonValue] = request["options"] or []
         for number, option in enumerate(options, 1):
             _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
@@ -94,12 +94,12 @@ class _Form:
         if allow_text:
             question = "Which? (number, name or other text): "
         while True:
-            reply = self._line(question)
+            reply = self._read_line(question)
             texts = [part.strip() for part in reply.split(",")] if is_multiple else [reply.strip()]
             try:
-                selected = [_option_named(text, options) for text in texts if text]
+                selected = [_find_option(text, options) for text in texts if text]
             except ValueError as error:
-                if allow_text and not _NUMBER_OF_OPTION.fullmatch(reply.strip()):
+                if allow_text and not _OPTION_NUMBER.fullmatch(reply.strip()):
                     return {"text": reply.strip()}
                 _show(one_line(str(error)))
                 continue
@@ -108,11 +108,11 @@ class _Form:
             elif len({*map(repr, selected)}) < len(selected):
                 _show("an option is selected twice; choose each once")
             elif request.get("purpose") == "error" and selected == ["value"]:
-                return {"selected": selected, "value": self._json({})}
+                return {"selected": selected, "value": self._ask_json({})}
             else:
                 return {"selected": selected}
 
-    def _lines(self) -> str:
+    def _read_text(self) -> str:
         _show(f"(end a text of several lines with a line `{_END_OF_TEXT}` or with Ctrl-D)")
         lines: list[str] = []
         with suppress(EOFError):
@@ -120,21 +120,21 @@ class _Form:
                 lines.append(line)
         text = "\n".join(lines).strip()
         if not text:
-            raise CommandRefused(_NOT_ANSWERED, status=Refusal.NOT_ANSWERED)
+            raise CommandError(_NOT_ANSWERED, status=ErrorStatus.NOT_ANSWERED)
         return text
 
-    def _fields(self, schema: Mapping[str, Any]) -> JsonValue:
+    def _ask_fields(self, schema: Mapping[str, Any]) -> JsonValue:
         """Ask for an object field by field, again until it matches the schema."""
         properties = schema.get("properties")
         if not isinstance(properties, dict) or not properties:
-            return self._json(schema)
+            return self._ask_json(schema)
         required = schema.get("required")
-        needed = set(required) if isinstance(required, list) else set()
+        required_fields = set(required) if isinstance(required, list) else set()
         while True:
             values: dict[str, JsonValue] = {}
             for name, field in properties.items():
                 field_schema = field if isinstance(field, dict) else {}
-                value = self._field(name, field_schema, is_needed=name in needed)
+                value = self._ask_field(name, field_schema, is_required=name in required_fields)
                 if value is not _NO_VALUE:
                     values[name] = value
             try:
@@ -142,39 +142,39 @@ class _Form:
             except ValueError as error:
                 _show(one_line(f"{error}; try again"))
 
-    def _field(self, name: str, schema: Mapping[str, Any], *, is_needed: bool) -> Any:
+    def _ask_field(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> Any:
         """Return the value of a field; `_NO_VALUE` if the user leaves it out."""
-        empty_means = "" if is_needed else default_text(schema) if "default" in schema else "optional"
-        question = question_of(name, schema, empty_means=empty_means)
+        empty_means = "" if is_required else default_text(schema) if "default" in schema else "optional"
+        question = input_question(name, schema, empty_means=empty_means)
         while True:
-            reply = self._line(question)
-            if not reply.strip() and not is_needed:
+            reply = self._read_line(question)
+            if not reply.strip() and not is_required:
                 return schema.get("default", _NO_VALUE)
             try:
-                return value_of(schema, reply)
+                return parse_value(schema, reply)
             except ValueError as error:
                 _show(one_line(str(error)))
 
-    def _json(self, schema: Mapping[str, Any]) -> JsonValue:
+    def _ask_json(self, schema: Mapping[str, Any]) -> JsonValue:
         while True:
             try:
-                return checked_value(schema, typed_value(_ANY_JSON, self._line("Value as JSON: ")))
+                return checked_value(schema, convert_value(_ANY_JSON, self._read_line("Value as JSON: ")))
             except ValueError as error:
                 _show(one_line(str(error)))
 
-    def _line(self, question: str) -> str:
+    def _read_line(self, question: str) -> str:
         """Read a line.
 
         Raises:
-            CommandRefused: the input has ended.
+            CommandError: the input has ended.
         """
         try:
             return self._read(question)
         except EOFError:
-            raise CommandRefused(_NOT_ANSWERED, status=Refusal.NOT_ANSWERED) from None
+            raise CommandError(_NOT_ANSWERED, status=ErrorStatus.NOT_ANSWERED) from None
 
 
-def _option_named(text: str, options: Sequence[JsonValue]) -> JsonValue:
+def _find_option(text: str, options: Sequence[JsonValue]) -> JsonValue:
     """Return the option that a text names, by its name or else its number.
 
     Raises:

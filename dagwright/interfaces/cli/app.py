@@ -19,11 +19,11 @@ from dagwright.interfaces.cli import (
     server_commands,
     steering_commands,
 )
-from dagwright.interfaces.cli.error_boundary import guarded, open_standard_streams
+from dagwright.interfaces.cli.error_boundary import open_standard_streams, run_guarded
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plugin_groups import PluginGroup, program_options
-from dagwright.interfaces.cli.shared_options import PassedOn, PlainHelp
+from dagwright.interfaces.cli.shared_options import PassThroughCommand, PlainHelp
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -93,7 +93,7 @@ def _create_app() -> typer.Typer:
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name, rich_help_panel=panel)
             else:
-                cls = PassedOn if name == "temporal" else PlainHelp
+                cls = PassThroughCommand if name == "temporal" else PlainHelp
                 app.command(name, cls=cls, rich_help_panel=panel)(command)
     return app
 
@@ -104,13 +104,13 @@ def run_command_line(arguments: Sequence[str]) -> int:
     Args:
         arguments: without the name of the program.
     """
-    wants_json = "--json" in arguments
+    is_json = "--json" in arguments
     open_standard_streams()
-    return guarded(
+    return run_guarded(
         lambda: _exit_code(
             click_command()(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)
         ),
-        Output(is_json=wants_json),
+        Output(is_json=is_json),
         settings=_settings,
     )
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from dagwright.client.requests import TurnRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.goal_commands import AskRequest
-from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
-from dagwright.interfaces.cli.prepare_request import prepared_request, refuse_options
-from dagwright.interfaces.cli.run_and_watch import Showing, run_prepared
+from dagwright.interfaces.cli.prepare_request import prepare_with_notes, reject_options
+from dagwright.interfaces.cli.run_and_watch import RunPresentation, run_prepared
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session
 from dagwright.protocol.sessions import session_name
@@ -25,34 +25,34 @@ def ask(request: AskRequest, output: Output) -> int:
     """Plan and run a request, and return the exit code.
 
     Raises:
-        CommandRefused: the request cannot be planned.
+        CommandError: the request cannot be planned.
     """
     return ask_with(request, command_settings(), output)
 
 
 def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     """Plan and run a request with these settings, and return the exit code; raises as `ask`."""
-    refuse_options(request)
+    reject_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else None
-    # Prepare without a session before the server starts: a request that is invalid now is invalid in every session.
-    prepared = prepared_request(request, toolset, output)
-    refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
+    # Prepared without a session before the server starts, because an invalid request is invalid in every session.
+    prepared = prepare_with_notes(request, toolset, output)
+    require_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
-        # Stdout holds the plan only.
+        # Stdout has only the plan.
         print_document = _print_plan if output.is_json else _print_plan_or_reason
-        showing = Showing(print_document, Output(is_json=True))
+        presentation = RunPresentation(print_document, Output(is_json=True))
     else:
         needs_approval = (
             prepared.may_need_approval and not request.non_interactive and not request.is_detached and output.can_ask
         )
-        showing = Showing(_print_answer, output, approve_on_terminal if needs_approval else None)
+        presentation = RunPresentation(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
         turn = TurnRequest(
-            name, request.text, lambda session: prepared_request(request, toolset, output, session).start
+            name, request.text, lambda session: prepare_with_notes(request, toolset, output, session).start
         )
-        return run_in_session(turn, request, toolset, showing=showing, settings=settings)
-    return run_prepared(prepared.start, request, toolset, showing=showing, settings=settings)
+        return run_in_session(turn, request, toolset, presentation=presentation, settings=settings)
+    return run_prepared(prepared.start, request, toolset, presentation=presentation, settings=settings)
 
 
 def _print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:

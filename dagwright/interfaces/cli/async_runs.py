@@ -14,19 +14,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptHandling:
-    """State of a command for the case that it is interrupted.
+    """How a command reacts to Ctrl-C.
 
-    The command sets the message, and opens the exit watchdog when it only waits for its processes to end.
+    The command opens the exit watchdog as soon as it only waits for running steps.
 
     Args:
-        text: message of the interrupt.
+        text: message that is shown when the command is interrupted; the command may replace it.
     """
 
     def __init__(self, text: str = "interrupted") -> None:
         self.text = text
         self.exit_watchdog = ExitWatchdog()
         self.on_next_interrupt: Callable[[], object] | None = None
-        """Called once, for the next Ctrl-C, which then does not end the command."""
+        """Called for the next Ctrl-C instead of ending the command; called once."""
 
 
 def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], output: Output) -> int:
@@ -50,7 +50,7 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
         def interrupt(number: int) -> None:
             nonlocal is_interrupted
             if is_interrupted:
-                # It came before the handlers below were set.
+                # The second signal arrived before its handler was set.
                 leave_at_once()
             on_next_interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
             if on_next_interrupt is not None and number == signal.SIGINT:

@@ -11,24 +11,24 @@ import httpx
 
 from dagwright.interfaces.cli.background_settings import (
     GATEWAY,
-    keep_settings,
-    refuse_other_settings,
-    turn_of_background,
+    record_settings,
+    reject_other_settings,
+    start_lock,
 )
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder, write_private
 from dagwright.tools.tool_references import options_of_references
 from dagwright.toolset.toolset import Toolset
 
-STARTING_S = 60.0
-"""Seconds until a worker polls on a busy machine; usually it takes a few."""
-GATEWAY_S = 60.0
-"""Seconds that the gateway may take until it answers."""
+WORKER_START_S = 60.0
+"""How long a worker may take to start, in seconds; on an idle machine it takes a few seconds."""
+GATEWAY_START_TIMEOUT_S = 60.0
+"""How long the gateway may take until it responds, in seconds."""
 
 _PROGRAM = (sys.executable, "-P", "-m", "dagwright")
-"""The command line; `-P` ignores a folder `dagwright` in the working directory."""
+"""The command line. With `-P`, Python ignores a folder `dagwright` in the working directory."""
 
 
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
@@ -37,12 +37,12 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
     It has the environment of this process, holds the server, and runs until `LocalServer.stop`.
 
     Raises:
-        CommandRefused: a process that serves runs of this folder has other settings.
+        CommandError: a process that serves runs of this folder has other settings.
     """
-    daemon = LocalServer(settings).worker(_name(toolset))
+    daemon = LocalServer(settings).worker(_worker_name(toolset))
     command = [*_PROGRAM, "worker", "--task-queue", settings.task_queue, *options_of(toolset)]
-    async with turn_of_background(settings):
-        return daemon, await _start(daemon, command, settings=settings)
+    async with start_lock(settings):
+        return daemon, await _start_if_needed(daemon, command, settings=settings)
 
 
 async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | None) -> tuple[str, bool]:
@@ -51,46 +51,46 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     It has the environment of this process, leaves the runs to the workers, and runs until `LocalServer.stop`.
 
     Args:
-        port: as `opened_socket` takes it.
+        port: as in `opened_socket`.
 
     Raises:
-        CommandRefused: it does not start, or a process that serves runs of this folder has other settings.
+        CommandError: the gateway does not start, or a process that serves runs of this folder has other settings.
     """
     daemon = LocalServer(settings).worker(GATEWAY)
     address_file = settings.state_dir / "workers" / f"{GATEWAY}.json"
     command = [*_PROGRAM, "serve", "--no-worker", "--address-file", str(address_file), *options_of(toolset)]
     command += [] if port is None else ["--port", str(port)]
     command += [] if settings.plans is None else ["--plans", str(settings.plans)]
-    async with turn_of_background(settings):
+    async with start_lock(settings):
         if not daemon.is_running():
             address_file.unlink(missing_ok=True)
             make_private_folder(settings.state_dir / "workers")
             write_private(_plans_path(settings), _plans_of(settings))
-        is_new = await _start(daemon, command, settings=settings)
-    give_up_at = time.monotonic() + GATEWAY_S
-    while daemon.is_running() and time.monotonic() < give_up_at:
+        is_new = await _start_if_needed(daemon, command, settings=settings)
+    deadline = time.monotonic() + GATEWAY_START_TIMEOUT_S
+    while daemon.is_running() and time.monotonic() < deadline:
         if (address := await _ready_address(address_file)) is not None:
             if not is_new:
-                refuse_other_gateway(settings, address, port=port)
+                reject_other_gateway(settings, address, port=port)
             return address, is_new
         await asyncio.sleep(0.05)
-    message = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
-    raise CommandRefused(message, status=Refusal.NO_GATEWAY)
+    message = f"the gateway does not start ({daemon.last_log_line()}): see {daemon.log_path}"
+    raise CommandError(message, status=ErrorStatus.NO_GATEWAY)
 
 
-def refuse_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
-    """Refuse a port or a folder of plans that the running gateway does not have.
+def reject_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
+    """Reject a port or a folder of plans that differs from that of the running gateway.
 
     Raises:
-        CommandRefused: the gateway has another port or folder.
+        CommandError: the gateway has another port or folder.
     """
-    others = [] if not port or httpx.URL(address).port == port else [f"--port {port}"]
+    differences = [] if not port or httpx.URL(address).port == port else [f"--port {port}"]
     path = _plans_path(settings)
     if settings.plans is not None and path.exists() and path.read_text(encoding="utf-8") != _plans_of(settings):
-        others.append(f"--plans {settings.plans}")
-    if others:
-        message = f"the gateway already runs at {address}, without {' and '.join(others)}"
-        raise CommandRefused(f"{message}: end it with `dagwright down` first", status=Refusal.OTHER_SETTINGS)
+        differences.append(f"--plans {settings.plans}")
+    if differences:
+        message = f"the gateway already runs at {address}, without {' and '.join(differences)}"
+        raise CommandError(f"{message}: end it with `dagwright down` first", status=ErrorStatus.OTHER_SETTINGS)
 
 
 def _plans_path(settings: Settings) -> Path:
@@ -101,12 +101,12 @@ def _plans_of(settings: Settings) -> str:
     return "" if settings.plans is None else str(settings.plans.resolve())
 
 
-async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) -> bool:
+async def _start_if_needed(daemon: Daemon, command: Sequence[str], *, settings: Settings) -> bool:
     """Start a process unless it runs, and return whether it is new; the caller holds the start lock."""
-    refuse_other_settings(settings)
+    reject_other_settings(settings)
     if daemon.is_running():
         return False
-    keep_settings(daemon, settings)
+    record_settings(daemon, settings)
     await daemon.start(command)
     return True
 
@@ -126,19 +126,19 @@ STARTING_MESSAGE = "the worker in the background is starting"
 
 
 def is_worker_starting(settings: Settings) -> bool:
-    """Return whether a worker in the background of this folder was started less than `STARTING_S` ago."""
+    """Return whether a worker in the background of this folder was started less than `WORKER_START_S` ago."""
     daemons = LocalServer(settings).workers()
     ages = [daemon.age_s() for daemon in daemons if daemon.name != GATEWAY]
-    return any(age is not None and age < STARTING_S for age in ages)
+    return any(age is not None and age < WORKER_START_S for age in ages)
 
 
 def will_start_worker(settings: Settings, toolset: Toolset) -> bool:
     """Return whether `start_worker` would start a worker, which then has the environment of this process."""
-    return not LocalServer(settings).worker(_name(toolset)).is_running()
+    return not LocalServer(settings).worker(_worker_name(toolset)).is_running()
 
 
-def _name(toolset: Toolset) -> str:
-    """Return a name that is equal for equal tools, so that runs share a worker."""
+def _worker_name(toolset: Toolset) -> str:
+    """Return the name of the worker with these tools; runs with equal tools share a worker."""
     if not toolset.references:
         return "worker"
     return f"worker-{hashlib.sha256(repr(toolset.references).encode()).hexdigest()[:12]}"

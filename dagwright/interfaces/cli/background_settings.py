@@ -1,9 +1,9 @@
-"""Compare the settings of the processes that serve the runs of a folder.
+"""Compare the settings of the processes that serve the runs of a state folder.
 
-All workers of a task queue take part in every run. A command is therefore refused if another process that serves runs
-of the folder, in the background or as a command, has other settings. Each process has a file `<name>.settings` beside
-its lock: a salt and a digest of each setting that a run may depend on, no setting in clear text. Files of background
-processes are in `workers/`, files of commands in `serving/`.
+Any worker of a task queue may execute a part of any run. A command is therefore rejected if another process that serves
+runs of the folder, in the background or as a command, has other settings. Each process has a file `<name>.settings`
+next to its lock, with a salt and a digest of each setting on which a run may depend, not the settings themselves. Files
+of background processes are in `workers/`, files of commands in `serving/`.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from operator import or_
 from pathlib import Path
 
 from dagwright.features.explain.reasons import join_names
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
-from dagwright.server import Daemon, LocalServer, named_server
-from dagwright.server.locks import take_lock
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
+from dagwright.server import Daemon, LocalServer, configured_server
+from dagwright.server.locks import acquire_lock
 from dagwright.settings import Settings, app_settings
 from dagwright.store.private_files import make_private_folder
 
@@ -27,82 +27,82 @@ GATEWAY = "gateway"
 """Name of the gateway among the background processes."""
 
 _SERVER_SETTINGS = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
-"""Settings that choose the server and queue: processes that differ in them serve different runs."""
+"""Settings that select the server and the task queue: processes that differ in them serve different runs."""
 FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
 """Defaults to the current folder, so it differs between commands started in two folders."""
 _LOCK_TIMEOUT_S = 30.0
-"""Seconds to wait for the start lock; each holder needs a tenth of a second."""
+"""Seconds to wait for the start lock; a process holds it for a tenth of a second."""
 _DIGEST_ROUNDS = 100
 
 
-class OtherSettings(CommandRefused):
+class SettingsDiffer(CommandError):
     """Another process that serves runs of the folder has other settings.
 
     Args:
         difference: the process and the variables that differ.
         remedy: the consequence for the command, and the fix.
-        is_elsewhere: the process serves another server, namespace or queue.
+        is_elsewhere: the process works for another server, namespace or task queue.
     """
 
     def __init__(self, difference: str, remedy: str, *, is_elsewhere: bool = False) -> None:
-        super().__init__(f"{difference}{remedy}", status=Refusal.OTHER_SETTINGS)
+        super().__init__(f"{difference}{remedy}", status=ErrorStatus.OTHER_SETTINGS)
         self.difference = difference
         self.is_elsewhere = is_elsewhere
 
 
-def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = frozenset()) -> None:
-    """Refuse a command if another process that serves runs of its folder has other settings.
+def reject_other_settings(settings: Settings, *, ignored: frozenset[str] = frozenset()) -> None:
+    """Reject a command if another process that serves runs of its folder has other settings.
 
     Args:
         ignored: variables that may differ.
 
     Raises:
-        OtherSettings: a process differs; the message names the variables.
+        SettingsDiffer: a process differs; the message names the variables.
         ServerUnreachable: Temporal's own variables cannot be read.
     """
-    for daemon, names in _processes_that_differ(_background(settings), settings, ignored):
+    for daemon, names in _processes_that_differ(_background_processes(settings), settings, ignored):
         raise _other_daemon(daemon, names, settings)
-    for command, names in _processes_that_differ(_commands(settings), settings, ignored):
+    for command, names in _processes_that_differ(_running_commands(settings), settings, ignored):
         if names is not None and _SERVER_SETTINGS & {*names}:
             continue
         raise _other_command(command, names, settings)
 
 
-def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
+def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
     subject = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
     if names is None:
-        return OtherSettings(f"{subject} has unknown settings", ": end it with `dagwright down`")
+        return SettingsDiffer(f"{subject} has unknown settings", ": end it with `dagwright down`")
     fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
     if is_elsewhere := bool(_SERVER_SETTINGS & {*names}):
-        # It would not disturb the run, but background processes are found by name only.
+        # It would not take part in the run, but only one background process can have its name.
         consequence, fix = "serves only that", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
     difference = f"{subject} was started with another value of {_setting_text(names, settings)}"
-    return OtherSettings(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
+    return SettingsDiffer(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
 
 
-def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
-    which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
+def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
+    subject = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
     difference = "unknown settings" if names is None else f"another value of {_setting_text(names, settings)}"
     fix = "end it first" if names is None else "end it first, or use the same value"
     fix = f"{fix} (`watch --no-worker` works)"
-    return OtherSettings(f"{which} has {difference}", f", and would take part in the run: {fix}")
+    return SettingsDiffer(f"{subject} has {difference}", f", and would take part in the run: {fix}")
 
 
 @asynccontextmanager
-async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
-    """Hold the lock under which one process at a time compares settings and starts to serve with its own.
+async def start_lock(settings: Settings) -> AsyncIterator[None]:
+    """Hold the start lock: one process at a time compares settings and starts to serve.
 
     Raises:
-        CommandRefused: another process does not release the lock.
+        CommandError: another process does not release the lock.
         OSError: the state folder cannot be written.
     """
     make_private_folder(settings.state_dir)
     try:
-        descriptor = await take_lock(settings.state_dir / "workers.lock", timeout_s=_LOCK_TIMEOUT_S)
+        descriptor = await acquire_lock(settings.state_dir / "workers.lock", timeout_s=_LOCK_TIMEOUT_S)
     except TimeoutError as error:
-        raise CommandRefused(
-            f"another command is starting a worker: {error}", status=Refusal.WORKER_STARTING
+        raise CommandError(
+            f"another command is starting a worker: {error}", status=ErrorStatus.WORKER_STARTING
         ) from error
     try:
         yield
@@ -112,31 +112,31 @@ async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving_with_settings(settings: Settings) -> AsyncIterator[None]:
-    """Record inside the block that this process serves runs with its settings.
+    """While the block lasts, record that this process serves runs with its settings.
 
     Raises:
-        OtherSettings: another process that serves runs of the folder has other settings.
+        SettingsDiffer: another process that serves runs of the folder has other settings.
     """
     if not _is_writable(settings.state_dir):
-        # No background process can be started from there either.
-        refuse_other_settings(settings)
+        # Nothing can be recorded in the folder, so no background process can start there either.
+        reject_other_settings(settings)
         yield
         return
     command = Daemon(settings.state_dir / "serving", f"{os.getpid()}-{secrets.token_hex(4)}")
-    async with turn_of_background(settings):
-        refuse_other_settings(settings)
-        _forget_dead(settings)
-        keep_settings(command, settings)
-        descriptor = await take_lock(command.lock_path, timeout_s=1)
+    async with start_lock(settings):
+        reject_other_settings(settings)
+        _remove_dead_commands(settings)
+        record_settings(command, settings)
+        descriptor = await acquire_lock(command.lock_path, timeout_s=1)
     try:
         yield
     finally:
-        _forget(command)
+        _remove_files(command)
         os.close(descriptor)
 
 
-def keep_settings(daemon: Daemon, settings: Settings) -> None:
-    """Record the settings of a process that is started next; no process of this name may run."""
+def record_settings(daemon: Daemon, settings: Settings) -> None:
+    """Record the settings of a process before it is started; no process of this name may run."""
     salt = secrets.token_hex(16)
     of_runs = _settings_of_runs(settings)
     record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in of_runs.items()}}
@@ -156,32 +156,32 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _background(settings: Settings) -> list[Daemon]:
+def _background_processes(settings: Settings) -> list[Daemon]:
     """Return the background processes, workers first: the gateway depends on them."""
     running = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
     return sorted(running, key=lambda daemon: daemon.name.startswith(GATEWAY))
 
 
-def _commands(settings: Settings) -> list[Daemon]:
+def _running_commands(settings: Settings) -> list[Daemon]:
     folder = settings.state_dir / "serving"
     daemons = [Daemon(folder, path.stem) for path in sorted(folder.glob("*.lock"))]
     return [command for command in daemons if command.is_running()]
 
 
-def _forget_dead(settings: Settings) -> None:
+def _remove_dead_commands(settings: Settings) -> None:
     """Remove the files of commands that were killed; the caller holds the start lock."""
     for path in (settings.state_dir / "serving").glob("*.lock"):
         if not (command := Daemon(path.parent, path.stem)).is_running():
-            _forget(command)
+            _remove_files(command)
 
 
-def _forget(command: Daemon) -> None:
+def _remove_files(command: Daemon) -> None:
     command.lock_path.unlink(missing_ok=True)
     _record_path(command).unlink(missing_ok=True)
 
 
 def _setting_text(names: Sequence[str], settings: Settings) -> str:
-    """List the names of settings; an unset root of the file tools is named with its default."""
+    """List the names of settings; for an unset root of the file tools, add its default."""
     unset = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
     return join_names(
         [unset if name == FILES_ROOT and "files_root" not in settings.model_fields_set else name for name in names]
@@ -191,7 +191,7 @@ def _setting_text(names: Sequence[str], settings: Settings) -> str:
 def _processes_that_differ(
     processes: Iterable[Daemon], settings: Settings, ignored: frozenset[str]
 ) -> Iterator[tuple[Daemon, list[str] | None]]:
-    """Yield the processes whose settings differ, with the names of these; `None` if its settings are unknown."""
+    """Yield the processes whose settings differ, with the names of the settings; `None` if they are unknown."""
     own_settings: dict[str, str] = {}
     for process in processes:
         own_settings = own_settings or _settings_of_runs(settings)
@@ -213,7 +213,7 @@ def _record_path(process: Daemon) -> Path:
 
 def _settings_of_runs(settings: Settings) -> dict[str, str]:
     apps = (setting.of_runs() for setting in app_settings(settings))
-    return reduce(or_, apps, {**named_server(), **settings.of_runs()})
+    return reduce(or_, apps, {**configured_server(), **settings.of_runs()})
 
 
 def _digest(salt: str, value: str) -> str:

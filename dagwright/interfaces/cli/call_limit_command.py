@@ -7,7 +7,7 @@ from dagwright.client.errors import CommandRejected
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import CallLimitRequest
 from dagwright.interfaces.cli.tool_command import known_tools
@@ -17,7 +17,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
     """Set a limit at run time.
 
     Raises:
-        CommandRefused: the subject or the limit is invalid.
+        CommandError: the subject or the limit is invalid.
     """
     settings = command_settings()
     by = author_name(request.by)
@@ -28,7 +28,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
             try:
                 limit = await set_limit(connection.client, request.subject, " ".join(request.limits), tools, by=by)
             except CommandRejected as error:
-                raise CommandRefused(str(error)) from None
+                raise CommandError(str(error)) from None
         output.outcome(f"{limit.subject} is limited to {limit.limit}", subject=limit.subject)
         return ExitCode.COMPLETED
 
@@ -39,7 +39,7 @@ def remove_call_limit(subject: str, output: Output) -> int:
     """Remove a limit; return 2 if there is no such limit.
 
     Raises:
-        CommandRefused: the subject is invalid.
+        CommandError: the subject is invalid.
     """
     settings = command_settings()
 
@@ -49,9 +49,9 @@ def remove_call_limit(subject: str, output: Output) -> int:
                 removed = await remove_limit(connection.client, subject)
             except NoSuchLimit as error:
                 output.outcome(str(error), ok=False, subject=subject)
-                return ExitCode.REFUSED
+                return ExitCode.REJECTED
             except CommandRejected as error:
-                raise CommandRefused(str(error)) from None
+                raise CommandError(str(error)) from None
         declared = f"; its workers declare {removed.declared}" if removed.declared is not None else ""
         message = f"the limit {removed.limit} of {removed.subject} is removed{declared}"
         output.outcome(message, subject=removed.subject)
@@ -71,7 +71,7 @@ def list_call_limits(_: None, output: Output) -> int:
             output.document([asdict(limit) for limit in limits])
             return ExitCode.COMPLETED
         for limit in limits:
-            output.print(one_line(_line(limit), limit=500))
+            output.print(one_line(_limit_line(limit), limit=500))
         if not limits:
             output.print("no limits")
         return ExitCode.COMPLETED
@@ -79,7 +79,7 @@ def list_call_limits(_: None, output: Output) -> int:
     return run_async(work, output)
 
 
-def _line(limit: Limit) -> str:
+def _limit_line(limit: Limit) -> str:
     by = f" by {limit.by}" if limit.by else ""
     source = "declared" if limit.is_declared else f"set{by}"
     name = f"{limit.subject} {limit.limit} ({source})" if limit.limit is not None else limit.subject

@@ -1,6 +1,7 @@
 """`chat`: a conversation at a terminal or through a pipe. Each message is a turn of a session.
 
-The command serves the session and its runs, as `ask` does. When it ends, another command can continue them.
+Like `ask`, the command has a worker that serves the session and its runs. After the command has ended, another command
+can continue them.
 """
 
 import asyncio
@@ -30,34 +31,34 @@ from dagwright.interfaces.cli.chat_input import Interrupted, Messages, PipedMess
 from dagwright.interfaces.cli.chat_text import (
     TURNS_LISTED,
     TURNS_SHOWN,
-    Typed,
-    asking_options,
+    ChatInput,
+    chat_options,
     command_hint,
     continue_hint,
     help_lines,
+    parse_input,
     status_line,
-    typed,
     unknown_command,
 )
-from dagwright.interfaces.cli.command_arguments import account_name, refuse_lone_surrogates
+from dagwright.interfaces.cli.command_arguments import account_name, reject_lone_surrogates
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
-from dagwright.interfaces.cli.follow_run import Following
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
+from dagwright.interfaces.cli.follow_run import RunFollower
 from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
-from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_request import prepare_turn
 from dagwright.interfaces.cli.process_exit import leave_at_once
 from dagwright.interfaces.cli.request_text import Request, answer_command
 from dagwright.interfaces.cli.round_text import round_lines
-from dagwright.interfaces.cli.run_and_watch import stays
+from dagwright.interfaces.cli.run_and_watch import continues_message
 from dagwright.interfaces.cli.run_host import connected_to_run, served
-from dagwright.interfaces.cli.run_summary import done_lines, print_answer, print_answer_end
+from dagwright.interfaces.cli.run_summary import intent_result_lines, print_answer, print_answer_end
 from dagwright.interfaces.cli.session_command import turn_lines
-from dagwright.interfaces.cli.session_turns import busy_session_text, refusal_of
+from dagwright.interfaces.cli.session_turns import busy_session_text, command_error_of
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES, Profile
 from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
-from dagwright.server import NO_ANSWER, Connection, ServerUnreachable, open_connection
+from dagwright.server import UNREACHABLE_STATUSES, Connection, ServerUnreachable, open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
@@ -67,12 +68,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RETRY_S = 1.0
-"""Seconds between attempts to reach the server."""
+RETRY_INTERVAL_S = 1.0
+"""Interval between two attempts to connect to the server, in seconds."""
 READ_TIMEOUT_S = 3.0
-"""Seconds to look for the running run after Ctrl-C."""
+"""How long to look for the running run after Ctrl-C, in seconds."""
 
-_HISTORY = "chat-history"
+_HISTORY_FILE = "chat-history"
 _PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
 _QUIT = ("/quit", "/exit", "/bye")
 
@@ -81,26 +82,26 @@ def chat(request: ChatRequest, output: Output) -> int:
     """Answer messages until the input ends, and return the exit code.
 
     Raises:
-        CommandRefused: the options are invalid.
+        CommandError: the options are invalid.
         SessionNameInvalid: the session name is invalid.
     """
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    name = session_name(request.session) if request.session is not None else _made_name()
-    asking = request.asking()
+    name = session_name(request.session) if request.session is not None else _new_session_name()
+    ask_request = request.ask_request()
     # Invalid options are reported before there is a server.
-    prepare_turn(replace(asking, text="Hello."), toolset, output)
-    refuse_without_model(request.model, settings, toolset, is_detached=False)
+    prepare_turn(replace(ask_request, text="Hello."), toolset, output)
+    require_model(request.model, settings, toolset, is_detached=False)
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
             # The worker serves the session too: without a worker it accepts no turns.
             await stack.enter_async_context(served(connection.client, toolset, settings=settings))
             resources = ChatResources(connection, settings, toolset, stack)
-            messages = TypedMessages(settings.state_dir / _HISTORY) if output.can_ask else PipedMessages()
-            talk = Chat(resources, messages, asking, output=output, interrupt_handling=interrupt_handling)
-            code = await talk.continue_session(name, is_new=request.session is None)
-            # Whatever does not end is abandoned: its run stays.
+            messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
+            chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
+            code = await chat_loop.continue_session(name, is_new=request.session is None)
+            # Steps that do not end are abandoned; their runs continue.
             interrupt_handling.exit_watchdog.open(code)
             if code == ExitCode.INTERRUPTED:
                 # The user has already pressed Ctrl-C twice.
@@ -112,7 +113,7 @@ def chat(request: ChatRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _made_name() -> str:
+def _new_session_name() -> str:
     return f"chat-{datetime.now().astimezone():%Y-%m-%d}-{uuid4().hex[:6]}"
 
 
@@ -121,7 +122,7 @@ class ChatResources:
     """Connection, settings and tools of a chat.
 
     Args:
-        connection: to the server of the session.
+        connection: connection to the server of the session.
         exit_stack: resources to release at the end of the chat, such as a restarted server.
     """
 
@@ -140,14 +141,14 @@ class ChatResources:
         """The sessions of the task queue."""
         return Sessions(self.connection, self.runs, task_queue=self.settings.task_queue)
 
-    async def reach(self) -> None:
-        """Wait until the server answers; restart a local server."""
+    async def wait_for_server(self) -> None:
+        """Wait until the server responds; restart a local server."""
         while True:
             try:
                 await self.exit_stack.enter_async_context(open_connection(self.settings))
                 return
             except ServerUnreachable:
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_INTERVAL_S)
 
 
 class Chat:
@@ -156,29 +157,29 @@ class Chat:
     Args:
         resources: connection, settings and tools.
         messages: the input.
-        asking: options of each message.
-        output, interrupt_handling: output and interrupt handling of the command.
+        ask_request: options of each message.
+        output, interrupt_handling: as for other commands.
     """
 
     def __init__(
         self,
         resources: ChatResources,
         messages: Messages,
-        asking: AskRequest,
+        ask_request: AskRequest,
         *,
         output: Output,
         interrupt_handling: InterruptHandling,
     ) -> None:
         self._resources = resources
         self._messages = messages
-        self._asking = asking
-        self._first = asking
+        self._ask_request = ask_request
+        self._first_request = ask_request
         self._output = output
         self._interrupt_handling = interrupt_handling
         self._name = ""
 
     async def continue_session(self, name: str, *, is_new: bool) -> int:
-        """Answer message after message; return the exit code: for a pipe, the first one that is not 0."""
+        """Answer messages until the chat ends; return the exit code: for a pipe, the first code that is not 0."""
         first_code = int(ExitCode.COMPLETED)
         is_leaving = not await self._run_interruptible(self._open_session(name, is_new=is_new))
         while True:
@@ -190,7 +191,7 @@ class Chat:
                 is_leaving = True
                 self._output.print("Ctrl-C again ends the chat, and so does Ctrl-D")
                 continue
-            entered = Typed("/quit", "") if line is None else typed(line)
+            entered = ChatInput("/quit", "") if line is None else parse_input(line)
             if entered.command in _QUIT:
                 break
             if entered.command is not None:
@@ -214,11 +215,11 @@ class Chat:
         except Interrupted:
             return await self._report_interrupted()
         except asyncio.CancelledError:
-            own = asyncio.current_task()
-            if own is not None and own.cancelling():
+            current_task = asyncio.current_task()
+            if current_task is not None and current_task.cancelling():
                 raise
             return await self._report_interrupted()
-        except (CommandRefused, SessionNotFound, SessionNameInvalid) as refused:
+        except (CommandError, SessionNotFound, SessionNameInvalid) as refused:
             self._output.log(str(refused))
         finally:
             self._interrupt_handling.on_next_interrupt = None
@@ -231,12 +232,12 @@ class Chat:
             self._interrupt_handling.on_next_interrupt = leave_at_once
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                turn = await self._running()
+                turn = await self._running_turn()
         except (TimeoutError, RPCError) as error:
-            if isinstance(error, RPCError) and error.status not in NO_ANSWER:
+            if isinstance(error, RPCError) and error.status not in UNREACHABLE_STATUSES:
                 raise
             self._output.print(
-                "the Temporal server does not answer; a started run continues; Ctrl-C again ends the chat"
+                "the Temporal server does not respond; a started run continues; Ctrl-C again ends the chat"
             )
             return False
         if turn is None:
@@ -249,13 +250,13 @@ class Chat:
             )
         return False
 
-    async def _running(self) -> Turn | None:
+    async def _running_turn(self) -> Turn | None:
         return (await self._resources.sessions.read(self._name)).session.running
 
     # Sessions.
 
     def _continue_hint(self) -> str:
-        return continue_hint(self._name, [*asking_options(self._asking), *options_of(self._resources.toolset)])
+        return continue_hint(self._name, [*chat_options(self._ask_request), *options_of(self._resources.toolset)])
 
     async def _open_session(self, name: str, *, is_new: bool) -> None:
         """Open a session; for an existing one, show its last turns and follow its running run."""
@@ -266,7 +267,7 @@ class Chat:
             self._output.print(f"session {one_line(name)}; {self._continue_hint()}")
             self._output.print("/help lists the commands")
             return
-        self._output.print(status_line(session, profile=self._asking.profile))
+        self._output.print(status_line(session, profile=self._ask_request.profile))
         for turn in [turn for turn in session.turns if turn.ended_at is not None][-TURNS_SHOWN:]:
             self._output.print(f"\n> {turn.request or '(a plan)'}")
             if turn.answer is None:
@@ -276,7 +277,7 @@ class Chat:
         if session.running is not None and self._output.can_ask:
             await self._retrying_connection(lambda: self._finish(str(session.running and session.running.run), None))
 
-    async def _run_command(self, entered: Typed) -> None:
+    async def _run_command(self, entered: ChatInput) -> None:
         """Run a chat command."""
         match entered.command:
             case "/help":
@@ -284,7 +285,7 @@ class Chat:
                     self._output.print(line)
             case "/status":
                 view = await self._retrying_connection(lambda: self._resources.sessions.read(self._name))
-                self._output.print(status_line(view.session, profile=self._asking.profile))
+                self._output.print(status_line(view.session, profile=self._ask_request.profile))
             case "/turns":
                 view = await self._retrying_connection(lambda: self._resources.sessions.read(self._name))
                 for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
@@ -294,33 +295,33 @@ class Chat:
             case "/cancel":
                 await self._cancel()
             case "/new":
-                name = session_name(entered.text) if entered.text else _made_name()
+                name = session_name(entered.text) if entered.text else _new_session_name()
                 await self._open_session(name, is_new=not entered.text)
             case _:
-                raise CommandRefused(unknown_command(str(entered.command)))
+                raise CommandError(unknown_command(str(entered.command)))
 
     def _choose_profile(self, name: str) -> None:
         chosen = next((profile for profile in _PROFILES if profile == name), None)
         if name and chosen is None:
-            raise CommandRefused(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
+            raise CommandError(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if chosen is not None:
             # These options apply to rounds only.
-            first = self._first if chosen == "rounds" else AskRequest(text="")
+            first = self._first_request if chosen == "rounds" else AskRequest(text="")
             changed = replace(
-                self._asking,
+                self._ask_request,
                 profile=chosen,
                 max_rounds=first.max_rounds,
                 worker_timeout=first.worker_timeout,
                 synthesis=first.synthesis,
             )
             prepare_turn(replace(changed, text="Hello."), self._resources.toolset, self._output)
-            self._asking = changed
-        self._output.print(f"the profile of the next messages is {self._asking.profile}")
+            self._ask_request = changed
+        self._output.print(f"the profile of the next messages is {self._ask_request.profile}")
 
     async def _cancel(self) -> None:
-        turn = await self._running()
+        turn = await self._running_turn()
         if turn is None:
-            raise CommandRefused("no run is active")
+            raise CommandError("no run is active")
         try:
             self._output.print(
                 await Steering(self._resources.connection).cancel(turn.run, CommandAuthor(account_name()))
@@ -334,11 +335,11 @@ class Chat:
     async def _answer(self, message: str, codes: list[int]) -> None:
         """Answer a message; append the exit code, if there is one, to `codes`."""
         run = new_run_id()
-        self._interrupt_handling.text = stays(run)
+        self._interrupt_handling.text = continues_message(run)
         try:
             # Starting a turn is idempotent by its run ID, so it can be retried.
-            codes.append(await self._retrying_connection(lambda: self._turn(run, message)))
-        except CommandRefused as refused:
+            codes.append(await self._retrying_connection(lambda: self._run_turn(run, message)))
+        except CommandError as refused:
             codes.append(refused.status.exit_code)
             if self._output.is_json:
                 document = {
@@ -350,12 +351,12 @@ class Chat:
                 self._output.document(document, is_line=True)
             raise
 
-    async def _turn(self, run: str, message: str) -> int:
+    async def _run_turn(self, run: str, message: str) -> int:
         resources = self._resources
-        asking = replace(self._asking, text=message, workflow_id=run, session=self._name)
-        refuse_lone_surrogates(asking)
+        ask_request = replace(self._ask_request, text=message, workflow_id=run, session=self._name)
+        reject_lone_surrogates(ask_request)
         start = TurnRequest(
-            self._name, message, lambda session: prepare_turn(asking, resources.toolset, self._output, session)
+            self._name, message, lambda session: prepare_turn(ask_request, resources.toolset, self._output, session)
         )
         while True:
             try:
@@ -363,9 +364,9 @@ class Chat:
                 break
             except TurnRejected as refused:
                 if refused.code != "session_busy":
-                    raise refusal_of(refused) from None
+                    raise command_error_of(refused) from None
                 # The other run may have ended in the meantime.
-                if (other := await self._running()) is not None:
+                if (other := await self._running_turn()) is not None:
                     self._output.log(f"{busy_session_text(self._name, other)}; this message waits for its end")
                     await self._finish(other.run, None)
         return await self._finish(run, message)
@@ -374,12 +375,12 @@ class Chat:
         """Follow a run to its end and show its answer; return its exit code.
 
         Args:
-            message: the message that it answers; `None` for an earlier message.
+            message: the message that the run answers; `None` for the run of an earlier message.
         """
         runs = self._resources.runs
         view = await self._follow_to_end(run)
         document = await runs.document(view)
-        await self._resources.sessions.settled(self._name, run)
+        await self._resources.sessions.wait_for_turn_end(self._name, run)
         if not self._output.is_json:
             self._print_turn_end(view, document)
         elif message is not None:
@@ -388,22 +389,24 @@ class Chat:
 
     async def _follow_to_end(self, run: str) -> "RunView":
         """Follow a run until it ends; ask the user for open requests."""
-        following = Following(self._resources.runs, self._resources.connection.client, run, output=self._output)
+        run_follower = RunFollower(self._resources.runs, self._resources.connection.client, run, output=self._output)
         seen_requests: set[RequestKey] = set()
 
-        def to_ask() -> Request | None:
-            return next((request for request in following.requests if request_key(request) not in seen_requests), None)
+        def next_unanswered() -> Request | None:
+            return next(
+                (request for request in run_follower.requests if request_key(request) not in seen_requests), None
+            )
 
         try:
             while True:
-                view = await following.until(lambda _: self._output.can_ask and to_ask() is not None)
-                request = to_ask()
+                view = await run_follower.until(lambda _: self._output.can_ask and next_unanswered() is not None)
+                request = next_unanswered()
                 if view.is_closed or request is None:
                     return view
                 seen_requests.add(request_key(request))
                 await self._ask(request)
         finally:
-            await following.close()
+            await run_follower.close()
 
     async def _ask(self, request: Request) -> None:
         """Ask the user to answer a request of a run; without an answer it stays open."""
@@ -417,32 +420,32 @@ class Chat:
             content = await asyncio.to_thread(ask_answer, request, read=read)
             answer = Answer(content, account_name())
             self._output.print(await answer_request(feedback, request["run_id"], request["request_id"], answer))
-        except CommandRefused as refused:
+        except CommandError as refused:
             self._output.log(f"{refused}: {answer_command(request)}")
         except (FeedbackRejected, RunClosed) as refused:
             self._output.log(one_line(str(refused)))
 
     async def _retrying_connection(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run the work, and retry it when the server answers again."""
+        """Run the work; if the server does not respond, wait for it and retry."""
         is_reported = False
         while True:
             try:
                 return await work()
             except RPCError as error:
-                if error.status not in NO_ANSWER:
+                if error.status not in UNREACHABLE_STATUSES:
                     raise
             if not is_reported:
-                self._output.log("the Temporal server does not answer; waiting for it")
+                self._output.log("the Temporal server does not respond; waiting for it")
                 is_reported = True
-            await self._resources.reach()
+            await self._resources.wait_for_server()
 
     # Output.
 
     def _print_turn_end(self, view: "RunView", document: Mapping[str, Any]) -> None:
         answer = document["output"]
-        if isinstance(answer, str) and next(done_lines(document), None) is None:
+        if isinstance(answer, str) and next(intent_result_lines(document), None) is None:
             if self._output.is_terminal:
-                # On a terminal the final progress leaves them out; elsewhere they were logged when they came.
+                # The final progress on a terminal leaves out the rounds; without a terminal they were logged earlier.
                 for line in round_lines(document):
                     self._output.print(line)
                 self._output.print("")

@@ -49,9 +49,9 @@ class TypedMessages:
 
     def __init__(self, history: Path) -> None:
         self._messages: PromptSession[str] = PromptSession(
-            history=_history(history),
+            history=_open_history(history),
             multiline=True,
-            key_bindings=_keys(),
+            key_bindings=_key_bindings(),
             prompt_continuation=_CONTINUATION_PROMPT,
             interrupt_exception=Interrupted,
         )
@@ -98,7 +98,7 @@ class PipedMessages:
         self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
 
-def _history(file: Path) -> History:
+def _open_history(file: Path) -> History:
     try:
         make_private_folder(file.parent)
         # Messages are private to the user.
@@ -108,7 +108,7 @@ def _history(file: Path) -> History:
     return FileHistory(str(file))
 
 
-def _keys() -> KeyBindings:
+def _key_bindings() -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")

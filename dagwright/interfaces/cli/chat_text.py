@@ -1,4 +1,4 @@
-"""Commands and notes of a chat beside the answers. Pure."""
+"""Texts of a chat other than answers: commands, hints and the status line. Pure."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,15 +23,16 @@ _WITHOUT_SLASH: Mapping[str, str] = {
     **dict.fromkeys(("quit", "exit", "bye"), "/quit ends the chat"),
     **dict.fromkeys(("help", "?"), "/help lists the commands"),
 }
-"""Message that users type instead of a command -> what to type."""
+"""Message that users type instead of a command -> hint."""
 TURNS_SHOWN = 3
 """Number of earlier turns that a chat shows at its start."""
 TURNS_LISTED = 20
-_COMMAND = 4_000
+"""Maximum number of turns that `/turns` lists."""
+_MAX_COMMAND_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class ChatInput:
     """A message, or a command with its argument.
 
     Args:
@@ -43,25 +44,25 @@ class Typed:
     text: str
 
 
-def typed(line: str) -> Typed:
+def parse_input(line: str) -> ChatInput:
     """Parse a line of input; a message that starts with `/` is written with two slashes."""
     text = line.strip()
     if text.startswith("//"):
-        return Typed(None, text[1:])
+        return ChatInput(None, text[1:])
     if not text.startswith("/"):
-        return Typed(None, text)
+        return ChatInput(None, text)
     command, _, rest = text.partition(" ")
-    return Typed(command.lower(), rest.strip())
+    return ChatInput(command.lower(), rest.strip())
 
 
 def command_hint(text: str) -> str | None:
-    """Return what to type instead of a message that is probably meant as a command; `None` for other messages."""
+    """Return the hint for a message that is probably meant as a command; `None` for other messages."""
     hint = _WITHOUT_SLASH.get(text.lower())
     return None if hint is None else f"{hint}; {text!r} was not sent"
 
 
 def unknown_command(command: str) -> str:
-    """Return the message for a command that does not exist, with the nearest one that does."""
+    """Return the message for an unknown command, with the most similar command."""
     names = [name.partition(" ")[0] for name in COMMANDS]
     near = nearest(command, names, limit=1)
     hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
@@ -85,20 +86,20 @@ def continue_hint(name: str, options: Sequence[str] = ()) -> str:
             planner and other tools.
     """
     command = shlex.join(["dagwright", "chat", "--session", name, *options])
-    return f"continue it later: {one_line(command, limit=_COMMAND)}"
+    return f"continue it later: {one_line(command, limit=_MAX_COMMAND_CHARACTERS)}"
 
 
-def asking_options(asking: AskRequest) -> list[str]:
-    """Return the options with which another chat answers in the same way."""
+def chat_options(ask_request: AskRequest) -> list[str]:
+    """Return the command-line options that give another chat the same options."""
     options = {
-        "--profile": asking.profile if asking.profile != "plan" else None,
-        "--max-rounds": asking.max_rounds,
-        "--worker-timeout": asking.worker_timeout,
-        "--synthesis": asking.synthesis,
-        "--model": asking.model,
-        "--policy": asking.policy_file,
-        "--budget": asking.budget,
-        "--deadline": asking.deadline,
+        "--profile": ask_request.profile if ask_request.profile != "plan" else None,
+        "--max-rounds": ask_request.max_rounds,
+        "--worker-timeout": ask_request.worker_timeout,
+        "--synthesis": ask_request.synthesis,
+        "--model": ask_request.model,
+        "--policy": ask_request.policy_file,
+        "--budget": ask_request.budget,
+        "--deadline": ask_request.deadline,
     }
     return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 

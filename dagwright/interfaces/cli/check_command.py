@@ -22,12 +22,12 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
     STANDARD_INPUT,
     PlanSource,
+    invalid_plan_document,
+    problem_lines,
     read_context,
     read_policy,
+    read_raw_sources,
     read_sources,
-    read_written_sources,
-    refusal,
-    refusal_lines,
 )
 from dagwright.interfaces.cli.run_commands import CheckRequest
 from dagwright.plans.preparation import check_plan, check_size, check_written_plan, notes_of_context, policy_problems
@@ -39,22 +39,22 @@ _CALL_EVENTS = 3
 _SUB_PLAN_EVENTS = 4
 """A sub-plan: start initiated, started, signal of its end, closed."""
 _LEVEL_EVENTS = 3
-"""A call: scheduled, started, completed; the calls of a level share a workflow task at best. Measured: 305 events for a
+"""A workflow task: scheduled, started, completed; at best, all calls of a level share one. Measured: 305 events for a
 chain of 50, as computed; 15 % more than computed for a fan-out of 200 (docs/contributing/internals/temporal.md)."""
 _BATCH_NODES = 5_000
-"""Pure nodes of one activity."""
+"""Maximum number of pure nodes in one activity."""
 
 
 def expected_events(checked: Checked, compiled_plan: CompiledPlan | None) -> int:
     """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
-    A `for_each` over a result counts as no item, because the number of items is unknown before the run;
-    `events_per_item` has the events of each item.
+    The items of a `for_each` over a result are not counted, because their number is unknown before the run;
+    `events_per_item` has the number of events of each item.
 
     Args:
         compiled_plan: the plan with its regions; `None` if the pure tools are unknown.
     """
-    items = {node.id: _items_of(node.for_each) for node in checked.nodes if node.for_each is not None}
+    items = {node.id: _item_count(node.for_each) for node in checked.nodes if node.for_each is not None}
     if compiled_plan is None:
         calls = len(checked.nodes) - len(items) + sum(items.values())
         return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * len(checked.levels)
@@ -70,7 +70,7 @@ def events_per_item(checked: Checked) -> dict[str, int]:
     return {node.id: _SUB_PLAN_EVENTS if node.plan is not None else _CALL_EVENTS for node in maps}
 
 
-def _items_of(for_each: Any) -> int:
+def _item_count(for_each: Any) -> int:
     return len(for_each) if isinstance(for_each, list) else 0
 
 
@@ -97,7 +97,7 @@ def check(request: CheckRequest, output: Output) -> int:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection, which takes a third of the time and finds none among millions of live objects."""
+    """Disable garbage collection, which takes a third of the time and finds no garbage among millions of objects."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -113,19 +113,19 @@ def _check(request: CheckRequest, output: Output) -> int:
     context = read_context(request.context)
     policy = read_policy(request.policy_file) or default_policy("person")
     code = ExitCode.COMPLETED
-    for source in (read_written_sources if request.is_repairing else read_sources)(request.plans):
+    for source in (read_raw_sources if request.is_repairing else read_sources)(request.plans):
         repairs: Sequence[Repair] | None = None
         try:
             if request.is_repairing:
-                checked, repairs = _repaired(source, request, tools=tools, context=context)
+                checked, repairs = _repair_plan(source, request, tools=tools, context=context)
                 compiled_plan = None if request.allows_unknown_tools else check_size(checked)
             else:
-                checked, compiled_plan = _checked(source, request, tools=tools, context=context)
-            if refused := policy_problems(checked, policy):
-                raise PlanInvalid(refused)
+                checked, compiled_plan = _check_plan(source, request, tools=tools, context=context)
+            if problems := policy_problems(checked, policy):
+                raise PlanInvalid(problems)
         except PlanInvalid as invalid:
-            code = ExitCode.REFUSED
-            _write_refusal(source, invalid, output)
+            code = ExitCode.REJECTED
+            _write_problems(source, invalid, output)
         else:
             document = check_document(checked, source, compiled_plan=compiled_plan, repairs=repairs)
             if request.is_compensating and compiled_plan is not None:
@@ -135,14 +135,14 @@ def _check(request: CheckRequest, output: Output) -> int:
     return code
 
 
-def _repaired(
+def _repair_plan(
     source: PlanSource,
     request: CheckRequest,
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
 ) -> tuple[Checked, Sequence[Repair]]:
-    """Return the plan in a model's answer and the repairs."""
+    """Return the plan in the text of a model, and the repairs."""
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
     return check_written_plan(
@@ -154,7 +154,7 @@ def _repaired(
     )
 
 
-def _checked(
+def _check_plan(
     source: PlanSource,
     request: CheckRequest,
     *,
@@ -165,7 +165,7 @@ def _checked(
     checked = check_plan(
         source.plan, tools, dialect=request.dialect, context=context, allow_unknown_tools=request.allows_unknown_tools
     )
-    # The effects of unknown tools are unknown, and a plan may have far more nodes with pure tools.
+    # The size limit depends on the effects of the tools.
     return checked, None if request.allows_unknown_tools else check_size(checked)
 
 
@@ -176,7 +176,7 @@ def check_document(
 
     Args:
         compiled_plan: as in `expected_events`.
-        repairs: the repairs, if repair was requested; the notes contain them too.
+        repairs: the repairs; `None` if repair was not requested.
     """
     levels = checked.levels
     return {
@@ -200,11 +200,11 @@ def check_document(
     }
 
 
-def _write_refusal(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
+def _write_problems(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
     if output.is_json:
-        output.document(refusal(source, invalid), is_line=True)
+        output.document(invalid_plan_document(source, invalid), is_line=True)
         return
-    for line in refusal_lines(source, invalid):
+    for line in problem_lines(source, invalid):
         output.log(one_line(line, limit=2_000))
 
 
@@ -233,10 +233,10 @@ def _table(document: Mapping[str, Any]) -> Table:
     edges, levels = counted(document["edges"], "edge"), counted(len(document["levels"]), "level")
     row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
-        row(f"level {number}", _some(ids, sign=", "))
+        row(f"level {number}", _first_ids(ids, sign=", "))
     if len(document["levels"]) > LEVELS_SHOWN:
         row("", f"and {counted(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
-    row("critical path", _some(document["critical_path"], sign=" → "))
+    row("critical path", _first_ids(document["critical_path"], sign=" → "))
     row("events", _events_text(document))
     for item in document["inputs"]:
         prompt = f": {item['prompt']}" if item["prompt"] else ""
@@ -252,17 +252,17 @@ def _events_text(document: Mapping[str, Any]) -> str:
     for node, events in document.get("events_per_item", {}).items():
         maps_of.setdefault(events, []).append(node)
     parts = [f"about {document['expected_events']:,}"]
-    parts += [f"{events} for each item of {_listed(nodes)}" for events, nodes in sorted(maps_of.items())]
+    parts += [f"{events} for each item of {_id_list(nodes)}" for events, nodes in sorted(maps_of.items())]
     message = ", and ".join(parts)
     return f"{message} in the run's history" if len(parts) == 1 else f"{message}, in the run's history"
 
 
-def _listed(ids: list[str]) -> str:
+def _id_list(ids: list[str]) -> str:
     if len(ids) > IDS_SHOWN:
-        return _some(ids, sign=", ")
+        return _first_ids(ids, sign=", ")
     return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
 
 
-def _some(ids: list[str], *, sign: str) -> str:
+def _first_ids(ids: list[str], *, sign: str) -> str:
     listed_ids = sign.join(ids[:IDS_SHOWN])
     return listed_ids if len(ids) <= IDS_SHOWN else f"{listed_ids}{sign}… ({len(ids):,} in all)"

@@ -1,15 +1,17 @@
-"""Arguments of the commands, as their modules get them from the command line."""
+"""Arguments of commands that do not define their own, and helpers for arguments."""
 
 import os
 import pwd
 from dataclasses import dataclass, fields, is_dataclass
 
 from dagwright.core.model.times import parse_duration
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.output import one_line
 
-_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "address_file"})
-"""Fields with file names, which on Linux may be any bytes; a missing file is reported by its reader."""
+_FILE_FIELDS = frozenset(
+    {"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "address_file"}
+)
+"""Fields with file names, which on Linux need not be valid UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,18 @@ class AddNodesRequest:
     by: str | None = None
 
 
-def refuse_lone_surrogates(request: object) -> None:
-    """Refuse a request with a text that is not valid UTF-8: no plan, ID or history can store it.
+def reject_lone_surrogates(request: object) -> None:
+    """Reject a request with a text that is not valid UTF-8: no plan, ID or history can store it.
 
     Raises:
-        CommandRefused: a text is not valid UTF-8.
+        CommandError: a text is not valid UTF-8.
     """
     for field in fields(request) if is_dataclass(request) else ():
         value = getattr(request, field.name)
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-        invalid = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
-        if invalid is not None and field.name not in _FILES:
-            raise CommandRefused(f"'{one_line(invalid, limit=60)}' is not valid UTF-8", status=Refusal.INVALID_FIELD)
+        invalid = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), None)
+        if invalid is not None and field.name not in _FILE_FIELDS:
+            raise CommandError(f"'{one_line(invalid, limit=60)}' is not valid UTF-8", status=ErrorStatus.INVALID_FIELD)
 
 
 def account_name() -> str | None:
@@ -91,7 +93,7 @@ def account_name() -> str | None:
 
 
 def author_name(by: str | None) -> str | None:
-    """Return the name that `--by` gives, else the name of the account."""
+    """Return the name given by `--by`, or else the name of the account."""
     return by if by is not None else account_name()
 
 
@@ -99,11 +101,11 @@ def seconds_of_option(name: str, option_text: str | None) -> float | None:
     """Return the seconds of a duration option; `None` if it was not given.
 
     Raises:
-        CommandRefused: it is not a duration.
+        CommandError: the value is not a duration.
     """
     if option_text is None:
         return None
     try:
         return parse_duration(option_text).total_seconds()
     except ValueError as error:
-        raise CommandRefused(f"{name}: {error}") from None
+        raise CommandError(f"{name}: {error}") from None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dagwright.client.list_cursors import ListCursor
 from dagwright.history.executions import RunNotFound
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright.logging import configure_logging
 from dagwright.server import Connection, LocalServer, Server, open_connection
@@ -16,7 +16,7 @@ from dagwright.settings import Settings, load_settings
 def command_settings() -> Settings:
     """Load the settings and configure logging: only errors by default.
 
-    The progress and the result show failed tools already; log lines would repeat them.
+    The progress and the result show failed tools; log lines would repeat them.
     """
     settings = load_settings()
     if "log_level" not in settings.model_fields_set:
@@ -37,7 +37,7 @@ async def connected(settings: Settings, output: Output) -> AsyncIterator[Connect
     """Connect for a command about existing runs; report it if a server had to be started.
 
     Raises:
-        RunNotFound: as raised in the block, with the folder if the server is that of the folder.
+        RunNotFound: raised in the block; for the server of a state folder, the folder is added to the message.
         ServerUnreachable: no server is reachable.
     """
     async with open_connection(settings) as connection:
@@ -48,8 +48,8 @@ async def connected(settings: Settings, output: Output) -> AsyncIterator[Connect
         except RunNotFound as error:
             if connection.server.pid is None or not str(error).startswith("there is no run"):
                 raise
-            place = f"on the server of {settings.state_dir.absolute()}"
-            raise RunNotFound(f"{error} {place}; a run belongs to the folder in which it was started") from None
+            server_text = f"on the server of {settings.state_dir.absolute()}"
+            raise RunNotFound(f"{error} {server_text}; a run belongs to the folder in which it was started") from None
 
 
 @asynccontextmanager
@@ -68,14 +68,14 @@ def read_cursor(after: str | None) -> ListCursor | None:
     """Parse `--after`.
 
     Raises:
-        CommandRefused: it is not a cursor.
+        CommandError: the value is not a cursor.
     """
     try:
         return None if after is None else ListCursor.parse(after)
     except ValueError:
-        raise CommandRefused(f"--after: {after!r:.80} is not the cursor that a list has returned") from None
+        raise CommandError(f"--after: {after!r:.80} is not the cursor that a list has returned") from None
 
 
 def next_page(cursor: ListCursor | None) -> dict[str, str | None]:
-    """Return the field of a JSON list that leads to its next page."""
+    """Return the field `next` of a JSON list: the cursor of the next page."""
     return {"next": None if cursor is None else str(cursor)}

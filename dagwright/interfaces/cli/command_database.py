@@ -1,4 +1,4 @@
-"""The database for commands."""
+"""The database of commands."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import TypeVar
 from dagwright.database.database import Database
 from dagwright.database.error_messages import DatabaseUnavailable
 from dagwright.database.migrations import DatabaseUnusable
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.output import one_line
 from dagwright.settings import load_settings
 
@@ -16,21 +16,21 @@ Opened = TypeVar("Opened", bound=Database)
 
 @contextmanager
 def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
-    """Open the database of the settings inside the block.
+    """Open the database of the settings while the block lasts.
 
     Args:
         open_url: opens the database at a URL.
 
     Raises:
-        CommandRefused: the settings name no database, or it refuses an operation of the block.
+        CommandError: the URL in the settings is invalid, or the database cannot be used in the block.
     """
     try:
         database = open_url(load_settings().database_url)
     except ValueError as error:
-        raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
+        raise CommandError(f"DAGWRIGHT_DATABASE_URL: {error}") from None
     try:
         yield database
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise CommandRefused(one_line(str(error)), status=Refusal.NO_DATABASE) from error
+        raise CommandError(one_line(str(error)), status=ErrorStatus.NO_DATABASE) from error
     finally:
         database.dispose()

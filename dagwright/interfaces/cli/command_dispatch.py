@@ -1,7 +1,7 @@
 """Call the module that implements a command.
 
-The import inside `call` is the only import that is not at the top: `check` needs no Temporal, and `run` has 1.5 s
-from the shell to its first node.
+`call` imports the module only when the command is called: `check` must not import Temporal, and `run` has 1.5 s from
+the shell to its first node.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from dagwright.core.extras import require_extra
-from dagwright.interfaces.cli.command_arguments import refuse_lone_surrogates
+from dagwright.interfaces.cli.command_arguments import reject_lone_surrogates
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Json, NoColor
 
@@ -26,14 +26,14 @@ def call(module: str, function: str, request: object, output: Output, *, extra: 
         extra: the extra with the libraries that the module imports.
 
     Raises:
-        CommandRefused: a text of the request is not valid UTF-8.
+        CommandError: a text of the request is not valid UTF-8.
         MissingExtra: the extra is not installed.
     """
     if extra is not None:
         require_extra(extra)
-    refuse_lone_surrogates(request)
+    reject_lone_surrogates(request)
     # Tools are loaded and run in this process, and may print.
-    with output.alone():
+    with output.reserve_stdout():
         command = getattr(
             importlib.import_module(module if "." in module else f"dagwright.interfaces.cli.{module}"), function
         )

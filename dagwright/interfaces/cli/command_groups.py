@@ -112,13 +112,15 @@ def add_key(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Scope: run, answer, operate, or look to read only; repeatable; default: all but look.",
+            help="Scope: run, answer, operate, or look (read only); repeatable; default: run, answer and operate.",
         ),
     ] = None,
     weight: Annotated[
         float | None,
         typer.Option(
-            "--weight", metavar="WEIGHT", help="Share of the slots for the runs of the key relative to other owners."
+            "--weight",
+            metavar="WEIGHT",
+            help="Weight of the owner's runs when worker slots are shared between owners; default 1.",
         ),
     ] = None,
     json: Json = False,

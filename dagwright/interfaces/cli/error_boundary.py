@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from typer import Abort, TyperException
 
 from dagwright.core.name_hints import not_one_of
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.store.private_files import make_private_folder, private_opener
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
     from dagwright.settings import Settings
 
 
-_EXPECTED: Final = {
-    "dagwright.core.extras.MissingExtra": Refusal.MISSING_EXTRA,
-    "dagwright.core.plugins.PluginError": Refusal.BAD_PLUGIN,
-    "dagwright.settings.SettingsError": Refusal.BAD_USAGE,
-    "dagwright.tools.errors.ToolLoadError": Refusal.UNREADABLE,
-    "dagwright.plans.templates.TemplatesUnreadable": Refusal.UNREADABLE,
-    "dagwright.llm.prices.PricesUnreadable": Refusal.BAD_USAGE,
-    "dagwright.store.errors.StoreMismatch": Refusal.OTHER_STORE,
-    "dagwright.store.errors.StoreError": Refusal.NO_STORE,
-    "dagwright.server.errors.ServerUnreachable": Refusal.NO_SERVER,
-    "dagwright.history.executions.RunNotFound": Refusal.NOT_FOUND,
-    "dagwright.client.errors.RunIdInUse": Refusal.ID_IN_USE,
-    "dagwright.client.errors.SessionNotFound": Refusal.NOT_FOUND,
-    "dagwright.protocol.sessions.SessionNameInvalid": Refusal.BAD_USAGE,
-    "dagwright.client.errors.RunIdInvalid": Refusal.BAD_USAGE,
+_STATUS_OF_ERROR: Final = {
+    "dagwright.core.extras.MissingExtra": ErrorStatus.MISSING_EXTRA,
+    "dagwright.core.plugins.PluginError": ErrorStatus.BAD_PLUGIN,
+    "dagwright.settings.SettingsError": ErrorStatus.BAD_USAGE,
+    "dagwright.tools.errors.ToolLoadError": ErrorStatus.UNREADABLE,
+    "dagwright.plans.templates.TemplatesUnreadable": ErrorStatus.UNREADABLE,
+    "dagwright.llm.prices.PricesUnreadable": ErrorStatus.BAD_USAGE,
+    "dagwright.store.errors.StoreMismatch": ErrorStatus.OTHER_STORE,
+    "dagwright.store.errors.StoreError": ErrorStatus.NO_STORE,
+    "dagwright.server.errors.ServerUnreachable": ErrorStatus.NO_SERVER,
+    "dagwright.history.executions.RunNotFound": ErrorStatus.NOT_FOUND,
+    "dagwright.client.errors.RunIdInUse": ErrorStatus.ID_IN_USE,
+    "dagwright.client.errors.SessionNotFound": ErrorStatus.NOT_FOUND,
+    "dagwright.protocol.sessions.SessionNameInvalid": ErrorStatus.BAD_USAGE,
+    "dagwright.client.errors.RunIdInvalid": ErrorStatus.BAD_USAGE,
 }
-"""Errors whose text is shown. By name, because importing the modules would slow down commands that do not need them."""
+"""Name of an expected error -> status. Names, because importing the classes would slow down most commands."""
 
 _SERVER_ERROR: Final = "temporalio.service.RPCError"
-_SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
-"""Status codes of a server that does not answer; other codes come from a server that refuses."""
-_LOST: Final = "the Temporal server does not answer; started runs continue: `watch ID` follows a run"
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_UNREACHABLE_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
+"""Status codes of a server that does not respond; with other codes, the server rejects the request."""
+_UNREACHABLE_MESSAGE: Final = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
+_DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOG_NAME: Final = "errors.log"
 _LIBRARY_MESSAGES: Final = (
     (re.compile(r"^(Invalid value for '[^']*': )Value error, "), r"\1"),
@@ -63,44 +63,42 @@ _NOT_A_CHOICE: Final = re.compile(r"'([^']*)' is not one of (.+)$")
 _CHOICE: Final = re.compile("'([^']*)'")
 
 
-def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
-    """Run a command and return its exit code, whatever it raises.
+def run_guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
+    """Run a command and return its exit code; errors are reported.
 
     Args:
-        command: the command.
-        output: output of the command.
         settings: loads the settings, for the log of internal errors.
     """
     try:
         return command()
-    except CommandRefused as error:
+    except CommandError as error:
         output.problem(str(error), status=error.status)
         return error.status.exit_code
     except TyperException as error:
-        output.problem(_usage_sentence(error), status=Refusal.BAD_USAGE)
-        return ExitCode.REFUSED
+        output.problem(_usage_sentence(error), status=ErrorStatus.BAD_USAGE)
+        return ExitCode.REJECTED
     except (KeyboardInterrupt, Abort):
         output.log("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has gone; the flush at exit must not fail too.
+        # The reader of the output has exited; the flush at exit must not fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     # Top-level handler: unexpected errors become one line, with the traceback in a file.
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
             _print_disk_full(error, output)
             return ExitCode.FAILED
         if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
             missing = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
-            output.problem(f"{missing}: run `make setup`", status=Refusal.NOT_INSTALLED)
+            output.problem(f"{missing}: run `make setup`", status=ErrorStatus.NOT_INSTALLED)
             return ExitCode.FAILED
-        if (expected := _expected(error)) is not None:
-            refusal, text = expected
-            output.problem(text, status=refusal)
-            return refusal.exit_code
+        if (known_error := _expected_error(error)) is not None:
+            status, text = known_error
+            output.problem(text, status=status)
+            return status.exit_code
         message = f"internal error of Dagwright: {type(error).__name__}: {one_line(str(error))}"
-        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status=Refusal.DEFECT)
+        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status=ErrorStatus.DEFECT)
         return ExitCode.FAILED
 
 
@@ -125,7 +123,7 @@ def open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # Opens the lowest free descriptor, which is this one.
+            # `os.open` returns the lowest free descriptor, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
 
@@ -134,7 +132,7 @@ def _print_disk_full(error: OSError, output: Output) -> None:
     location = str(error.filename or "the output, or the disk of the state folder,")
     message = f"{location} is full: {error.strerror}"
     try:
-        output.problem(message, status=Refusal.DISK_FULL)
+        output.problem(message, status=ErrorStatus.DISK_FULL)
     except OSError:
         # stdout is full, so there is no document.
         output.log(message)
@@ -150,16 +148,20 @@ def _usage_sentence(error: TyperException) -> str:
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 
 
-def _expected(error: Exception) -> tuple[Refusal, str] | None:
+def _expected_error(error: Exception) -> tuple[ErrorStatus, str] | None:
     """Return the status and the message of an expected error."""
     text = one_line(str(error), limit=2_000)
     for kind in type(error).__mro__:
         name = f"{kind.__module__}.{kind.__qualname__}"
-        if name in _EXPECTED:
-            return _EXPECTED[name], text
+        if name in _STATUS_OF_ERROR:
+            return _STATUS_OF_ERROR[name], text
         if name == _SERVER_ERROR:
             status = getattr(getattr(error, "status", None), "name", "")
-            return (Refusal.NO_SERVER, _LOST) if status in _SERVER_LOST else (Refusal.SERVER_REFUSED, text)
+            return (
+                (ErrorStatus.NO_SERVER, _UNREACHABLE_MESSAGE)
+                if status in _UNREACHABLE_CODES
+                else (ErrorStatus.SERVER_REFUSED, text)
+            )
     return None
 
 
@@ -167,7 +169,7 @@ def _write_traceback(error: Exception, settings: Callable[[], "Settings"]) -> Pa
     """Write the traceback to a file and return its path; at the log level `debug` also to stderr."""
     text = "".join(traceback.format_exception(error))
     folder = Path(tempfile.gettempdir())
-    # The settings or the disk may be the cause, and the message must be shown nevertheless.
+    # The settings or the disk may have caused the error; the message must be shown in any case.
     with suppress(Exception):
         current_settings = settings()
         if current_settings.log_level == "debug":

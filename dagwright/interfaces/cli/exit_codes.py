@@ -1,6 +1,6 @@
-"""Exit codes, the statuses of refused commands, and the error that commands raise.
+"""Exit codes, the statuses of failed commands, and the error that commands raise.
 
-CommandRefused      the command cannot be executed; has a message and a status, which has an exit code
+CommandError      the command cannot be executed; has a message and a status, which has an exit code
 """
 
 from enum import IntEnum
@@ -15,10 +15,10 @@ class ExitCode(IntEnum):
     COMPLETED = 0
     """The run completed or is still open, or the command has done its work."""
     FAILED = 1
-    """The run failed or completed with failures, no request arrived in time, rows of a file were refused, the payload
+    """The run failed or completed with failures, no request arrived in time, rows of a file were rejected, the payload
     store, the database or the disk cannot be used, or a defect of Dagwright ended the command."""
-    REFUSED = 2
-    """The command, its plan or its settings are invalid, the run does not exist, or the run refuses the command."""
+    REJECTED = 2
+    """The command, its plan or its settings are invalid, the run does not exist, or the run rejects the command."""
     CANCELLED = 3
     """The run was cancelled."""
     NO_SERVER = 4
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     """The command was interrupted; with `--json` no document is written."""
 
 
-_OF_STATUS = {
+_EXIT_CODE_OF_RUN_STATUS = {
     "failed": ExitCode.FAILED,
     "completed_with_failures": ExitCode.FAILED,
     "cancelled": ExitCode.CANCELLED,
@@ -36,15 +36,15 @@ _OF_STATUS = {
 
 def exit_code_of(status: str) -> ExitCode:
     """Return the exit code for the state of a run; 0 for an open run."""
-    return _OF_STATUS.get(status, ExitCode.COMPLETED)
+    return _EXIT_CODE_OF_RUN_STATUS.get(status, ExitCode.COMPLETED)
 
 
-_LATER: Final = True
+_RETRYABLE: Final = True
 """Marks a status as retryable."""
 
 
-class Refusal(DescribedCode):
-    """Status of a refused command, from which the reference is generated.
+class ErrorStatus(DescribedCode):
+    """Status of a failed command, from which the reference is generated.
 
     Members also have an `exit_code`, and whether the same command may succeed later (`is_retryable`).
     """
@@ -59,13 +59,13 @@ class Refusal(DescribedCode):
 
     BAD_PLUGIN = (
         "bad_plugin",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "A plugin cannot be loaded.",
         "Correct or uninstall the distribution that the message names.",
     )
     BAD_USAGE = (
         "bad_usage",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "An option, an argument or a setting is invalid.",
         "Correct it; `--help` lists the options.",
     )
@@ -75,88 +75,98 @@ class Refusal(DescribedCode):
         "A defect of Dagwright.",
         "Report it with the traceback, whose file the message names.",
     )
-    DISK_FULL = ("disk_full", ExitCode.FAILED, "The disk is full.", "Free space, and repeat the command.", _LATER)
-    EMPTY_GOAL = ("empty_goal", ExitCode.REFUSED, "The request in words is empty.", "Describe the task in text.")
-    ID_IN_USE = ("id_in_use", ExitCode.REFUSED, "Another run has the ID.", "Choose another `--id`.")
+    DISK_FULL = ("disk_full", ExitCode.FAILED, "The disk is full.", "Free space, and repeat the command.", _RETRYABLE)
+    EMPTY_GOAL = (
+        "empty_goal",
+        ExitCode.REJECTED,
+        "The request in natural language is empty.",
+        "Describe the task in text.",
+    )
+    ID_IN_USE = ("id_in_use", ExitCode.REJECTED, "Another run has the ID.", "Choose another `--id`.")
     INTERRUPTED = (
         "interrupted",
         ExitCode.INTERRUPTED,
         "The command was interrupted.",
         "Repeat it; it continues.",
-        _LATER,
+        _RETRYABLE,
     )
-    INVALID = ("invalid", ExitCode.REFUSED, "The session refuses the request.", "See the message.")
+    INVALID = ("invalid", ExitCode.REJECTED, "The session rejects the request.", "See the message.")
     INVALID_FIELD = (
         "invalid_field",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "An argument or the request is not a valid text.",
         "Give it in UTF-8.",
     )
     INVALID_POLICY = (
         "invalid_policy",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The file of a policy is invalid.",
         "Correct it at the pointer of the message.",
     )
     MISSING_EXTRA = (
         "missing_extra",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The feature needs an extra that is not installed.",
         "Install it as the message says.",
     )
-    MISSING_INPUT = ("missing_input", ExitCode.REFUSED, "An input of the plan has no value.", "Give it with `--input`.")
+    MISSING_INPUT = (
+        "missing_input",
+        ExitCode.REJECTED,
+        "An input of the plan has no value.",
+        "Give it with `--input`.",
+    )
     NEED_UNKNOWN = (
         "need_unknown",
         ExitCode.FAILED,
         "Runs may need any of the stored values, so none is removed.",
         "Repeat the command when the server responds.",
-        _LATER,
+        _RETRYABLE,
     )
     NO_DATABASE = (
         "no_database",
         ExitCode.FAILED,
         "The database cannot be used.",
         "Start it, or correct the setting that the message names.",
-        _LATER,
+        _RETRYABLE,
     )
     NO_GATEWAY = (
         "no_gateway",
         ExitCode.FAILED,
         "The gateway has not started.",
         "See its log, which the message names.",
-        _LATER,
+        _RETRYABLE,
     )
     NO_KEY = (
         "no_key",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "There is no key for the model service.",
         "Set `OPENAI_API_KEY`, or `OPENAI_BASE_URL` for a service without keys.",
     )
-    NO_MODEL = ("no_model", ExitCode.REFUSED, "No model is configured.", "Use `--model`, or set `DAGWRIGHT_MODEL`.")
+    NO_MODEL = ("no_model", ExitCode.REJECTED, "No model is configured.", "Use `--model`, or set `DAGWRIGHT_MODEL`.")
     NO_REQUEST = (
         "no_request",
         ExitCode.FAILED,
         "No request has arrived within `--wait`.",
         "`dagwright explain ID` shows why a run waits; repeat the command.",
-        _LATER,
+        _RETRYABLE,
     )
     NO_SERVER = (
         "no_server",
         ExitCode.NO_SERVER,
         "No Temporal server responds, or none can be started.",
         "Start it with `dagwright up`, or correct the address.",
-        _LATER,
+        _RETRYABLE,
     )
     NO_STORE = (
         "no_store",
         ExitCode.FAILED,
         "The payload store cannot be used.",
         "Repair the [store](../deploy/store-outages.md).",
-        _LATER,
+        _RETRYABLE,
     )
     NO_TOOLS = (
         "no_tools",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "There is no tool for the request.",
         "Name tools with `--tools` or `--agents`.",
     )
@@ -165,69 +175,69 @@ class Refusal(DescribedCode):
         ExitCode.NO_SERVER,
         "No worker serves the session or the run.",
         "Start one with `dagwright up`.",
-        _LATER,
+        _RETRYABLE,
     )
     NOT_ANSWERED = (
         "not_answered",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The request is still open.",
         "Answer it with `dagwright feedback`.",
     )
-    NOT_CONFIRMED = ("not_confirmed", ExitCode.REFUSED, "The command needs a confirmation.", "Add `--yes`.")
+    NOT_CONFIRMED = ("not_confirmed", ExitCode.REJECTED, "The command needs a confirmation.", "Add `--yes`.")
     NOT_FOUND = (
         "not_found",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The run, node, session, request, agent or key does not exist.",
         "Check the name.",
     )
     NOT_INSTALLED = ("not_installed", ExitCode.FAILED, "A package is missing.", "Run `make setup`.")
     NOT_STARTED = (
         "not_started",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The run of a turn could not be started.",
         "Send the message again.",
-        _LATER,
+        _RETRYABLE,
     )
     OTHER_SETTINGS = (
         "other_settings",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "A background worker has other settings.",
         "Use the same settings, or end the worker with `dagwright down`.",
     )
     OTHER_STORE = (
         "other_store",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The workers of the task queue use another payload store.",
         "Use the settings of the workers.",
     )
-    REFUSED = ("refused", ExitCode.REFUSED, "The run refuses the command.", "See the message.")
-    REJECTED = ("rejected", ExitCode.REFUSED, "A person rejected the plan.", "Ask again with other words.")
-    SERVER_REFUSED = ("server_refused", ExitCode.FAILED, "The Temporal server refuses the request.", "See the message.")
+    REFUSED = ("refused", ExitCode.REJECTED, "The run rejects the command.", "See the message.")
+    REJECTED = ("rejected", ExitCode.REJECTED, "A person rejected the plan.", "Ask again with other words.")
+    SERVER_REFUSED = ("server_refused", ExitCode.FAILED, "The Temporal server rejects the request.", "See the message.")
     SESSION_BUSY = (
         "session_busy",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "Another turn of the session runs.",
         "Repeat the command when it has ended.",
-        _LATER,
+        _RETRYABLE,
     )
     SESSION_CHANGED = (
         "session_changed",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The session changed while the turn was prepared.",
         "Repeat the command.",
-        _LATER,
+        _RETRYABLE,
     )
     SESSION_ENDING = (
         "session_ending",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "The session is being ended.",
         "Repeat the command, or use another session.",
-        _LATER,
+        _RETRYABLE,
     )
-    TOO_LARGE = ("too_large", ExitCode.REFUSED, "The request is over a limit.", "Shorten it; see [limits](limits.md).")
+    TOO_LARGE = ("too_large", ExitCode.REJECTED, "The request is over a limit.", "Shorten it; see [limits](limits.md).")
     UNREADABLE = (
         "unreadable",
-        ExitCode.REFUSED,
+        ExitCode.REJECTED,
         "A file cannot be read, or its content is invalid.",
         "Correct the file that the message names.",
     )
@@ -236,22 +246,22 @@ class Refusal(DescribedCode):
         ExitCode.FAILED,
         "Another command is starting a worker.",
         "Repeat the command.",
-        _LATER,
+        _RETRYABLE,
     )
 
     @classmethod
-    def of(cls, code: str) -> "Refusal":
+    def of(cls, code: str) -> "ErrorStatus":
         """Return the status with the code of a rejected turn or request; `REFUSED` for an unknown code."""
-        return next((refusal for refusal in cls if refusal == code), cls.REFUSED)
+        return next((error_status for error_status in cls if error_status == code), cls.REFUSED)
 
 
-class CommandRefused(Exception):
+class CommandError(Exception):
     """A command cannot be executed.
 
     Args:
         message: one sentence with the problem and the fix.
     """
 
-    def __init__(self, message: str, *, status: Refusal = Refusal.BAD_USAGE) -> None:
+    def __init__(self, message: str, *, status: ErrorStatus = ErrorStatus.BAD_USAGE) -> None:
         super().__init__(message)
         self.status = status

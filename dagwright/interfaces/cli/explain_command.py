@@ -1,4 +1,4 @@
-"""`explain`: why a node waits, back to the root cause, or where its result comes from."""
+"""`explain`: why a run or node waits, down to the root cause, or where its result comes from."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.node_text import closing_text, near_time, override_text
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import value_as_text
@@ -20,15 +20,15 @@ from dagwright.interfaces.cli.request_text import answer_command, option_lines
 from dagwright.interfaces.cli.round_text import reason_lines, rounds_of
 from dagwright.interfaces.cli.run_summary import bound_lines, facts_of_entity
 
-_LINE = 1_000
+_MAX_LINE_CHARACTERS = 1_000
 _REQUESTS_SHOWN = 20
 
 
 def explain(request: ShowRequest, output: Output) -> int:
-    """Explain the state of a run or node; the exit code is 0 whatever that is.
+    """Explain the state of a run or node; the exit code is 0 for any state.
 
     Raises:
-        CommandRefused: the run has no such node.
+        CommandError: the run has no such node.
     """
     settings = command_settings()
 
@@ -37,12 +37,12 @@ def explain(request: ShowRequest, output: Output) -> int:
             try:
                 explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
             except NodeNotFound as unknown:
-                raise CommandRefused(str(unknown), status=Refusal.NOT_FOUND) from None
+                raise CommandError(str(unknown), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
             output.document(explanation.to_json())
         else:
             for line in lines_of(explanation):
-                output.print(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_LINE)}")
+                output.print(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_MAX_LINE_CHARACTERS)}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -104,9 +104,9 @@ def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) 
 def _nodes_in_sentence(start: Reason, reasons: Mapping[str, Reason]) -> set[str]:
     """Return the nodes that the sentence of a reason names: the first cause of each node, transitively."""
     visited = {start.node}
-    while following := next((name for name in start.because if name in reasons and name not in visited), None):
-        visited.add(following)
-        start = reasons[following]
+    while next_cause := next((name for name in start.because if name in reasons and name not in visited), None):
+        visited.add(next_cause)
+        start = reasons[next_cause]
     return visited
 
 
@@ -121,8 +121,8 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():
         yield f"input {name}: {value_as_text(value)}"
-    for bound in facts.get("lookups", ()):
-        yield from _lookup_lines(bound)
+    for lookup in facts.get("lookups", ()):
+        yield from _lookup_lines(lookup)
     for answer in facts.get("answers", ()):
         yield closing_text(answer)
     for override in facts.get("overrides", ()):
@@ -131,14 +131,14 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
         yield f"result: {value_as_text(facts['result'])}"
 
 
-def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
+def _lookup_lines(lookup: Mapping[str, Any]) -> Iterator[str]:
     """Yield the entity of an argument with the reason, and the answers to the requests about it."""
-    entity, reason = bound["entity"], str(bound.get("reason"))
+    entity, reason = lookup["entity"], str(lookup.get("reason"))
     facts = ", ".join(facts_of_entity(entity))
-    is_called = f"is {entity.get('name')} ({facts})"
+    match_text = f"is {entity.get('name')} ({facts})"
     if reason.startswith("@"):
-        yield f"{bound['argument']}: {reason} {is_called}"
+        yield f"{lookup['argument']}: {reason} {match_text}"
     else:
-        yield f"{bound['argument']}: {bound['search_text']!r} ({bound['entity_type']}) {is_called}: {reason}"
-    for answer in bound["answers"]:
+        yield f"{lookup['argument']}: {lookup['search_text']!r} ({lookup['entity_type']}) {match_text}: {reason}"
+    for answer in lookup["answers"]:
         yield f"  {answer['request_id']}: {closing_text(answer)}"

@@ -23,8 +23,8 @@ from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
-from dagwright.interfaces.cli.output import Output, acted
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.output import Output, run_outcome
 from dagwright.interfaces.cli.people_commands import AnswerRequest
 from dagwright.interfaces.cli.plan_input import json_of
 from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
@@ -33,7 +33,7 @@ from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
-_OPTION_OF: Mapping[str, str] = {
+_OPTIONS_OF_TYPE: Mapping[str, str] = {
     "APPROVAL": "--approve or --reject",
     "SELECTION": "--select OPTION",
     "GUIDANCE": "--text TEXT",
@@ -42,16 +42,16 @@ _OPTION_OF: Mapping[str, str] = {
 }
 
 
-def options_for(kind: str) -> str:
-    """Return the options of `feedback` that answer a request of this type."""
-    return _OPTION_OF.get(kind, "--data JSON")
+def options_for_type(kind: str) -> str:
+    """Return the options of `feedback` that answer a request of a type."""
+    return _OPTIONS_OF_TYPE.get(kind, "--data JSON")
 
 
 def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
-    """Return the answer that the options give, without its nodes; `None` if they give no answer.
+    """Return the answer that the options give, without its nodes; `None` if no option gives one.
 
     Raises:
-        CommandRefused: options contradict each other, or a value is invalid JSON.
+        CommandError: options contradict each other, or a value is invalid JSON.
     """
     options = {
         "--approve": request.is_approved,
@@ -60,12 +60,12 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
         "--text" if request.nodes is None else "--nodes": request.text is not None or request.nodes is not None,
         "--data": request.data is not None and not request.selected,
     }
-    kinds = [name for name, is_given in options.items() if is_given]
+    kinds = [name for name, is_used in options.items() if is_used]
     if len(kinds) > 1:
-        raise CommandRefused(f"{' and '.join(kinds)} contradict each other: give one answer")
+        raise CommandError(f"{' and '.join(kinds)} contradict each other: give one answer")
     kind = kinds[0] if kinds else None
-    _refuse_other_options(kind, request)
-    changed = {} if request.arguments is None else {"arguments": _object(request.arguments, option="--arguments")}
+    _reject_other_options(kind, request)
+    changed = {} if request.arguments is None else {"arguments": _parse_object(request.arguments, option="--arguments")}
     reason = {} if request.reason is None else {"reason": request.reason}
     match kind:
         case "--approve":
@@ -82,34 +82,34 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
     return None
 
 
-def _refuse_other_options(kind: str | None, request: AnswerRequest) -> None:
-    """Refuse options that belong to an answer of another kind."""
+def _reject_other_options(kind: str | None, request: AnswerRequest) -> None:
+    """Reject options that belong to an answer of another kind."""
     if request.arguments is not None and kind not in ("--approve", "--select"):
-        raise CommandRefused("--arguments needs --approve, or --select retry")
+        raise CommandError("--arguments needs --approve, or --select retry")
     if request.is_remembered and kind != "--approve":
-        raise CommandRefused("--remember needs --approve")
+        raise CommandError("--remember needs --approve")
     if request.reason is not None and kind not in ("--approve", "--reject"):
-        raise CommandRefused("--reason needs --approve or --reject; --note works with every answer")
+        raise CommandError("--reason needs --approve or --reject; --note works with every answer")
 
 
-def _object(text: str, *, option: str) -> dict[str, Any]:
+def _parse_object(text: str, *, option: str) -> dict[str, Any]:
     value = json_of(text, option=option)
     if not isinstance(value, dict):
-        raise CommandRefused(f"{option} must be a JSON object, not {text!r:.80}")
+        raise CommandError(f"{option} must be a JSON object, not {text!r:.80}")
     return value
 
 
-_LISTED = 20
+_MAX_LISTED = 20
 
 
 def feedback(request: AnswerRequest, output: Output) -> int:
     """Answer a request of a run and report the outcome.
 
     Returns:
-        0 if the answer was accepted; 2 if it was refused or the run has ended.
+        0 if the answer was accepted; 2 if it was rejected or the run has ended.
 
     Raises:
-        CommandRefused: the options give no answer, or the request is ambiguous.
+        CommandError: the options give no answer, or the request is ambiguous.
     """
     if request.nodes is None:
         return _feedback(request, [], output)
@@ -126,7 +126,7 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     requests: list[OpenRequest] = []
     targets: list[AnswerTarget] = []
 
-    async def look(_: InterruptHandling) -> int:
+    async def read_requests(_: InterruptHandling) -> int:
         async with connected(settings, output) as connection:
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
             requests.extend(await feedback.requests_of(request.workflow_id))
@@ -138,19 +138,19 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
             outcome = await send_answer(feedback, targets[0], answer, extras=extras)
-            again = await next_request(feedback, outcome)
-        return _print_outcome(outcome, request, output, again=again)
+            following_request = await next_request(feedback, outcome)
+        return _print_outcome(outcome, request, output, following_request=following_request)
 
     if content is None or request.request is None or request.is_for_all:
-        if (code := run_async(look, output)) != ExitCode.COMPLETED:
+        if (code := run_async(read_requests, output)) != ExitCode.COMPLETED:
             return code
-        chosen = _chosen(request, requests)
+        chosen = _chosen_requests(request, requests)
         if nodes and len(chosen) > 1:
-            names_of_all = listed([open_request.document for open_request in chosen], limit=_LISTED)
-            raise CommandRefused(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
+            names_of_all = listed([open_request.document for open_request in chosen], limit=_MAX_LISTED)
+            raise CommandError(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
         targets.append(AnswerTarget.of(request.workflow_id, chosen))
-        # Outside the event loop, where Ctrl-C would wait for the end of the form.
-        content = content or _from_form(chosen, output)
+        # Outside the event loop, because inside of it Ctrl-C would wait for the end of the form.
+        content = content or _ask_for_answer(chosen, output)
     else:
         targets.append(AnswerTarget(request.workflow_id, request.request))
     return run_async(send, output)
@@ -170,58 +170,64 @@ async def _nodes_for(
 
 
 def _print_outcome(
-    outcome: AnswerOutcome, request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
+    outcome: AnswerOutcome, request: AnswerRequest, output: Output, *, following_request: Mapping[str, Any] | None
 ) -> ExitCode:
     message = outcome.message
-    if again is not None:
-        message += f"; new request: {request_line(again)}"
+    if following_request is not None:
+        message += f"; new request: {request_line(following_request)}"
     if outcome.is_ambiguous:
         message += "; `--all` answers all of them"
     if output.is_json:
-        output.document(acted(request.workflow_id, message, ok=outcome.is_accepted))
+        output.document(run_outcome(request.workflow_id, message, ok=outcome.is_accepted))
     elif outcome.is_accepted:
         output.print(message)
-        for line in [*following_lines(again), answer_command(again)] if again is not None else ():
+        for line in (
+            [*following_lines(following_request), answer_command(following_request)]
+            if following_request is not None
+            else ()
+        ):
             output.print(f"  {line}")
     if not outcome.is_accepted:
         output.log(message)
-    return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REFUSED
+    return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REJECTED
 
 
-def _chosen(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
-    """Return the open requests that the answer is for: one, or all of one node.
+def _chosen_requests(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
+    """Return the open requests that the answer is for: one request, or all requests of one node.
 
     Raises:
-        CommandRefused: no request is named and not exactly one is open, or the named one is not open.
+        CommandError: the named request is not open; or no request is named, and none or several are open.
     """
     run = f"the run {request.workflow_id!r:.200}"
     try:
-        chosen = choose_requests(requests, request.request, of_all=request.is_for_all)
+        chosen = choose_requests(requests, request.request, for_all=request.is_for_all)
     except NoOpenRequest:
-        raise CommandRefused(f"{run} has no open request", status=Refusal.NOT_FOUND) from None
+        raise CommandError(f"{run} has no open request", status=ErrorStatus.NOT_FOUND) from None
     except AnswerUnclear:
-        names = listed([open_request.document for open_request in requests], limit=_LISTED)
-        raise CommandRefused(f"{run} has {len(requests):,} open requests; name one: {names}") from None
+        names = listed([open_request.document for open_request in requests], limit=_MAX_LISTED)
+        raise CommandError(f"{run} has {len(requests):,} open requests; name one: {names}") from None
     if not chosen:
-        raise CommandRefused(
+        raise CommandError(
             f"{run} has no open request {request.request!r:.200}; to answer in advance, give --approve, --reject, "
             "--select, --text or --data without --all",
-            status=Refusal.NOT_FOUND,
+            status=ErrorStatus.NOT_FOUND,
         )
     return chosen
 
 
-def _from_form(requests: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
+def _ask_for_answer(requests: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
     """Ask the user at the terminal for the answer.
 
     Raises:
-        CommandRefused: there is no terminal.
+        CommandError: there is no terminal.
     """
     first = requests[0].document
     if not output.can_ask:
         fields = "; ".join(field_lines(first))
         fields_text = f"; its fields: {fields}" if fields else ""
-        raise CommandRefused(f"{request_line(first)} (give {options_for(first['type'])}{fields_text})")
+        raise CommandError(f"{request_line(first)} (give {options_for_type(first['type'])}{fields_text})")
     if len(requests) > 1:
-        output.print(f"one answer for {listed([open_request.document for open_request in requests], limit=_LISTED)}")
+        output.print(
+            f"one answer for {listed([open_request.document for open_request in requests], limit=_MAX_LISTED)}"
+        )
     return ask_answer(first)

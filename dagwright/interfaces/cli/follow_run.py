@@ -26,8 +26,8 @@ def _is_never_done(_: Sequence[Request]) -> bool:
     return False
 
 
-class Following:
-    """A run from now to its end."""
+class RunFollower:
+    """Follows a run to its end and shows its progress."""
 
     def __init__(self, runs: "Runs", client: Client, workflow_id: str, *, output: Output) -> None:
         self._runs, self._workflow_id = runs, workflow_id
@@ -36,20 +36,20 @@ class Following:
         self._output = output
         self._lines = LineWriter(output.print)
         self.requests: Sequence[Request] = ()
-        """Open requests, as shown last."""
+        """Open requests that were shown last."""
 
     async def until(self, is_done: Callable[[Sequence[Request]], bool] = _is_never_done) -> "RunView":
-        """Show the run until it ends or the condition holds; can be called again to continue.
+        """Show the run until it ends or `is_done` returns true; can be called again to continue.
 
         Args:
-            is_done: condition on the open requests.
+            is_done: called with the open requests after each change.
 
         Raises:
             RunNotFound: the run does not exist.
-            RPCError: the server has not answered for a minute.
+            RPCError: the server has not responded for a minute.
         """
         if self._output.is_terminal:
-            with LiveDisplay(self._output.console) as display, self._writing_to(display):
+            with LiveDisplay(self._output.console) as display, self._streaming_to(display):
                 return await self._until(is_done, display.show)
         if self._output.is_json:
             return await wait_for_end(self._runs, self._workflow_id)
@@ -63,27 +63,27 @@ class Following:
         last: RunView | None = None
         async for moment in self._moments:
             last, self.requests = moment.view, moment.requests
-            show(await self._lost.marked(last), self.requests)
+            show(await self._lost.mark_lost(last), self.requests)
             if is_done(self.requests):
                 break
         assert last is not None
         return last
 
     @contextmanager
-    def _writing_to(self, display: LiveDisplay) -> Iterator[None]:
-        """Show the answer while it is written, inside the block."""
-        writing = asyncio.create_task(self._write(display))
+    def _streaming_to(self, display: LiveDisplay) -> Iterator[None]:
+        """While the block lasts, show the answer that a model is writing."""
+        writer = asyncio.create_task(self._write(display))
         try:
             yield
         finally:
-            writing.cancel()
+            writer.cancel()
 
     async def _write(self, display: LiveDisplay) -> None:
         delivered = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
-            async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered)) as coming:
-                async for _ in coming:
+            async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered)) as parts:
+                async for _ in parts:
                     display.write(delivered.text)
 
     async def close(self) -> None:

@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Sequence
 
 from dagwright.client.errors import ForkRejected
-from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import open_runs
 from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
+from dagwright.interfaces.cli.background_settings import FILES_ROOT, reject_other_settings
 from dagwright.interfaces.cli.command_connection import command_settings, connected
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.plan_input import PlanSource, read_pairs, read_plan, refusal, refusal_lines, typed_inputs
+from dagwright.interfaces.cli.plan_input import (
+    PlanSource,
+    convert_inputs,
+    invalid_plan_document,
+    problem_lines,
+    read_pairs,
+    read_plan,
+)
 from dagwright.interfaces.cli.run_commands import ForkRequest
 from dagwright.server.store_notes import check_store
 from dagwright.store import open_store
@@ -29,7 +36,7 @@ def fork(request: ForkRequest, output: Output) -> int:
         2 if no run was started.
 
     Raises:
-        CommandRefused: the run cannot be forked in this way, the fork was not confirmed, or another process that serves
+        CommandError: the run cannot be forked in this way, the fork was not confirmed, or another process that serves
             runs of the folder has other settings.
     """
     settings = command_settings()
@@ -43,19 +50,19 @@ def fork(request: ForkRequest, output: Output) -> int:
             forks = Forks(runs.reader, store)
             try:
                 toolset = load_toolset(settings, tools)
-                draft = await draft_of(
+                draft = await draft_fork(
                     request.workflow_id, _fork_changes(request), runs=runs, forks=forks, tools=toolset.declarations()
                 )
                 if not _is_confirmed(draft, request, output):
-                    return ExitCode.REFUSED
-                # A fork starts no worker: the current folder says nothing about the files of the run.
-                refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
+                    return ExitCode.REJECTED
+                # A fork starts no worker here, so the files of the current folder do not matter.
+                reject_other_settings(settings, ignored=frozenset({FILES_ROOT}))
                 started = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
-                _refuse(request, invalid, output)
-                return ExitCode.REFUSED
+                _print_problems(request, invalid, output)
+                return ExitCode.REJECTED
             except ForkRejected as refused:
-                raise CommandRefused(str(refused), status=Refusal.REFUSED) from None
+                raise CommandError(str(refused), status=ErrorStatus.REFUSED) from None
         _print_fork(draft, started, output)
         return ExitCode.COMPLETED
 
@@ -65,18 +72,18 @@ def fork(request: ForkRequest, output: Output) -> int:
 def _fork_changes(request: ForkRequest) -> ForkChanges:
     texts = read_pairs(request.inputs, option="--input")
     plans = () if request.plan is None else (read_plan(request.plan),)
-    return ForkChanges(plans, texts, request.rerun, typed_inputs)
+    return ForkChanges(plans, texts, request.rerun, convert_inputs)
 
 
 def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> bool:
     """Show the effect of a fork and return whether it is confirmed.
 
     Raises:
-        CommandRefused: there is no terminal and no `--yes`.
+        CommandError: there is no terminal and no `--yes`.
     """
     for line in _difference_lines(draft):
         output.print(one_line(line, limit=1_000))
-    if request.is_yes:
+    if request.is_confirmed:
         return True
     if output.can_ask:
         return input("Start it? [y/N] ").strip().lower() in ("y", "yes")
@@ -86,7 +93,7 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
         output.document(document)
         output.log(message)
         return False
-    raise CommandRefused("nothing was started yet: add --yes to start it", status=Refusal.NOT_CONFIRMED)
+    raise CommandError("nothing was started yet: add --yes to start it", status=ErrorStatus.NOT_CONFIRMED)
 
 
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
@@ -114,8 +121,8 @@ def _names(names: Sequence[str], *, limit: int) -> str:
 
 
 def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:
-    how = "was forked" if started.is_new else "was already forked in this way"
-    message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
+    outcome = "was forked" if started.is_new else "was already forked in this way"
+    message = f"{outcome} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
     if output.is_json:
         document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": started.workflow_id}
         output.document({**document, "difference": draft.to_json()})
@@ -123,9 +130,9 @@ def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:
         output.print(f"{draft.origin} {message}")
 
 
-def _refuse(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
+def _print_problems(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
     source = PlanSource(request.plan or request.workflow_id, None, invalid)
     if output.is_json:
-        output.document(refusal(source, invalid))
-    for line in refusal_lines(source, invalid):
+        output.document(invalid_plan_document(source, invalid))
+    for line in problem_lines(source, invalid):
         output.log(line)

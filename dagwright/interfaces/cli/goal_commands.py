@@ -171,7 +171,7 @@ class ChatRequest:
     policy_file: Policy = None
     budget: Budget = None
 
-    def asking(self) -> AskRequest:
+    def ask_request(self) -> AskRequest:
         """Return the request of each message, without its text."""
         return AskRequest(
             text="",
@@ -199,7 +199,7 @@ class SessionRequest:
     after: After = None
 
 
-_JSON_OF_TURNS = typer.Option("--json", help="Write one JSON document per turn and line, and nothing else.")
+_JSON_OPTION = typer.Option("--json", help="Write one JSON document per turn and line, and nothing else.")
 
 ask = command(AskRequest, "ask_command", "ask", summary="Plan a request with a model, run the plan and answer.")
 chat = command(
@@ -207,6 +207,6 @@ chat = command(
     "chat_command",
     "chat",
     summary="Chat in a session; each line of input is a turn.",
-    output_options={"json": Annotated[bool, _JSON_OF_TURNS], "no_color": NoColor},
+    output_options={"json": Annotated[bool, _JSON_OPTION], "no_color": NoColor},
 )
 session = command(SessionRequest, "session_command", "session", summary="List the sessions, or show or end a session.")

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.people_commands import InboxRequest
 from dagwright.interfaces.cli.request_text import (
@@ -27,15 +27,15 @@ from dagwright.server import Connection
 from dagwright.server.pollers import has_pollers
 from dagwright.settings import Settings
 
-_PAUSE_S: Final = 1.0
-"""Pause between two reads of `--wait`; the visibility store of the server lags by about as much."""
+_POLL_INTERVAL_S: Final = 1.0
+"""Interval between two reads with `--wait`; the visibility store of the server lags by about as much."""
 
 
 def inbox(request: InboxRequest, output: Output) -> int:
     """List the open requests of all runs, oldest first; the exit code is 0.
 
     Raises:
-        CommandRefused: `--older-than` or `--wait` is not a duration, `--after` is not a cursor, or no request has
+        CommandError: `--older-than` or `--wait` is not a duration, `--after` is not a cursor, or no request has
             arrived within `--wait`.
     """
     settings = command_settings()
@@ -51,15 +51,15 @@ def inbox(request: InboxRequest, output: Output) -> int:
                     connection, limit=request.limit, inbox_filter=_filter(request, age_s), after=after
                 )
 
-            page = await read() if wait_s is None else await first_requests(read, timeout_s=wait_s)
+            page = await read() if wait_s is None else await wait_for_requests(read, timeout_s=wait_s)
             note = await worker_note(connection, settings)
-        has_waited_in_vain = wait_s is not None and not page.requests
-        if not has_waited_in_vain:
+        is_timed_out = wait_s is not None and not page.requests
+        if not is_timed_out:
             _print_page(page, output, is_filtered=_filter(request, age_s) != EVERY_REQUEST)
         if note is not None:
             output.log(f"note: {note}")
-        if has_waited_in_vain:
-            raise CommandRefused(_no_request_message(request), status=Refusal.NO_REQUEST)
+        if is_timed_out:
+            raise CommandError(_no_request_message(request), status=ErrorStatus.NO_REQUEST)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -70,11 +70,11 @@ def _filter(request: InboxRequest, age_s: float | None) -> InboxFilter:
     return InboxFilter(run_id=request.run_id, assignee=request.assignee, type=request.type, opened_before=opened_before)
 
 
-async def first_requests(read: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
-    """Return the first page that has requests, or the last page before the timeout."""
+async def wait_for_requests(read: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
+    """Read the inbox until it has requests or the timeout is over; return the last page."""
     deadline = time.monotonic() + timeout_s
     while not (page := await read()).requests and (left_s := deadline - time.monotonic()) > 0:
-        await asyncio.sleep(min(_PAUSE_S, left_s))
+        await asyncio.sleep(min(_POLL_INTERVAL_S, left_s))
     return page
 
 
@@ -93,12 +93,12 @@ def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
         output.print(line)
     if not requests:
         output.print("no open request matches" if is_filtered else "there are no open requests")
-    for line in _lines_beyond(page):
+    for line in _omitted_lines(page):
         output.log(line)
 
 
-def _lines_beyond(page: InboxPage) -> list[str]:
-    """Return lines about the requests that the page does not have."""
+def _omitted_lines(page: InboxPage) -> list[str]:
+    """Return lines about requests that are not on the page."""
     lines = [
         f"the run {one_line(run)} has {counted(count, 'more request')}; "
         f"`dagwright status {one_line(run)} --json` lists all"
@@ -125,7 +125,7 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
 
 
 def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
-    """Return three lines for each request: place and assignee, question, and the command that answers it."""
+    """Return lines for each request: run, request and assignee; the question; and the command that answers it."""
     lines = []
     for request in requests:
         facts = [

@@ -7,9 +7,9 @@ import jsonschema_rs
 from pydantic import JsonValue
 
 from dagwright.core.model.json_schemas import refuse_remote
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.output import one_line, terminal_text
-from dagwright.interfaces.cli.plan_input import typed_value, value_as_text
+from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
 
 YES = frozenset({"y", "yes", "approve", "a"})
 NO = frozenset({"n", "no", "reject", "r"})
@@ -21,7 +21,7 @@ def ask_inputs(
     """Return the given inputs; if one is missing, ask for it and for the inputs with a default.
 
     Raises:
-        CommandRefused: the input ended.
+        CommandError: the input ended.
     """
     values = dict(known_values)
     missing = [name for name, schema in declared.items() if name not in values and "default" not in schema]
@@ -29,7 +29,7 @@ def ask_inputs(
         _show(f"The plan needs {len(missing)} inputs: {', '.join(map(one_line, missing))}")
     for name, schema in declared.items() if missing else ():
         if name not in values:
-            values[name] = _ask(name, schema)
+            values[name] = _ask_input(name, schema)
     return values
 
 
@@ -49,9 +49,9 @@ def ask_approval(text: str) -> bool:
             return False
 
 
-def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
+def _ask_input(name: str, schema: Mapping[str, Any]) -> JsonValue:
     has_default = "default" in schema
-    question = question_of(name, schema, empty_means=default_text(schema) if has_default else "")
+    question = input_question(name, schema, empty_means=default_text(schema) if has_default else "")
     while True:
         try:
             text = input(question)
@@ -60,11 +60,11 @@ def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
             continue
         except EOFError:
             message = f"the input {name!r} is missing"
-            raise CommandRefused(message, status=Refusal.MISSING_INPUT) from None
+            raise CommandError(message, status=ErrorStatus.MISSING_INPUT) from None
         if has_default and not text.strip():
             return cast("JsonValue", schema["default"])
         try:
-            return value_of(schema, text)
+            return parse_value(schema, text)
         except ValueError as error:
             _show(one_line(str(error)))
 
@@ -73,7 +73,7 @@ def _show(text: str) -> None:
     print(text)  # noqa: T201 -- part of the dialog
 
 
-def question_of(name: str, schema: Mapping[str, Any], *, empty_means: str = "") -> str:
+def input_question(name: str, schema: Mapping[str, Any], *, empty_means: str = "") -> str:
     """Return the question for a value of a JSON Schema: its prompt, with the choices or the expected type.
 
     Args:
@@ -82,17 +82,17 @@ def question_of(name: str, schema: Mapping[str, Any], *, empty_means: str = "") 
     prompt = one_line(str(schema.get("prompt") or schema.get("description") or name))
     if choices := schema.get("enum"):
         prompt += f" [{one_line(' | '.join(value_as_text(choice) for choice in choices))}]"
-    kind = [] if choices else [_KINDS.get(str(schema.get("type")), "")]
+    kind = [] if choices else [_TYPE_TEXTS.get(str(schema.get("type")), "")]
     hints = ", ".join(filter(None, [*kind, empty_means]))
     return f"{prompt} ({hints}): " if hints else f"{prompt}: "
 
 
 def default_text(schema: Mapping[str, Any]) -> str:
-    """Return the text of a question that names the default."""
+    """Return the part of a question that names the default."""
     return f"empty: {one_line(value_as_text(schema['default']))}"
 
 
-_KINDS = {
+_TYPE_TEXTS = {
     "boolean": "yes or no",
     "integer": "a whole number",
     "number": "a number",
@@ -103,33 +103,33 @@ _KINDS = {
 _YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
-def value_of(schema: Mapping[str, Any], text: str) -> JsonValue:
-    """Return the value of a JSON Schema for a typed text.
+def parse_value(schema: Mapping[str, Any], text: str) -> JsonValue:
+    """Parse a text that the user typed, according to a JSON Schema.
 
     Raises:
         ValueError: the text is invalid; the message names the valid texts.
     """
-    typed, kind = text.strip(), schema.get("type")
+    stripped, kind = text.strip(), schema.get("type")
     if choices := schema.get("enum"):
         for choice in choices:
-            if value_as_text(choice).lower() == typed.lower():
+            if value_as_text(choice).lower() == stripped.lower():
                 return cast("JsonValue", choice)
         raise ValueError(f"choose one of {', '.join(value_as_text(choice) for choice in choices)}")
     if kind == "boolean":
-        if typed.lower() not in _YES_OR_NO:
+        if stripped.lower() not in _YES_OR_NO:
             raise ValueError("answer yes or no")
-        return _YES_OR_NO[typed.lower()]
+        return _YES_OR_NO[stripped.lower()]
     try:
-        if kind == "array" and not typed.startswith("["):
+        if kind == "array" and not stripped.startswith("["):
             items = schema.get("items")
             item_schema = items if isinstance(items, Mapping) else {}
-            value: JsonValue = [value_of(item_schema, part) for part in typed.split(",") if part.strip()]
+            value: JsonValue = [parse_value(item_schema, part) for part in stripped.split(",") if part.strip()]
         else:
-            value = typed_value(schema, text if kind == "string" else typed)
+            value = convert_value(schema, text if kind == "string" else stripped)
     except ValueError as error:
-        if kind == "array" or str(kind) not in _KINDS:
+        if kind == "array" or str(kind) not in _TYPE_TEXTS:
             raise
-        raise ValueError(f"type {_KINDS[str(kind)]}, not {typed!r:.80}") from error
+        raise ValueError(f"type {_TYPE_TEXTS[str(kind)]}, not {stripped!r:.80}") from error
     return checked_value(schema, value)
 
 
@@ -137,7 +137,7 @@ def checked_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
     """Return the value if it matches the schema.
 
     Raises:
-        ValueError: it does not match.
+        ValueError: the value does not match.
     """
     plain = {key: part for key, part in schema.items() if key not in ("prompt", "default")}
     for error in jsonschema_rs.Draft202012Validator(plain, retriever=refuse_remote).iter_errors(value):

@@ -13,14 +13,14 @@ Write = Callable[[str], object]
 Parts = AsyncIterable[tuple[str, Any]]
 """Members of an object in order. A value may be a stream of members, or `Elements`."""
 
-_line = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of a list, written on one line each."""
+    """Elements of a list; each is written on one line."""
 
-    each: AsyncIterator[Any]
+    items: AsyncIterator[Any]
 
 
 async def write_object(parts: Parts, write: Write) -> None:
@@ -31,21 +31,21 @@ async def write_object(parts: Parts, write: Write) -> None:
     """
     separator = "{"
     async for name, value in parts:
-        write(f"{separator}\n  {_line(name)}: ")
+        write(f"{separator}\n  {_encode(name)}: ")
         separator = ","
         if isinstance(value, Elements):
-            await _write_lines("[]", (_line(entry) async for entry in value.each), write)
+            await _write_lines("[]", (_encode(entry) async for entry in value.items), write)
         elif isinstance(value, AsyncIterable):
-            await _write_lines("{}", (f"{_line(key)}: {_line(member)}" async for key, member in value), write)
+            await _write_lines("{}", (f"{_encode(key)}: {_encode(member)}" async for key, member in value), write)
         else:
             # JSON has newlines only between its tokens.
             write(json.dumps(value, ensure_ascii=False, indent=2).replace("\n", "\n  "))
     write("{}" if separator == "{" else "\n}")
 
 
-async def _write_lines(signs: str, lines: AsyncIterator[str], write: Write) -> None:
-    separator = signs[0]
+async def _write_lines(brackets: str, lines: AsyncIterator[str], write: Write) -> None:
+    separator = brackets[0]
     async for line in lines:
         write(f"{separator}\n    {line}")
         separator = ","
-    write(signs if separator != "," else f"\n  {signs[1]}")
+    write(brackets if separator != "," else f"\n  {brackets[1]}")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.http.api_keys import KeyFile, KeyRejected, KeysUnreadable
 from dagwright.interfaces.http.callers import KeyScope
@@ -15,19 +15,19 @@ from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
 LOOK = "look"
-"""Value of `--scope` for a key without permissions, which can only read."""
+"""Value of `--scope` for a key without scopes, which can only read."""
 
 
 def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int:
     """Add a key and show it once.
 
     Raises:
-        CommandRefused: the owner or a scope is invalid.
+        CommandError: the owner or a scope is invalid.
     """
     owner, names, weight = request
-    with _key_errors_as_refusals():
+    with _command_errors():
         key, text = _keys().add(owner, _scopes(names), weight=weight)
-    problem = _close_ui()
+    problem = _close_temporal_ui()
     if output.is_json:
         output.document({"status": "added", "key": text, **key.to_json()})
     else:
@@ -40,7 +40,7 @@ def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int
 
 def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
-    with _key_errors_as_refusals():
+    with _command_errors():
         keys = _keys()
         entries, are_required = list(keys.keys().values()), keys.are_required()
     if output.is_json:
@@ -63,9 +63,9 @@ def remove(id: str, output: Output) -> int:
     """Remove a key; running gateways reject it from then on.
 
     Raises:
-        CommandRefused: there is no key with this ID.
+        CommandError: there is no key with this ID.
     """
-    with _key_errors_as_refusals():
+    with _command_errors():
         key = _keys().remove(id)
     if output.is_json:
         output.document({"status": "removed", **key.to_json()})
@@ -74,11 +74,11 @@ def remove(id: str, output: Output) -> int:
     return ExitCode.COMPLETED
 
 
-def _close_ui() -> str | None:
+def _close_temporal_ui() -> str | None:
     """Turn off the Temporal UI of the state folder's server, which does not check keys.
 
     Returns:
-        Why the server could not be restarted without it; the next command that needs the server tries again.
+        Why the server could not be restarted without the UI; the next command that needs the server tries again.
     """
     try:
         asyncio.run(LocalServer(load_settings()).close_ui())
@@ -97,14 +97,14 @@ def _scopes(names: Sequence[str]) -> list[KeyScope]:
     try:
         return [KeyScope(name) for name in names] or list(KeyScope)
     except ValueError:
-        raise CommandRefused(f"--scope must be one of {', '.join(KeyScope)}, or only {LOOK}") from None
+        raise CommandError(f"--scope must be one of {', '.join(KeyScope)}, or only {LOOK}") from None
 
 
 @contextmanager
-def _key_errors_as_refusals() -> Iterator[None]:
+def _command_errors() -> Iterator[None]:
     try:
         yield
     except KeyRejected as error:
-        raise CommandRefused(str(error)) from None
+        raise CommandError(str(error)) from None
     except KeysUnreadable as error:
-        raise CommandRefused(str(error), status=Refusal.UNREADABLE) from None
+        raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None

@@ -10,7 +10,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import LimitsRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, value_text
 from dagwright.interfaces.cli.plan_input import read_new_limits, read_policy
@@ -24,16 +24,16 @@ _NO_DEADLINE = "none"
 
 
 def limits(request: LimitsRequest, output: Output) -> int:
-    """Change the limits of a run, or show them; return 2 if the run refuses.
+    """Change the limits of a run, or show them; return 2 if the run rejects the command.
 
     Raises:
-        CommandRefused: the deadline or the budget is invalid.
+        CommandError: the deadline or the budget is invalid.
     """
     changed: dict[str, Any] = {}
     if request.max_parallel is not None:
         changed["max_parallel"] = request.max_parallel
     if request.deadline is not None:
-        changed["deadline"] = _deadline(request.deadline)
+        changed["deadline"] = _parse_deadline(request.deadline)
     if request.budget is not None:
         changed["budget"] = read_new_limits(request.budget)
     if not changed:
@@ -42,23 +42,23 @@ def limits(request: LimitsRequest, output: Output) -> int:
 
 
 def policy(request: LimitsRequest, output: Output) -> int:
-    """Change which calls of a run need approval, or show the policy; return 2 if the run refuses.
+    """Change which calls of a run need approval, or show the policy; return 2 if the run rejects the command.
 
     Raises:
-        CommandRefused: the file has no valid policy.
+        CommandError: the file does not contain a valid policy.
     """
-    if (steps := read_policy(request.policy_file)) is None:
+    if (new_policy := read_policy(request.policy_file)) is None:
         return _show(request, output, document=policy_to_json, message=_policy_text)
-    return send(request.workflow_id, Command.set_policy(steps.to_json()), author_of(request), output)
+    return send(request.workflow_id, Command.set_policy(new_policy.to_json()), author_of(request), output)
 
 
-def _deadline(text: str) -> str | None:
+def _parse_deadline(text: str) -> str | None:
     if text == _NO_DEADLINE:
         return None
     try:
         parse_duration(text)
     except ValueError as error:
-        raise CommandRefused(f"--deadline must be a duration such as 4h, or {_NO_DEADLINE}: {error}") from None
+        raise CommandError(f"--deadline must be a duration such as 4h, or {_NO_DEADLINE}: {error}") from None
     return text
 
 

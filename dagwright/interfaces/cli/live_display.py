@@ -24,23 +24,25 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
+"""State of a run -> style of the state."""
 _FRAME_ROWS = 6
+"""Lines for the header, the footer and margins."""
 _BAR_CELLS = 20
 _NOTES_SHOWN = 2
 _REQUESTS_SHOWN = 3
 _ANSWER_ROWS = 2
 """Lines of the command that answers a request; it must not be cut."""
 _QUESTION_ROWS = 4
-"""Maximum lines of a question: its end may have similar names, or the facts that distinguish entities."""
-_ROWS_OF_OPTION = 2
+"""Maximum lines of a question; similar names or the facts that distinguish entities may come last."""
+_OPTION_ROWS = 2
 _INDENT = "  "
 _MIN_WIDTH = 20
 _MIN_OPTIONS = 2
 """Minimum number of lines for the options of a request."""
-_SHARE_OF_ANSWER = 3
-"""An answer that is being written gets a third of the lines."""
+_ANSWER_PART = 3
+"""An answer that a model is writing has at most a third of the lines."""
 _NOTE_ROWS = 3
-"""Lines of a note: the problem and the command that fixes it; it must not be cut."""
+"""Lines for a note: the problem, and the command that fixes it and that must not be cut."""
 
 
 class RunDisplay:
@@ -57,24 +59,24 @@ class RunDisplay:
         now: float,
         height: int,
         width: int = 80,
-        written: Sequence[Text] = (),
+        answer_lines: Sequence[Text] = (),
     ) -> RenderableType:
         """Draw a run.
 
         Args:
             requests: open requests; the oldest are shown with the commands that answer them.
-            written: the last lines of an answer that a model is writing; the complete answer is shown at the end.
+            answer_lines: the last lines of an answer that a model is writing; the complete answer is shown at the end.
             now: seconds since the epoch.
             height, width: lines and columns of the terminal.
         """
         if view.scheduler is None:
-            sent = view.run_input
+            run_input = view.run_input
             # Only large plans, and plans that were sent as text, are read by an activity.
-            is_parsed = sent is not None and (sent.plan is not None or bool(sent.pages))
-            return Group(_header(view, now=now), Text("reading the plan" if is_parsed else "starting", style="dim"))
+            is_reading = run_input is not None and (run_input.plan is not None or bool(run_input.pages))
+            return Group(_header(view, now=now), Text("reading the plan" if is_reading else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         listed_requests = requests[:_REQUESTS_SHOWN]
-        # Half of the terminal is for requests.
+        # Requests have half of the terminal.
         share = height // 2 // max(1, len(listed_requests))
         question_rows = [
             _question_rows(request, now=now, width=width, max_rows=share - _ANSWER_ROWS) for request in listed_requests
@@ -83,17 +85,17 @@ class RunDisplay:
             _option_rows(request, width=width, max_rows=share - _ANSWER_ROWS - len(rows))
             for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
-        questions = _questions(requests, question_rows, options)
+        questions = _request_rows(requests, question_rows, options)
         request_rows = sum(map(len, question_rows)) + sum(map(len, options)) + _ANSWER_ROWS * len(listed_requests)
-        lines = () if view.is_closed else written
-        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_rows - len(lines)
+        lines = () if view.is_closed else answer_lines
+        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_rows - len(lines)
         if (rounds := rounds_of(view)) is not None:
-            # At the end of a run, they are written completely below the progress.
-            tables = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
+            # At the end of a run, the rounds are written in full after the progress.
+            tables = () if view.is_closed else (rounds_table(rounds, max_rows=max_rows, calls=calls_of(view, now=now)),)
             return Group(_header(view, now=now), *tables, *questions, *notes, *lines)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
-        progress = progress_of(view, self._tree[1], now=now, room=room)
+        progress = progress_of(view, self._tree[1], now=now, max_rows=max_rows)
         return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes, *lines)
 
 
@@ -115,8 +117,8 @@ def _header(view: "RunView", *, now: float) -> Table:
 
 def _table(progress: RunRows) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
-    # Without enough room, rich narrows the widest of the columns that may wrap; mark and time stay complete. The texts
-    # of the other columns must not wrap, so they are cut.
+    # Without enough room, rich narrows the widest column that may wrap. Mark and time must stay complete, so they may
+    # not wrap. The texts of the other columns are cut.
     table.add_column(width=1, no_wrap=True)
     table.add_column(max_width=44)
     table.add_column(max_width=40)
@@ -127,7 +129,7 @@ def _table(progress: RunRows) -> Table:
         table.add_row(
             Text(mark, style=style),
             _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
-            _cut(one_line(row.what), style="dim"),
+            _cut(one_line(row.work), style="dim"),
             Text("" if row.elapsed_s is None else format_elapsed(row.elapsed_s), style="dim"),
             _cut(_row_text(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
         )
@@ -169,17 +171,17 @@ def _question_rows(request: Request, *, now: float, width: int, max_rows: int) -
     """Return the question of a request on at most `max_rows` lines, and at least one."""
     until = deadline_text(request, now=now)
     text = f"{request_line(request)}  {until}" if until else request_line(request)
-    return _wrapped(text, width=width, max_rows=max(1, min(_QUESTION_ROWS, max_rows)))
+    return _wrap_lines(text, width=width, max_rows=max(1, min(_QUESTION_ROWS, max_rows)))
 
 
 def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
-    """Return the labelled options of a request, as far as there is room.
+    """Return the lines of the labelled options of a request, as many as fit.
 
     Args:
         max_rows: maximum number of lines, but at least `_MIN_OPTIONS`.
     """
     options = [
-        _wrapped(line, width=width - len(_INDENT), max_rows=_ROWS_OF_OPTION if max_rows > _MIN_OPTIONS else 1)
+        _wrap_lines(line, width=width - len(_INDENT), max_rows=_OPTION_ROWS if max_rows > _MIN_OPTIONS else 1)
         for line in option_lines(request)
     ]
     rows = [row for option in options for row in option]
@@ -196,22 +198,22 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
     return [*shown, f"and {omitted:,} more: dagwright inbox"]
 
 
-def _wrapped(text: str, *, width: int, max_rows: int) -> list[str]:
+def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
     """Wrap a text to a width, with `…` where it is cut."""
     rows = wrap(text, max(width, _MIN_WIDTH), break_on_hyphens=False)
     return rows if len(rows) <= max_rows else [*rows[: max_rows - 1], " ".join(rows[max_rows - 1 : max_rows + 1])]
 
 
-def _questions(
-    requests: Sequence[Request], message: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
+def _request_rows(
+    requests: Sequence[Request], question_rows: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
 ) -> list[RenderableType]:
     """Return the open requests, each with the command that answers it, which is never cut.
 
     Args:
-        message, options: lines for the question and for the options, for each request that is shown.
+        question_rows, options: lines of the question and of the options of each request that is shown.
     """
     rows: list[RenderableType] = []
-    for request, question, lines in zip(requests, message, options, strict=False):
+    for request, question, lines in zip(requests, question_rows, options, strict=False):
         listed_requests = [_cut(line, style="yellow") for line in question]
         choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
         rows.append(Group(*listed_requests, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
@@ -222,14 +224,14 @@ def _questions(
 
 
 class LiveDisplay:
-    """Shows the progress on a terminal and updates it; log lines go above it."""
+    """Shows the progress on a terminal and updates it; log lines are written above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._run_display = RunDisplay()
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
         self._displayed: tuple[RunView, Sequence[Request]] | None = None
-        self._written = ""
+        self._answer_text = ""
 
     def __enter__(self) -> "LiveDisplay":
         self._live.start()
@@ -247,17 +249,17 @@ class LiveDisplay:
             now=time.time(),
             height=self._console.height,
             width=self._console.width,
-            written=self._last_lines(),
+            answer_lines=self._last_lines(),
         )
         self._live.update(rows, refresh=True)
 
     def write(self, text: str) -> None:
         """Draw the run with the last lines of its answer so far."""
-        self._written = text
+        self._answer_text = text
         if self._displayed is not None:
             self.show(*self._displayed)
 
     def _last_lines(self) -> Sequence[Text]:
-        width, rows = self._console.width, self._console.height // _SHARE_OF_ANSWER
-        end = terminal_text(self._written[-width * rows :])
+        width, rows = self._console.width, self._console.height // _ANSWER_PART
+        end = terminal_text(self._answer_text[-width * rows :])
         return [*Text(end).wrap(self._console, width)][-rows:] if end else ()

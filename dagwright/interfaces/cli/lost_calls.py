@@ -1,7 +1,7 @@
-"""Detect calls whose worker died before the server detects it by the missing heartbeat.
+"""Detect calls whose worker has died before the server notices that heartbeats are missing.
 
-The identity of a worker names its process and machine. The kernel knows whether a process of this machine is alive;
-workers on other machines are not checked.
+The identity of a worker names its process and machine. Only workers of this machine are checked: the kernel reports
+whether their process is alive.
 """
 
 import time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 POLL_INTERVAL_S = 2.0
-"""Seconds between checks; each costs the server a `describe`."""
+"""Interval between two checks, in seconds; each check is a `describe` request to the server."""
 
 _STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
@@ -38,24 +38,24 @@ class LostCalls:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._lost: Mapping[str, PendingCall] = {}
 
-    async def marked(self, view: "RunView") -> "RunView":
+    async def mark_lost(self, view: "RunView") -> "RunView":
         """Return the view with its lost calls marked."""
-        is_any_running = any(call.state == "started" for call in view.pending.values())
-        if is_any_running and time.monotonic() - self._looked_at > POLL_INTERVAL_S:
-            self._looked_at = time.monotonic()
-            self._lost = await self._look(view)
-        pending = {task_id: self._marked(task_id, call) for task_id, call in view.pending.items()}
+        has_running_call = any(call.state == "started" for call in view.pending.values())
+        if has_running_call and time.monotonic() - self._checked_at > POLL_INTERVAL_S:
+            self._checked_at = time.monotonic()
+            self._lost = await self._find_lost(view)
+        pending = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending.items()}
         return replace(view, pending=pending) if self._lost else view
 
-    def _marked(self, task_id: str, call: PendingCall) -> PendingCall:
+    def _mark_if_lost(self, task_id: str, call: PendingCall) -> PendingCall:
         lost = self._lost.get(task_id)
         is_same = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
         return lost if lost is not None and is_same else call
 
-    async def _look(self, view: "RunView") -> Mapping[str, PendingCall]:
+    async def _find_lost(self, view: "RunView") -> Mapping[str, PendingCall]:
         handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.run_id)
         try:
             description = await handle.describe()
@@ -91,7 +91,7 @@ def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
 
 
 def _was_called(call: PendingActivityInfo) -> bool:
-    """Return whether the worker recorded that it calls the tool of a `write`."""
+    """Return whether the worker has recorded that it calls the tool of a `write` call; true if that is unknown."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
         return started_attempt([read_message(detail) for detail in details[: USAGE_INDEX + 1]]) is not None

@@ -8,7 +8,7 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_host import (
     connected_to_run,
@@ -27,20 +27,20 @@ def mcp(request: McpRequest, output: Output) -> int:
     """Serve until the client disconnects, or until SIGINT or SIGTERM; other workers continue the runs.
 
     Raises:
-        CommandRefused: the address is not available, or options of `--http` are given without it.
+        CommandError: the address is not available, or options of `--http` are given without it.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     if not request.is_http and (request.host is not None or request.port is not None):
-        raise CommandRefused("--host and --port need --http; without it the MCP client starts this command itself")
+        raise CommandError("--host and --port need --http; without it the MCP client starts this command itself")
     # Before tools are imported, because they may print.
-    wire = None if request.is_http else StdioStreams()
+    stdio_streams = None if request.is_http else StdioStreams()
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     plans = templates_of(settings, toolset)
     listener = _listener(request) if request.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with connected_to_run(settings, toolset, is_comparing=False) as connection, AsyncExitStack() as stack:
+        async with connected_to_run(settings, toolset, is_serving=False) as connection, AsyncExitStack() as stack:
             is_serving = not request.no_worker
             if is_serving:
                 worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.log)
@@ -54,8 +54,8 @@ def mcp(request: McpRequest, output: Output) -> int:
                 templates=plans if plans is not None else {},
                 is_serving=is_serving,
             )
-            if wire is not None:
-                await serve_stdio(server, wire)
+            if stdio_streams is not None:
+                await serve_stdio(server, stdio_streams)
             elif listener is not None:
                 output.log(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
                 await serve_http(server, listener, host=request.host or MCP_HOST)
@@ -69,16 +69,16 @@ def _listener(request: McpRequest) -> socket.socket:
     """Open the listening socket: on localhost, unless `--no-auth` allows other addresses.
 
     Raises:
-        CommandRefused: the address is not available, or other machines can reach it.
+        CommandError: the address is not available, or other machines can reach it.
     """
     host, port = request.host or MCP_HOST, MCP_PORT if request.port is None else request.port
     try:
         listener = opened_socket(host, port)
     except PortTaken as error:
-        raise CommandRefused(str(error)) from None
+        raise CommandError(str(error)) from None
     if not request.no_auth and not is_of_this_machine(listener):
         listener.close()
-        raise CommandRefused(
+        raise CommandError(
             f"any client that reaches {host} could do everything, because the MCP server has no keys: give "
             "--no-auth if a proxy authenticates the clients"
         )

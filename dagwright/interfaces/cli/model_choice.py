@@ -1,37 +1,37 @@
-"""Choose the model of a command, and refuse runs that need a model and have none."""
+"""The model of a command, and the check that a run that needs a model has one."""
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background import will_start_worker
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset
 
 
-def refuse_without_model(
+def require_model(
     model: str | None, settings: Settings, toolset: Toolset, *, is_detached: bool, node_id: str | None = None
 ) -> None:
-    """Refuse a run that needs a model if a worker with the environment of this process has none.
+    """Check that a model is configured for a run that needs one, in the environment of this process.
 
-    A worker elsewhere may have another environment, which is unknown here.
+    The environment of workers in other processes is unknown here.
 
     Args:
         model: the model that the command names.
-        is_detached: the run is left to a background worker, which may run already.
+        is_detached: a background worker, which may be running already, will serve the run.
         node_id: node whose agent needs a model; `None` for the run itself.
 
     Raises:
-        CommandRefused: no model is configured, or there is no key.
+        CommandError: no model is configured, or there is no key.
         MissingExtra: the library that calls models is not installed.
     """
     if is_detached and not will_start_worker(settings, toolset):
         return
     require_extra("openai")
     agent_text = "" if node_id is None else f" and the agent of node {node_id!r} needs one"
-    problems, status = [], Refusal.NO_KEY
+    problems, status = [], ErrorStatus.NO_KEY
     if model is None and toolset.models.model is None:
         problems.append(f"no model is configured{agent_text}: give one with --model, or set DAGWRIGHT_MODEL")
-        status, agent_text = Refusal.NO_MODEL, ""
+        status, agent_text = ErrorStatus.NO_MODEL, ""
     if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         problems.append(f"there is no key for {toolset.models.endpoint.url}{agent_text}: {advice}")
@@ -40,18 +40,18 @@ def refuse_without_model(
             "to try it without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of "
             "the repository has scripts)"
         )
-        raise CommandRefused("; ".join(problems), status=status)
+        raise CommandError("; ".join(problems), status=status)
 
 
 def model_config(model: str | None) -> ModelConfig:
     """Return the model configuration of a command.
 
     Raises:
-        CommandRefused: the model name is invalid.
+        CommandError: the model name is invalid.
     """
     if model is None:
         return ModelConfig()
     try:
         return model_config_from_json({"model": model})
     except ValueError as error:
-        raise CommandRefused(f"--model: {error}") from None
+        raise CommandError(f"--model: {error}") from None

@@ -1,6 +1,6 @@
 """Text about nodes: tool, errors, times.
 
-Documents have the exact texts and UTC times; this text is for users. Pure.
+The text is for users; documents have the exact messages and UTC times. Pure.
 """
 
 import json
@@ -29,7 +29,7 @@ _TIMEOUTS = {
 """Timeout message of the server -> text for users."""
 
 
-_KINDS = {"human": "a person"}
+_KIND_NAMES = {"human": "a person"}
 """Kind of a node without a tool -> its name."""
 
 
@@ -57,14 +57,14 @@ def node_status(node: Mapping[str, Any]) -> NodeStatus:
 def record_text(record: Record) -> str:
     """Return the error of a node or its reason to wait; may be empty."""
     if record.error is not None:
-        return error_of_unfinished(record.error.message, record.status)
+        return displayed_error(record.error.message, record.status)
     return record.reason or _worker_text(record.message, is_partial=record.partial)
 
 
 def node_text(node: Mapping[str, Any]) -> str:
-    """Return the same for the document of a node."""
+    """Return the error of a node's document, its reason to wait, its message, or the counts of its items."""
     if node["error"]:
-        return error_of_unfinished(str(node["error"].get("message", "")), NodeStatus(node["status"]))
+        return displayed_error(str(node["error"].get("message", "")), NodeStatus(node["status"]))
     return node.get("reason") or _worker_text(node.get("message"), is_partial=node["partial"]) or item_text(node)
 
 
@@ -89,7 +89,7 @@ def has_default_result(node: Mapping[str, Any]) -> bool:
     return node["status"] == "completed" and bool(node["error"])
 
 
-def error_of_unfinished(message: str, status: NodeStatus) -> str:
+def displayed_error(message: str, status: NodeStatus) -> str:
     """Return the error message of a node; a completed node has an error if the plan's default replaced its result."""
     text = explained_failure(message)
     return f"failed, continued with the default: {text}" if status is NodeStatus.COMPLETED else text
@@ -97,7 +97,7 @@ def error_of_unfinished(message: str, status: NodeStatus) -> str:
 
 def work_text(tool: str, title: str | None, *, kind: str = "plan") -> str:
     """Return the tool of a node, or its kind, with its title."""
-    name = tool or _KINDS.get(kind, kind)
+    name = tool or _KIND_NAMES.get(kind, kind)
     return f"{name} · {title}" if title else name
 
 
@@ -130,16 +130,16 @@ def override_text(override: Mapping[str, Any]) -> str:
     return f"{str(override['command']).replace('_', ' ')}{by} at {local_date(seconds_of(override['at']))}{reason}"
 
 
-_MANUAL = {"set_result": "result set manually", "add_nodes": "added to the plan"}
-"""Manual change -> its text beside the state of a node."""
+_MANUAL_CHANGES = {"set_result": "result set manually", "add_nodes": "added to the plan"}
+"""Manual change -> its text next to the state of a node."""
 
 
 def overrides_text(node: Mapping[str, Any]) -> str:
     """Return the manual changes of a node: `added to the plan by ann, result set manually by bob`."""
     overrides = node["lineage"].get("overrides", ())
-    shown = {override["command"]: override for override in overrides if override["command"] in _MANUAL}
+    shown = {override["command"]: override for override in overrides if override["command"] in _MANUAL_CHANGES}
     return ", ".join(
-        _MANUAL[command] + (f" by {override['by']}" if override.get("by") else "")
+        _MANUAL_CHANGES[command] + (f" by {override['by']}" if override.get("by") else "")
         for command, override in shown.items()
     )
 
@@ -163,16 +163,19 @@ def closing_text(answer: Mapping[str, Any]) -> str:
 
 def requested_text(answer: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
-    first = f"requested from {answer['requested_from'] or 'anyone'} at {_at(answer['requested_at'])}"
+    first = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
     return ", ".join(
         [
             first,
-            *(f"escalated to {escalation['to']} at {_at(escalation['at'])}" for escalation in answer["escalations"]),
+            *(
+                f"escalated to {escalation['to']} at {_local_date_of(escalation['at'])}"
+                for escalation in answer["escalations"]
+            ),
         ]
     )
 
 
-def _at(time_text: str) -> str:
+def _local_date_of(time_text: str) -> str:
     return local_date(seconds_of(time_text))
 
 
@@ -199,8 +202,8 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
     return texts | ({"left out": f"{omitted:,} more of these"} if omitted else {})
 
 
-def _unpriced_models(usage: Mapping[str, Any]) -> list[str]:
-    """Return how many calls have no known cost, each number with its reason."""
+def _unpriced_lines(usage: Mapping[str, Any]) -> list[str]:
+    """Return a line for each reason why calls have no known cost, with the number of the calls."""
     unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]
     fix = "because no price table has the model; add a price to the file of DAGWRIGHT_PRICES"
     lines = [f"  not in the cost: {unpriced:,} of the calls, {fix}"] if unpriced else []
@@ -210,9 +213,9 @@ def _unpriced_models(usage: Mapping[str, Any]) -> list[str]:
 
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the usage of models of a run, in total and by agent; nothing if it used none."""
+    """Return the usage of models of a run, in total and by agent; empty if the run used no model."""
     usage = document["usage"]
     if not usage:
         return []
     agents = [f"  agent {one_line(name)}: {usage_text(used)}" for name, used in usage.get("agents", {}).items()]
-    return [f"used: {usage_text(usage)}", *agents, *_unpriced_models(usage)]
+    return [f"used: {usage_text(usage)}", *agents, *_unpriced_lines(usage)]

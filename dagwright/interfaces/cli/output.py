@@ -1,6 +1,6 @@
 """Output of commands: documents and text on stdout, problems on stderr.
 
-With `--json` stdout has only the document; text for users is dropped.
+With `--json`, stdout has only the document; text for users is not written.
 """
 
 import json
@@ -32,27 +32,27 @@ class Output:
     def __init__(self, *, is_json: bool = False, has_color: bool = True) -> None:
         self.is_json = is_json
         self._has_color = has_color
-        self._own: TextIO | None = None
+        self._reserved_stdout: TextIO | None = None
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """With `--json`, reserve stdout for documents inside the block.
+    def reserve_stdout(self) -> Iterator[None]:
+        """With `--json`, reserve stdout for documents while the block lasts.
 
         Other output, such as that of a tool in this process, goes to stderr.
         """
         if not self.is_json:
             yield
             return
-        self._own = sys.stdout
+        self._reserved_stdout = sys.stdout
         try:
             with redirect_stdout(sys.stderr):
                 yield
         finally:
-            self._own = None
+            self._reserved_stdout = None
 
     @property
     def _stdout(self) -> TextIO:
-        return self._own or sys.stdout
+        return self._reserved_stdout or sys.stdout
 
     @property
     def is_terminal(self) -> bool:
@@ -69,18 +69,18 @@ class Output:
         """The console of stdout."""
         from rich.console import Console  # noqa: PLC0415 -- commands that only write JSON do not load rich
 
-        # Elsewhere a table may be wider than a terminal, so that nothing is cut off.
+        # Without a terminal a table may be wide, so that nothing is cut off.
         width = None if self.is_terminal else 200
         return Console(no_color=None if self._has_color else True, highlight=False, soft_wrap=False, width=width)
 
     def document(self, document: Any, *, is_line: bool = False) -> None:
-        """Write a JSON document to stdout; `is_line` puts it on one line."""
+        """Write a JSON document to stdout; with `is_line`, on one line."""
         text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
         self._stdout.write(f"{_encodable(text)}\n")
         self._stdout.flush()
 
     async def stream(self, parts: Parts) -> None:
-        """Write a JSON object to stdout that may exceed the memory."""
+        """Write a JSON object to stdout part by part; it may be larger than the memory."""
         await write_object(parts, lambda text: self._stdout.write(_encodable(text)))
         self._stdout.write("\n")
         self._stdout.flush()
@@ -97,11 +97,11 @@ class Output:
             self.console.print(renderable)
 
     def answer(self, text: str) -> None:
-        """Write Markdown to stdout: rendered on a terminal, unchanged elsewhere."""
+        """Write Markdown to stdout, rendered if stdout is a terminal."""
         if not self.is_terminal:
             self.print(text)
             return
-        from rich.markdown import Markdown  # noqa: PLC0415 -- as above
+        from rich.markdown import Markdown  # noqa: PLC0415 -- commands that only write JSON do not load rich
 
         # Show URLs as they are: the text of a link that a model writes may hide another URL.
         self.show(Markdown(terminal_text(text), hyperlinks=False))
@@ -115,7 +115,7 @@ class Output:
         """Report the outcome of a command: a line, or with `--json` a document with its subject.
 
         Args:
-            ok: `False` if it had nothing to do; the line then goes to stderr.
+            ok: `False` if the command had nothing to do; the line then goes to stderr.
             subject: field that names the subject, such as `tool="pack"`.
         """
         if self.is_json:
@@ -152,8 +152,8 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def acted(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
-    """Return the document of a command that changes a run; `ok` is false if the change was refused."""
+def run_outcome(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
+    """Return the document of a command that changes a run; `ok` is false if the run rejected the change."""
     return {"run_id": workflow_id, "ok": ok, "message": message}
 
 

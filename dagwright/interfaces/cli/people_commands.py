@@ -15,13 +15,13 @@ class InboxRequest:
     """Arguments of `inbox`; `older_than` and `wait` are durations as written, `after` a cursor."""
 
     limit: Annotated[
-        int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of requests, about.")
+        int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Approximate maximum number of requests.")
     ] = 100
     after: After = None
     run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only requests of this run.")] = None
     assignee: Annotated[
         str | None,
-        typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned ones."),
+        typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned."),
     ] = None
     type: Annotated[
         Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] | None,
@@ -48,7 +48,7 @@ class AnswerRequest:
         str | None,
         typer.Argument(
             metavar="[REQUEST]",
-            help="check, sum[north], sum for all its items, archive/check in a sub-plan; default: the only open one.",
+            help="check, sum[north], sum for all items, archive/check in a sub-plan; default: the only open request.",
         ),
     ] = None
     is_for_all: Annotated[

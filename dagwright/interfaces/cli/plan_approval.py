@@ -30,12 +30,12 @@ async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) ->
             if _is_about_plan(request["node_id"]) and request["request_id"] not in answered:
                 answered.add(request["request_id"])
                 output.print(request["prompt"])
-                content = await _answer(_arguments(view, request["node_id"]), output)
+                content = await _ask_approval(_arguments(view, request["node_id"]), output)
                 try:
                     request_ref = RequestRef(workflow_id, request["request_id"])
                     output.print(await runs.feedback.answer(request_ref, Answer(content, account_name())))
-                except FeedbackRejected as refused:
-                    output.log(one_line(str(refused)))
+                except FeedbackRejected as rejected:
+                    output.log(one_line(str(rejected)))
         if view.is_closed or _has_started(view):
             return
 
@@ -57,7 +57,7 @@ def _arguments(view: "RunView", node: str) -> dict[str, Any]:
     return dict(view.scheduler.plan.nodes[number].arguments)
 
 
-async def _answer(arguments: dict[str, Any], output: Output) -> dict[str, Any]:
+async def _ask_approval(arguments: dict[str, Any], output: Output) -> dict[str, Any]:
     while True:
         sys.stdout.write("Run this plan? (yes, no or edit): ")
         sys.stdout.flush()
@@ -66,7 +66,7 @@ async def _answer(arguments: dict[str, Any], output: Output) -> dict[str, Any]:
             return {"approved": False}
         if reply in YES:
             return {"approved": True}
-        if reply in EDIT and (plan := await _edited(arguments["plan"], output)) is not None:
+        if reply in EDIT and (plan := await _edit_plan(arguments["plan"], output)) is not None:
             return {"approved": True, "arguments": {**arguments, "plan": plan}}
 
 
@@ -83,7 +83,7 @@ async def _read_line() -> str | None:
     return line.strip().lower() if line else None
 
 
-async def _edited(plan: Any, output: Output) -> Any:
+async def _edit_plan(plan: Any, output: Output) -> Any:
     """Let the user edit the plan in a file and return it; `None` if it was not changed."""
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     with TemporaryDirectory(prefix="dagwright-") as folder:

@@ -1,6 +1,6 @@
 """Read plans and values of the command line: files, standard input, KEY=VALUE.
 
-Must not import Temporal: `check` works without it.
+Must not import Temporal, because `check` works without it.
 """
 
 import json
@@ -30,13 +30,13 @@ from dagwright.dialects.reading import (
 )
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
 from dagwright.features.budgets.budget import options_to_json
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 STANDARD_INPUT = "-"
 PROBLEMS_SHOWN = 20
-"""Maximum number of problems of a plan in the text output; a document has all of them."""
+"""Maximum number of problems of a plan in the text output; `--json` lists all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def read_plan(file: str) -> JsonValue | PlanInvalid:
         plan: JsonValue | PlanInvalid = _standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
     except PlanInvalid as invalid:
         plan = invalid
-    return _with_files(plan, base=Path() if file == STANDARD_INPUT else Path(file).parent)
+    return _with_sub_plan_files(plan, base=Path() if file == STANDARD_INPUT else Path(file).parent)
 
 
 def _standard_input() -> JsonValue:
@@ -68,21 +68,21 @@ def _standard_input() -> JsonValue:
 
 
 @lru_cache(maxsize=1)
-def _whole(stream: BinaryIO) -> bytes:
-    """Read a stream once: a plan may be prepared twice."""
+def _read_once(stream: BinaryIO) -> bytes:
+    """Read a stream once, because a plan may be prepared twice."""
     return stream.read(MAX_FILE_BYTES + 1)
 
 
 def _standard_input_bytes() -> bytes:
-    text = _whole(sys.stdin.buffer)
+    text = _read_once(sys.stdin.buffer)
     if len(text) > MAX_FILE_BYTES:
         message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, the maximum size of a plan"
         raise PlanInvalid([Problem("unreadable", message)])
     return text
 
 
-def read_written(file: str) -> str | PlanInvalid:
-    """Return the text of a file or of standard input as a model wrote it, or the problems."""
+def read_raw_text(file: str) -> str | PlanInvalid:
+    """Return the text of a file or of standard input unparsed, or the problems that prevented reading it."""
     try:
         if file == STANDARD_INPUT:
             return decoded(_standard_input_bytes(), name="standard input")
@@ -91,9 +91,9 @@ def read_written(file: str) -> str | PlanInvalid:
         return invalid
 
 
-def read_written_sources(files: Sequence[str]) -> Iterator[PlanSource]:
-    """Yield the text of each file as a model wrote it."""
-    return (PlanSource(file, None, read_written(file)) for file in files)
+def read_raw_sources(files: Sequence[str]) -> Iterator[PlanSource]:
+    """Yield the unparsed text of each file."""
+    return (PlanSource(file, None, read_raw_text(file)) for file in files)
 
 
 def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
@@ -104,12 +104,12 @@ def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
             continue
         try:
             for number, plan in read_plan_lines(Path(file)):
-                yield PlanSource(file, number, _with_files(plan, base=Path(file).parent))
+                yield PlanSource(file, number, _with_sub_plan_files(plan, base=Path(file).parent))
         except PlanInvalid as invalid:
             yield PlanSource(file, None, invalid)
 
 
-def _with_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
+def _with_sub_plan_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
     unread = plan if isinstance(plan, PlanInvalid) else None
     written: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
     if unread is not None and written is None:
@@ -121,13 +121,13 @@ def _with_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | Pla
     return PlanInvalid(unread.problems, document=document) if unread else document
 
 
-def refusal(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
-    """Return the document of a refused plan: `{"status": "invalid", "file", "line", "errors"}`."""
+def invalid_plan_document(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
+    """Return the document of an invalid plan: `{"status": "invalid", "file", "line", "errors"}`."""
     errors = [problem.to_json() for problem in invalid.problems]
     return {"status": "invalid", "file": source.file, "line": source.line, "errors": errors}
 
 
-def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
+def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     """Return a line for each problem, up to a limit."""
     name = "standard input" if source.file == STANDARD_INPUT else source.file
     location = name if source.line is None else f"{name}, line {source.line}"
@@ -146,22 +146,22 @@ def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     """Parse KEY=VALUE texts; the last value of a key wins.
 
     Raises:
-        CommandRefused: a text is not KEY=VALUE.
+        CommandError: a text is not KEY=VALUE.
     """
     values = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.strip():
-            raise CommandRefused(f"{option} must be KEY=VALUE, not {pair!r:.80}")
+            raise CommandError(f"{option} must be KEY=VALUE, not {pair!r:.80}")
         values[key.strip()] = value
     return values
 
 
 def read_context(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse the values of `--context`; the `@` of a name may be given.
+    """Parse the values of `--context`; names may start with `@`.
 
     Raises:
-        CommandRefused: a text is not KEY=VALUE.
+        CommandError: a text is not KEY=VALUE.
     """
     return {name.removeprefix("@"): value for name, value in read_pairs(pairs, option="--context").items()}
 
@@ -170,40 +170,40 @@ def read_tags(pairs: Sequence[str]) -> dict[str, str]:
     """Parse the values of `--tag`.
 
     Raises:
-        CommandRefused: a tag is invalid.
+        CommandError: a tag is invalid.
     """
     try:
         return checked_tags(read_pairs(pairs, option="--tag"))
     except TagsInvalid as error:
-        raise CommandRefused(f"--tag: {error}") from None
+        raise CommandError(f"--tag: {error}") from None
 
 
 def read_fairness(key: str | None, weight: float | None) -> Fairness | None:
     """Return the fairness of `--fairness-key` and `--fairness-weight`.
 
     Raises:
-        CommandRefused: one of them is invalid.
+        CommandError: one of them is invalid.
     """
     try:
         return fairness_of(key, weight)
     except FairnessInvalid as error:
-        raise CommandRefused(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     """Return the inputs of `--input-file FILE`.
 
     Raises:
-        CommandRefused: the file cannot be read or has no object.
+        CommandError: the file cannot be read, or does not contain an object.
     """
     if file is None:
         return {}
     try:
         values = read_plan_file(Path(file))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"--input-file: {invalid.problems[0].text}", status=Refusal.UNREADABLE) from None
+        raise CommandError(f"--input-file: {invalid.problems[0].text}", status=ErrorStatus.UNREADABLE) from None
     if not isinstance(values, dict):
-        raise CommandRefused(f"--input-file: {file} must hold an object of inputs")
+        raise CommandError(f"--input-file: {file} must contain an object of inputs")
     return values
 
 
@@ -211,19 +211,19 @@ def read_policy(file: str | None) -> Policy | None:
     """Return the policy of a file; `None` without a file.
 
     Raises:
-        CommandRefused: the file cannot be read or has no valid policy.
+        CommandError: the file cannot be read, or does not contain a valid policy.
     """
     if file is None:
         return None
     try:
         return policy_from_json(read_plan_file(Path(file)))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"the policy: {invalid.problems[0].text}", status=Refusal.UNREADABLE) from None
+        raise CommandError(f"the policy: {invalid.problems[0].text}", status=ErrorStatus.UNREADABLE) from None
     except ValueError as error:
-        raise CommandRefused(f"the policy {file}: {error}", status=Refusal.INVALID_POLICY) from None
+        raise CommandError(f"the policy {file}: {error}", status=ErrorStatus.INVALID_POLICY) from None
 
 
-def typed_inputs(
+def convert_inputs(
     declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
 ) -> tuple[dict[str, JsonValue], list[Problem]]:
     """Convert texts to the declared types of the inputs; return the values and a problem for each invalid text.
@@ -234,7 +234,7 @@ def typed_inputs(
     problems = []
     for name, text in texts.items():
         try:
-            values[name] = typed_value(declared.get(name, {}), text)
+            values[name] = convert_value(declared.get(name, {}), text)
         except ValueError as error:
             message, hint = f"the input {name!r}: {error}", _json_hint(declared.get(name, {}), name, text)
             problems.append(Problem("invalid_field", message, pointer("inputs", name), hint=hint))
@@ -253,7 +253,7 @@ def _json_hint(schema: Mapping[str, Any], name: str, text: str) -> str | None:
     return None
 
 
-def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
+def convert_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     """Convert a text to a type of a JSON Schema.
 
     Raises:
@@ -268,7 +268,7 @@ def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     for name in types:
         if name == "string":
             continue
-        value: JsonValue = _as_json(text, kind=name)
+        value: JsonValue = _parse_as(text, kind=name)
         if value is not _NOTHING:
             return value
     if "string" in types:
@@ -277,8 +277,8 @@ def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
 
 
 _NOTHING: Any = object()
-_WORDS = {"true": True, "yes": True, "false": False, "no": False}
-_KINDS: Mapping[str, tuple[type, ...]] = {
+_BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "array": (list,),
@@ -287,16 +287,16 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def _as_json(text: str, *, kind: str) -> Any:
+def _parse_as(text: str, *, kind: str) -> Any:
     if kind == "boolean":
-        return _WORDS.get(text.strip().lower(), _NOTHING)
+        return _BOOLEANS.get(text.strip().lower(), _NOTHING)
     try:
         value = json_from_bytes(text.encode())
     except ValueError:
         return _NOTHING
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
-    has_type = isinstance(value, _KINDS.get(kind, ())) and not isinstance(value, bool)
+    has_type = isinstance(value, _PYTHON_TYPES.get(kind, ())) and not isinstance(value, bool)
     return value if has_type else _NOTHING
 
 
@@ -307,12 +307,12 @@ def json_of(text: str, *, option: str) -> Any:
         option: name of the option for the error message.
 
     Raises:
-        CommandRefused: the text is invalid JSON, or its value could not be encoded again.
+        CommandError: the text is invalid JSON, or its value cannot be encoded as JSON.
     """
     try:
         return json_from_bytes(text.encode())
     except ValueError as error:
-        raise CommandRefused(f"{option} must be JSON, not {text!r:.80}: {error}") from None
+        raise CommandError(f"{option} must be JSON, not {text!r:.80}: {error}") from None
 
 
 def value_as_text(value: JsonValue) -> str:
@@ -320,42 +320,42 @@ def value_as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_NO_LIMIT = "none"
+_NO_LIMIT_TEXT = "none"
 
 
-_DIGITS = 20
-"""Maximum length of a number: every limit is shorter, and Python parses no longer ones."""
+_MAX_DIGITS = 20
+"""Maximum length of a number. All limits are shorter, and Python rejects very long numbers."""
 
 
-def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | None:
+def read_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
     """Parse `--budget` to the budget of the run options; `None` if it was not given.
 
     Args:
-        is_asking: request a higher limit from a user at the limit, instead of finishing.
+        is_interactive: at a limit, the run requests a higher limit; otherwise it finishes.
 
     Raises:
-        CommandRefused: the budget is invalid.
+        CommandError: the budget is invalid.
     """
     if text is None:
         return None
-    on_limit = {} if is_asking else {"on_limit": "finish"}
+    on_limit = {} if is_interactive else {"on_limit": "finish"}
     try:
         return options_to_json(checked_budget({**_limit_parts(text), **on_limit}))
     except ValueError as error:
-        raise _refused_budget(text, error) from None
+        raise _budget_error(text, error) from None
 
 
 def read_new_limits(text: str) -> Mapping[str, Any]:
-    """Parse new limits for the budget of a run; null removes a limit.
+    """Parse new limits for the budget of a run; `none` removes a limit.
 
     Raises:
-        CommandRefused: a limit is invalid.
+        CommandError: a limit is invalid.
     """
     try:
-        parts = {name: None if value == _NO_LIMIT else value for name, value in _limit_parts(text).items()}
+        parts = {name: None if value == _NO_LIMIT_TEXT else value for name, value in _limit_parts(text).items()}
         limits_from_json(parts, allow_null=True)
     except ValueError as error:
-        raise _refused_budget(text, error) from None
+        raise _budget_error(text, error) from None
     return parts
 
 
@@ -368,13 +368,13 @@ def _limit_parts(text: str) -> dict[str, Any]:
             raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{commas}")
         if name in parts:
             raise ValueError(f"{name} is given twice")
-        is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
+        is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS
         parts[name] = int(value) if is_count else value
     return parts
 
 
-def _refused_budget(text: str, error: ValueError) -> CommandRefused:
-    return CommandRefused(
+def _budget_error(text: str, error: ValueError) -> CommandError:
+    return CommandError(
         f"--budget {cut_bytes(text, max_bytes=200)}: {error}; "
         "such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
     )

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.client.requests import PreparedRequest, TextRequest, prepare_request
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.model_choice import model_config
 from dagwright.interfaces.cli.output import Output, one_line
@@ -28,14 +28,14 @@ def prepare_turn(
         session: state of the session; `None` for a new one.
 
     Raises:
-        CommandRefused: the request cannot be planned.
+        CommandError: the request cannot be planned.
     """
-    refuse_options(request)
-    return prepared_request(request, toolset, output, session).start
+    reject_options(request)
+    return prepare_with_notes(request, toolset, output, session).start
 
 
-def refuse_options(request: AskRequest) -> None:
-    """Refuse options that the profile does not have, and options that exclude each other."""
+def reject_options(request: AskRequest) -> None:
+    """Reject options that the profile does not have, and options that exclude each other."""
     rounds_options = {
         "--max-rounds": request.max_rounds is not None,
         "--worker-timeout": request.worker_timeout is not None,
@@ -49,25 +49,25 @@ def refuse_options(request: AskRequest) -> None:
         "--max-replans": request.max_replans is not None,
     }
     if request.profile == "rounds":
-        _refuse_given({**plan_options, **intents_options}, "not available with --profile rounds")
+        _reject_given({**plan_options, **intents_options}, "not available with --profile rounds")
         return
     if request.is_plan_only and request.approve_plan:
-        raise CommandRefused("--plan-only and --approve-plan contradict each other; give one of them")
+        raise CommandError("--plan-only and --approve-plan contradict each other; give one of them")
     if request.is_plan_only and request.is_detached:
-        raise CommandRefused("--plan-only waits for the plan and --detach does not wait; give one of them")
-    _refuse_given(rounds_options, "only available with --profile rounds")
+        raise CommandError("--plan-only waits for the plan and --detach does not wait; give one of them")
+    _reject_given(rounds_options, "only available with --profile rounds")
     if request.profile == "plan":
-        _refuse_given(intents_options, "only available with --profile intents")
+        _reject_given(intents_options, "only available with --profile intents")
     elif request.max_replans:
-        raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
+        raise CommandError("--max-replans: --profile intents never plans again; leave it out")
 
 
-def _refuse_given(options: Mapping[str, bool], reason: str) -> None:
-    if names := [name for name, is_given in options.items() if is_given]:
-        raise CommandRefused(f"{' and '.join(names)}: {reason}")
+def _reject_given(options: Mapping[str, bool], reason: str) -> None:
+    if names := [name for name, is_used in options.items() if is_used]:
+        raise CommandError(f"{' and '.join(names)}: {reason}")
 
 
-def prepared_request(
+def prepare_with_notes(
     request: AskRequest, toolset: Toolset, output: Output, session: SessionRecord | None = None
 ) -> PreparedRequest:
     """Prepare the run of a request and report notes about it.
@@ -76,10 +76,10 @@ def prepared_request(
         session: state of the session if the run is a turn; `None` otherwise.
 
     Raises:
-        CommandRefused: the request cannot be planned.
+        CommandError: the request cannot be planned.
     """
-    # A run in rounds asks no questions, not even at this terminal.
-    budget = read_budget(request.budget, is_asking=not request.non_interactive and request.profile != "rounds")
+    # A run in rounds opens no requests, so it cannot request a higher limit.
+    budget = read_budget(request.budget, is_interactive=not request.non_interactive and request.profile != "rounds")
     compensates, is_interactive = request.is_compensating, not request.non_interactive
     options = RunStartOptions(
         deadline_s_of(request.deadline),
@@ -98,22 +98,22 @@ def prepared_request(
         max_rounds=request.max_rounds,
         worker_timeout_s=seconds_of_option("--worker-timeout", request.worker_timeout),
         synthesis=request.synthesis,
-        context=_context(request),
+        context=_parse_context(request),
         confidence=request.confidence,
         approve_plan=request.approve_plan,
         plan_only=request.is_plan_only,
     )
     try:
         prepared = prepare_request(text_request, toolset, session)
-    except GoalRejected as refused:
-        raise CommandRefused(str(refused), status=Refusal.of(refused.code)) from None
+    except GoalRejected as rejected:
+        raise CommandError(str(rejected), status=ErrorStatus.of(rejected.code)) from None
     if prepared.note is not None:
         output.log(one_line(prepared.note, limit=1_000))
     return replace(prepared, start=replace(prepared.start, tools=toolset.references))
 
 
-def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
+def _parse_context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
     try:
         return context_from_json(read_context(request.context))
     except ValueError as error:
-        raise CommandRefused(f"--{error}") from None
+        raise CommandError(f"--{error}") from None

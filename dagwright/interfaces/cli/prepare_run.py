@@ -16,11 +16,12 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
-from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
+    convert_inputs,
     read_budget,
     read_context,
     read_fairness,
@@ -28,9 +29,8 @@ from dagwright.interfaces.cli.plan_input import (
     read_pairs,
     read_plan,
     read_policy,
+    read_raw_text,
     read_tags,
-    read_written,
-    typed_inputs,
 )
 from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.plans.preparation import (
@@ -60,24 +60,24 @@ def prepare_run(
     """Prepare the run of a request, and ask the user for missing inputs if possible.
 
     Args:
-        session: session whose turn the run is. Such a run requests missing inputs itself: it may be prepared again.
-        source: a plan of a batch, which asks for no inputs here; `None` reads the file of the request.
-        allow_unknown_tools: accept unknown tools and agents: enough to find an existing run, not to start one.
+        session: session in which the run is a turn. A turn may be prepared again, so the run requests missing inputs.
+        source: a plan of a batch, for which the user is not asked; `None` reads the file of the request.
+        allow_unknown_tools: accept unknown tools and agents; only to find an existing run.
 
     Raises:
         PlanInvalid: the plan or its inputs are invalid.
-        CommandRefused: an option is invalid.
+        CommandError: an option is invalid.
     """
-    budget = read_budget(request.budget, is_asking=not request.non_interactive)
+    budget = read_budget(request.budget, is_interactive=not request.non_interactive)
     model = None if request.model is None else {"model": request.model}
     is_compensating, is_interactive = request.is_compensating, not request.non_interactive
     input_fields = replace(
         NO_EXTRAS, budget=budget, model=model, compensate=is_compensating, is_interactive=is_interactive
     )
-    chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    given_policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(
         deadline_s_of(request.deadline),
-        chosen,
+        given_policy,
         input_fields=input_fields,
         tags=read_tags(request.tags),
         fairness=read_fairness(request.fairness_key, request.fairness_weight),
@@ -87,37 +87,37 @@ def prepare_run(
     texts = read_pairs(request.inputs, option="--input")
     inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
-        raw, checked, repairs = _repaired(
+        raw, checked, repairs = _repair_plan(
             request, toolset, output, context=names, allow_unknown_tools=allow_unknown_tools
         )
     else:
-        raw, checked, repairs = _strict(
+        raw, checked, repairs = _check_plan(
             request, toolset, source, context=names, allow_unknown_tools=allow_unknown_tools
         )
     policy = options.policy or default_policy("model" if request.approve_plan else "person")
-    if refused := policy_problems(checked, policy):
-        raise PlanInvalid(refused)
+    if rejected := policy_problems(checked, policy):
+        raise PlanInvalid(rejected)
     if source is not None:
-        # The plans of a batch may have different inputs; `run_batch` reports the inputs that none of them has.
-        texts, inputs = _used_by(checked, texts), _used_by(checked, inputs)
+        # The plans of a batch may have different inputs; `run_batch` reports inputs that no plan of the batch has.
+        texts, inputs = _used_values(checked, texts), _used_values(checked, inputs)
     for note in notes_of_context(checked, context) if source is None else ():
         output.log(one_line(f"note: {note.message}", limit=500))
-    typed, problems = typed_inputs(checked.inputs, texts)
+    converted, problems = convert_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, inputs):
         output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
-    values: dict[str, JsonValue] = {**inputs, **typed}
+    values: dict[str, JsonValue] = {**inputs, **converted}
     if problems:
         input_errors = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *input_errors])
-    opens_form = request.is_detached or session is not None
-    can_ask = not request.non_interactive and not opens_form and source is None and output.can_ask
+    requests_inputs = request.is_detached or session is not None
+    can_ask = not request.non_interactive and not requests_inputs and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
     # A run is identified by its request, without the current names of the session.
     source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
     # A detached run requests missing inputs itself.
-    prepare = prepare_for_requests if opens_form and not request.non_interactive else prepare_plan
+    prepare = prepare_for_requests if requests_inputs and not request.non_interactive else prepare_plan
     plan = prepare(checked, values)
     if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
@@ -130,13 +130,13 @@ def prepare_run(
     return StartRequest(plan, source_document, values, options, tools=toolset.references)
 
 
-def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the inputs that the plan has."""
+def _used_values(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without those of inputs that the plan does not have."""
     unused = {*unused_names(checked, values)}
     return {name: value for name, value in values.items() if name not in unused}
 
 
-def _strict(
+def _check_plan(
     request: RunRequest,
     toolset: Toolset,
     source: PlanSource | None,
@@ -150,15 +150,15 @@ def _strict(
     return raw, check_plan(raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools), ()
 
 
-def _repaired(
+def _repair_plan(
     request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], allow_unknown_tools: bool
 ) -> tuple[Any, Checked, Sequence[Repair]]:
-    """Return a model's answer, the plan in it and the repairs; report the repairs.
+    """Return the text of a model, the plan in it and the repairs; report the repairs.
 
     Raises:
         PlanInvalid: the plan is invalid, ambiguous or incomplete.
     """
-    text = read_written(request.plan)
+    text = read_raw_text(request.plan)
     if isinstance(text, PlanInvalid):
         raise text
     tools = toolset.declarations()
@@ -177,12 +177,12 @@ def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: boo
     """Return the options with the approval of the plan: given here, or requested by the run.
 
     Raises:
-        CommandRefused: the user rejects the plan.
+        CommandError: the user rejects the plan.
     """
     if not can_ask:
         return replace(options, needs_approval=True)
     if not ask_approval(plan_summary(plan)):
-        raise CommandRefused("the plan was not approved; nothing has run", status=Refusal.REJECTED)
+        raise CommandError("the plan was not approved; nothing has run", status=ErrorStatus.REJECTED)
     return replace(options, approved_by=account_name() or "terminal")
 
 
@@ -190,6 +190,6 @@ def deadline_s_of(deadline: str | None) -> float | None:
     """Return the seconds of `--deadline`.
 
     Raises:
-        CommandRefused: it is not a duration.
+        CommandError: the value is not a duration.
     """
     return seconds_of_option("--deadline", deadline)

@@ -14,13 +14,14 @@ from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.process.drain import writes_in_flight
 
 LEAVING_S = 20.0
-"""Seconds after which the watchdog exits: a worker gives its steps 10 s to finish, and then cancels them.
+"""Seconds after which the watchdog ends the process: a worker gives its steps 10 s to finish, and then cancels them.
 
-They count from the end of the last call of a `write` tool, which has its own timeout (`dagwright.process.drain`)."""
+The time is counted from the end of the last call of a `write` tool, which has its own timeout
+(`dagwright.process.drain`)."""
 
 
 class ExitWatchdog:
-    """Timer that ends the process some seconds after its start, unless it is closed before."""
+    """Timer that ends the process `LEAVING_S` seconds after `open`, unless it is closed before."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
@@ -66,7 +67,7 @@ def stop_signal() -> asyncio.Event:
 
     def stop() -> None:
         if stopped.is_set():
-            # It came before the handlers below were set.
+            # The second signal arrived before its handler was set.
             leave_at_once()
         stopped.set()
         for number in numbers:

@@ -19,11 +19,11 @@ from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
-_SILENT = (NodeStatus.PENDING, NodeStatus.READY)
-"""States in which a node has not started."""
+_NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
+"""States of a node that has not started; they have no lines."""
 
-_LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
-"""Rank of events that follow from other events at the same time."""
+_EVENT_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
+"""Rank of events among events with the same time; the default is 0."""
 
 
 class LineWriter:
@@ -37,7 +37,7 @@ class LineWriter:
         self._write = write
         self._lines: list[tuple[float, int, str]] = []
         self._seen: dict[str, tuple[NodeStatus, int]] = {}
-        self._noted: set[str] = set()
+        self._printed_notes: set[str] = set()
         self._lost: set[tuple[str, int]] = set()
         self._printed_requests: set[str] = set()
         self._printed_rounds: set[str] = set()
@@ -48,32 +48,32 @@ class LineWriter:
         """Write a line for each node and item with a new state or attempt, oldest first.
 
         Args:
-            requests: open requests; for each new one a line has the command that answers it.
+            requests: open requests; a line with the answer command is written for each new request.
         """
         if view.scheduler is not None:
             for node, record in view.scheduler.state.visible_nodes():
                 for item in listed_items(record):
-                    self._show(view, f"{node.id}[{item.key}]", item.record)
-                self._show(view, node.id, record, what=work_text(node.tool, node.title, kind=node.kind))
+                    self._show_task(view, f"{node.id}[{item.key}]", item.record)
+                self._show_task(view, node.id, record, work=work_text(node.tool, node.title, kind=node.kind))
         times = times_of(view)
         for word, text in new_lines(rounds_of(view), self._printed_rounds):
-            self._line(times.get(word), word, text)
+            self._add_line(times.get(word), word, text)
         for note in view.notes:
             message = str(note.get("message", ""))
-            # The count in this note changes with every attempt.
+            # The message of this note has a count that changes with every attempt.
             key = str(note["code"]) if note.get("code") == "workflow_task_failing" else message
-            if key not in self._noted:
-                self._noted.add(key)
-                self._line(time.time(), "note", one_line(message))
+            if key not in self._printed_notes:
+                self._printed_notes.add(key)
+                self._add_line(time.time(), "note", one_line(message))
 
         for request in requests:
             if request["request_id"] not in self._printed_requests:
                 self._printed_requests.add(request["request_id"])
                 at = seconds_of(request["opened_at"])
-                self._line(at, "asked", request_line(request))
+                self._add_line(at, "asked", request_line(request))
                 for line in option_lines(request):
-                    self._line(at, "option", line)
-                self._line(at, "answer", answer_command(request))
+                    self._add_line(at, "option", line)
+                self._add_line(at, "answer", answer_command(request))
             self._show_escalations(request["request_id"], request.get("escalations") or ())
         if view.scheduler is not None:
             self._show_answers(view.scheduler.features.feedback.requests.closed)
@@ -88,7 +88,7 @@ class LineWriter:
             if (request_id, number) not in self._escalated:
                 self._escalated.add((request_id, number))
                 message = f"{one_line(request_id)} from {escalation['from'] or 'anyone'} to {escalation['to']}"
-                self._line(seconds_of(escalation["at"]), "escalated", one_line(message))
+                self._add_line(seconds_of(escalation["at"]), "escalated", one_line(message))
 
     def _show_answers(self, closed: Mapping[str, Closing]) -> None:
         """Write the answers to requests with an assignee, and the requests that expired."""
@@ -100,37 +100,39 @@ class LineWriter:
                 self._show_escalations(request_id, document["escalations"])
                 message = closing_text(document)
                 word = "answered" if closing.outcome == "answered" else "expired"
-                self._line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
+                self._add_line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
 
-    def _show(self, view: "RunView", task_id: str, record: Record, *, what: str = "") -> None:
+    def _show_task(self, view: "RunView", task_id: str, record: Record, *, work: str = "") -> None:
         pending = view.pending.get(task_id)
         before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
-        # A call that has just ended is missing on the server, so the last known attempt counts too.
+        # A call that has just ended is no longer pending on the server, so its last known attempt is used.
         attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
         status = displayed_status(record)
-        if before != (status, attempt) and status not in _SILENT:
-            self._show_change(task_id, record, pending, attempt=attempt, what=what)
+        if before != (status, attempt) and status not in _NOT_STARTED:
+            self._show_change(task_id, record, pending, attempt=attempt, work=work)
         if record.status is NodeStatus.RUNNING and pending is not None:
             self._show_loss(task_id, pending)
 
     def _show_change(
-        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, what: str
+        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, work: str
     ) -> None:
         before, status = self._seen.get(task_id), displayed_status(record)
-        title = "" if before or not what else f"  {one_line(what, limit=120)}"
+        title = "" if before or not work else f"  {one_line(work, limit=120)}"
         self._seen[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             failure_text = (
                 f": {one_line(explained_failure(pending.last_failure))}" if pending and pending.last_failure else ""
             )
-            again = f" (attempt {attempt}{failure_text})" if attempt > 1 else ""
+            attempt_text = f" (attempt {attempt}{failure_text})" if attempt > 1 else ""
             # The start is known for the first attempt only; a later attempt has just started.
-            self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{title}")
+            self._add_line(
+                record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{attempt_text}{title}"
+            )
         elif before is None or status is not before[0]:
-            # The time of a replacement is unknown; the record has only the end of the node.
+            # The record has the time when the node ended, not when it was superseded.
             is_replaced = status is NodeStatus.SUPERSEDED and before is not None
             at = None if is_replaced else record.ended_at
-            self._line(at, status.value, f"{one_line(task_id)}{title}{_ending(record)}")
+            self._add_line(at, status.value, f"{one_line(task_id)}{title}{_end_text(record)}")
 
     def _show_loss(self, task_id: str, call: PendingCall) -> None:
         if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._lost:
@@ -138,14 +140,14 @@ class LineWriter:
         self._lost.add((task_id, call.attempt))
         now = time.time()
         text = f"was running when its worker died; {lost_text(call, now=now)}"
-        self._line(now, "waiting", f"{one_line(task_id)} {text}")
+        self._add_line(now, "waiting", f"{one_line(task_id)} {text}")
 
-    def _line(self, at: float | None, word: str, text: str) -> None:
+    def _add_line(self, at: float | None, word: str, text: str) -> None:
         at = at or time.time()
-        self._lines.append((at, _LATER.get(word, 0), f"{local_time(at)}  {word:<9}  {text}"))
+        self._lines.append((at, _EVENT_RANKS.get(word, 0), f"{local_time(at)}  {word:<9}  {text}"))
 
 
-def _ending(record: Record) -> str:
+def _end_text(record: Record) -> str:
     facts = []
     if record.started_at is not None and record.ended_at is not None:
         facts.append(format_elapsed(max(0.0, record.ended_at - record.started_at)))

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_INDENT = 8
-"""Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""
+"""Maximum indentation: a chain of 50 nodes would leave no room for text."""
 
 LOST = "lost"
-"""State of a call whose worker died before the server has detected it; the call will be retried."""
+"""State of a call whose worker died, until the server detects it; the call will be retried."""
 LOST_FINAL = "lost_final"
-"""The same without a retry: a `write`, or the last attempt of a call."""
+"""Like `LOST`, but the call will not be retried: it is a `write` call, or this was its last attempt."""
 
 _IMPORTANCE = (
     NodeStatus.FAILED,
@@ -38,7 +38,7 @@ _IMPORTANCE = (
     NodeStatus.SKIPPED,
     NodeStatus.SUPERSEDED,
 )
-"""Priority of rows when not all fit."""
+"""Priority of the rows if not all of them fit, most important first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class Row:
     Args:
         indent: depth in the tree.
         name: ID of the node or item, or the size of a group.
-        what: tool and title.
-        elapsed_s: seconds until its end, or until now.
-        detail: progress, error, or reason to wait.
+        work: tool and title.
+        elapsed_s: seconds from the start to the end, or to now.
+        detail: progress, error, or why it waits.
         order: position in the tree.
     """
 
     status: NodeStatus
     indent: int
     name: str
-    what: str = ""
+    work: str = ""
     attempts: int = 0
     elapsed_s: float | None = None
     detail: str = ""
@@ -88,7 +88,7 @@ class TreeNode:
 
 
 def tree_of(plan: CompiledPlan) -> list[TreeNode]:
-    """Return all nodes as a tree: each node below its dependency with the highest level, roots in plan order."""
+    """Return all nodes as a tree: the parent of a node is its dependency with the highest level."""
     count = plan.written_count
     dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
     levels = levels_of(dependencies) or [0] * len(dependencies)
@@ -105,25 +105,25 @@ def tree_of(plan: CompiledPlan) -> list[TreeNode]:
     return tree_nodes
 
 
-def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, room: int) -> RunRows:
+def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_rows: int) -> RunRows:
     """Return the progress of a run.
 
     Args:
         view: the run, with a known plan.
         tree: `tree_of` its plan.
         now: seconds since the epoch.
-        room: number of rows that fit, including groups.
+        max_rows: number of rows that fit, including groups.
     """
     scheduler = view.scheduler
     assert scheduler is not None
     counts = displayed_counts(scheduler)
-    rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
+    rows = _select_nodes(scheduler, tree, max_rows=max(max_rows, 4))
     node_rows = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in rows]
     omitted = counts - Counter(row.status for row in node_rows)
     groups = [
         Row(status, 0, f"{omitted[status]:,} more", detail=status.value) for status in _IMPORTANCE if omitted[status]
     ]
-    items = _item_rows(view, rows, now=now, room=room - len(node_rows) - len(groups))
+    items = _item_rows(view, rows, now=now, max_rows=max_rows - len(node_rows) - len(groups))
     done = sum(count for status, count in counts.items() if is_done(status))
     return RunRows(
         rows=sorted([*node_rows, *items], key=lambda row: row.order),
@@ -135,17 +135,17 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, room: 
     )
 
 
-def _chosen_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, room: int) -> list[tuple[int, TreeNode]]:
-    """Return the nodes to show, with their order: all if they fit, else by priority with room for groups."""
+def _select_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, max_rows: int) -> list[tuple[int, TreeNode]]:
+    """Return the nodes to show, with their order; if not all fit, the most important ones, with room for groups."""
     tree_nodes = list(enumerate(tree))
-    if len(tree_nodes) <= room:
+    if len(tree_nodes) <= max_rows:
         return tree_nodes
     rank = {status: number for number, status in enumerate(_IMPORTANCE)}
-    limit = max(1, room - len(_IMPORTANCE) // 2)
+    limit = max(1, max_rows - len(_IMPORTANCE) // 2)
 
     def priority(entry: tuple[int, TreeNode]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
-        # Within a state: the newest finished nodes, the next pending ones.
+        # Within a state: the nodes that ended last, or the next pending nodes.
         return rank[displayed_status(record)], -(record.ended_at or 0.0), entry[0]
 
     return sorted(sorted(tree_nodes, key=priority)[:limit])
@@ -159,7 +159,7 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
         status=displayed_status(record),
         indent=tree_node.indent,
         name=node.id,
-        what=work_text(node.tool, node.title, kind=node.kind),
+        work=work_text(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
         detail=_detail(record, view.pending.get(node.id), now=now),
@@ -173,8 +173,8 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
     return replace(row, done=done, total=total, eta_s=eta)
 
 
-def _item_rows(view: "RunView", rows: Sequence[tuple[int, TreeNode]], *, now: float, room: int) -> list[Row]:
-    """Return rows of failed and open items, as far as there is room."""
+def _item_rows(view: "RunView", rows: Sequence[tuple[int, TreeNode]], *, now: float, max_rows: int) -> list[Row]:
+    """Return rows of failed and open items, as many as fit."""
     scheduler = view.scheduler
     assert scheduler is not None
     item_rows: list[Row] = []
@@ -197,7 +197,7 @@ def _item_rows(view: "RunView", rows: Sequence[tuple[int, TreeNode]], *, now: fl
                 )
             )
     item_rows.sort(key=lambda row: (row.status is not NodeStatus.FAILED, row.order))
-    return item_rows[: max(room, 0)]
+    return item_rows[: max(max_rows, 0)]
 
 
 def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
@@ -219,7 +219,7 @@ def call_text(call: PendingCall, *, now: float) -> str:
 
 
 def lost_text(call: PendingCall, *, now: float) -> str:
-    """Describe what happens to a call whose worker died: the server detects it by the missing heartbeat."""
+    """Describe when a call whose worker died is retried or fails: the server detects a missing heartbeat."""
     outcome = "it is retried" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:
         return f"{outcome} when the server detects it"
@@ -233,7 +233,7 @@ def _elapsed_s(record: Record, now: float) -> float | None:
 
 
 def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> float | None:
-    """Return the remaining seconds at the current pace; `None` until a tenth of at least 10 is done."""
+    """Return the remaining seconds at the current pace; `None` for fewer than 10, or until a tenth of them is done."""
     if started_at is None or total < 10 or done * 10 < total or done == total:
         return None
     return (now - started_at) / done * (total - done)

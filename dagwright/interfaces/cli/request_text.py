@@ -17,34 +17,38 @@ Request = Mapping[str, Any]
 """Result of `dagwright.core.model.requests.Request.to_json`."""
 
 OPTIONS_SHOWN = 20
+"""Maximum number of options of a request in the text output."""
 _FIELDS_SHOWN = 20
 _CALL_CHARACTERS = 300
 """Maximum length of a call that needs approval."""
 
 
 def assignee_of(request: Request) -> str:
-    """Return the assignee."""
+    """Return the assignee of a request as text; `anyone` for unassigned requests."""
     return one_line(str(request["assignee"] or ANYONE), limit=80)
 
 
 def question(request: Request, *, limit: int = 300) -> str:
-    """Return the question on one line."""
+    """Return the question of a request on one line."""
     return one_line(str(request["prompt"] or f"{request['type'].capitalize()}?"), limit=limit)
 
 
 def request_line(request: Request) -> str:
     """Return assignee and question, `check waits for ann: Publish?`, with the call that needs approval.
 
-    For the approval of a plan, return the first line; `following_lines` has the others.
+    For the approval of a plan, return the first line; `following_lines` has the alternatives_text.
     """
-    shortened = {**request, "prompt": _lines_of(request)[0]} if _is_long(request) else request
-    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question(shortened)}"
-    return " ".join([text, *_call_of(request)])
+    escalation = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
+    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question(escalation)}"
+    return " ".join([text, *_call_lines(request)])
 
 
 def following_lines(request: Request) -> list[str]:
     """Return the lines that follow `request_line`."""
-    return [*escalation_lines(request), *(_lines_of(request)[1:] if _is_long(request) else field_lines(request))]
+    return [
+        *escalation_lines(request),
+        *(_prompt_lines(request)[1:] if _is_about_plan(request) else field_lines(request)),
+    ]
 
 
 def escalation_lines(request: Request) -> list[str]:
@@ -52,12 +56,12 @@ def escalation_lines(request: Request) -> list[str]:
     escalations = request.get("escalations") or ()
     if not escalations:
         return []
-    shortened = {
+    escalation = {
         "requested_from": escalations[0]["from"],
         "requested_at": request["opened_at"],
         "escalations": escalations,
     }
-    return [one_line(requested_text(shortened), limit=300)]
+    return [one_line(requested_text(escalation), limit=300)]
 
 
 def field_lines(request: Request) -> list[str]:
@@ -73,7 +77,7 @@ def field_lines(request: Request) -> list[str]:
         return []
     required = schema.get("required") if isinstance(schema, Mapping) else None
     needed = required if isinstance(required, list) else []
-    lines = [_field_line(str(name), field, is_needed=name in needed) for name, field in fields.items()]
+    lines = [_field_line(str(name), field, is_required=name in needed) for name, field in fields.items()]
     omitted = len(lines) - _FIELDS_SHOWN
     return [*lines[:_FIELDS_SHOWN], *([f"and {omitted:,} more fields"] if omitted > 0 else [])]
 
@@ -85,14 +89,14 @@ def option_lines(request: Request) -> list[str]:
     return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled[:OPTIONS_SHOWN]]
 
 
-def _field_line(name: str, field: Any, *, is_needed: bool) -> str:
+def _field_line(name: str, field: Any, *, is_required: bool) -> str:
     schema = field if isinstance(field, Mapping) else {}
     choices, kind = schema.get("enum"), schema.get("type")
     choice_texts = [value_as_text(choice) for choice in choices[:OPTIONS_SHOWN]] if isinstance(choices, list) else []
     facts = [" or ".join(choice_texts) or (kind if isinstance(kind, str) else "")]
     if "default" in schema:
         facts.append(f"default {value_as_text(schema['default'])}")
-    elif not is_needed:
+    elif not is_required:
         facts.append("optional")
     details = ", ".join(filter(None, facts))
     prompt = schema.get("prompt") or schema.get("title") or schema.get("description") or ""
@@ -100,15 +104,15 @@ def _field_line(name: str, field: Any, *, is_needed: bool) -> str:
 
 
 def question_lines(request: Request) -> list[str]:
-    """Return the lines of a request: the question, the call that needs approval, each field, each node of a plan."""
-    if _is_long(request):
-        return _lines_of(request)
-    return [question(request, limit=1_000), *_call_of(request), *field_lines(request)]
+    """Return the lines of a request: the question, and the call to approve, the fields, or the nodes of a plan."""
+    if _is_about_plan(request):
+        return _prompt_lines(request)
+    return [question(request, limit=1_000), *_call_lines(request), *field_lines(request)]
 
 
-def _call_of(request: Request) -> list[str]:
+def _call_lines(request: Request) -> list[str]:
     """Return the call that needs approval: `pay with {"to": "bob"}`."""
-    if not request.get("tool") or _is_long(request):
+    if not request.get("tool") or _is_about_plan(request):
         return []
     arguments = json.dumps(request.get("arguments") or {}, ensure_ascii=False)
     return [one_line(f"{request['tool']} with {arguments}", limit=_CALL_CHARACTERS), *entity_lines(request)]
@@ -119,12 +123,12 @@ def entity_lines(request: Request) -> list[str]:
     return [one_line(f"{entity} is {name}", limit=300) for entity, name in (request.get("entities") or {}).items()]
 
 
-def _is_long(request: Request) -> bool:
+def _is_about_plan(request: Request) -> bool:
     """Return whether the request is about a plan: its prompt has a line for each node and replaces the call."""
     return request.get("purpose") == "plan" or request.get("tool") == ACTIVITY_READ_MODEL_PLAN
 
 
-def _lines_of(request: Request) -> list[str]:
+def _prompt_lines(request: Request) -> list[str]:
     return [terminal_text(line) for line in str(request["prompt"]).splitlines()]
 
 
@@ -179,12 +183,12 @@ def _example_value(field: Any) -> Any:
 
 
 def answer_command(request: Request) -> str:
-    """Return the command that answers the request, with alternatives; `option_lines` explains labelled options."""
-    others = ""
+    """Return the command that answers a request, with the alternatives in parentheses."""
+    alternatives_text = ""
     if request["type"] == "APPROVAL":
-        others = "  (or --reject)"
+        alternatives_text = "  (or --reject)"
     elif request.get("purpose") == "budget":
-        others = f"  (or --data {_shell_word(json.dumps({'finish': True}))})"
+        alternatives_text = f"  (or --data {_shell_word(json.dumps({'finish': True}))})"
     elif request["type"] == "SELECTION" and request["options"]:
         _, *rest = [_option_text(request, option) for option in request["options"][:OPTIONS_SHOWN]]
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
@@ -192,12 +196,12 @@ def answer_command(request: Request) -> str:
         several = "repeatable" if request.get("multiple") else ""
         text = "or --text TEXT" if request.get("allow_text") else ""
         alternatives = "; ".join(filter(None, [also, several, text]))
-        others = f"  ({alternatives})" if alternatives else ""
-    return command_for(request) + others
+        alternatives_text = f"  ({alternatives})" if alternatives else ""
+    return command_for(request) + alternatives_text
 
 
 def _option_text(request: Request, option: Any) -> str:
-    """Return an option as it is typed; the choice `value` after a failure needs a value too."""
+    """Return the command-line text for an option; after a failure, the choice `value` also needs a value."""
     if option_label(option):
         # The label of the option has a line of its own.
         return "another id"
@@ -206,12 +210,12 @@ def _option_text(request: Request, option: Any) -> str:
 
 
 def option_name(option: Any) -> str:
-    """Return the name that selects an option: the `id` of `{"id", "label"}`, else its value as text."""
+    """Return the text that selects an option: the `id` of `{"id", "label"}`, or else the option as text."""
     return str(option["id"]) if is_labelled(option) else value_as_text(option)
 
 
 def option_label(option: Any) -> str:
-    """Return the label of an option if it differs from its name, else an empty text."""
+    """Return the label of an option; empty if it has none, or if the label is the name."""
     has_label = is_labelled(option) and option["label"] != option["id"]
     return str(option["label"]) if has_label else ""
 

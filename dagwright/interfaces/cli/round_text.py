@@ -1,6 +1,6 @@
 """Text about a question that is answered in rounds: its interpretation, and the results of each round.
 
-`lines_of` decodes the part `rounds` of a document for the live progress, the progress lines and the text at the end.
+`lines_of` decodes the part `rounds` of a document, for the live progress, the progress lines and the final text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ TEXT_CHARACTERS = 600
 LEFT_OUT = "left out"
 """Status of a line with the number of omitted results."""
 NO_CALLS: Mapping[str, str] = MappingProxyType({})
-_OPEN = ("pending", "running")
-_ENDS = {"pending": "never started", LEFT_OUT: ""}
+_OPEN_STATUSES = ("pending", "running")
+_END_TEXTS = {"pending": "never started", LEFT_OUT: ""}
 """Status -> its text at the end of a run, if that differs from the name of the status."""
 _PHASES = {
     "idle": "waiting for a worker",
@@ -112,13 +112,13 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
                 f"round {round_part['round']}", name, reason, is_accepted=bool(action), action=action or "no plan"
             )
         for result in round_part["results"]:
-            yield _line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
+            yield _sub_goal_line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
         if omitted := round_part.get("omitted_results"):
             yield RoundLine("", f"results left out: {omitted:,}", "", status=LEFT_OUT)
         for number in round_part["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
-            if sub_goal.get("status") in _OPEN and newest[number] == round_part["round"]:
-                yield _line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
+            if sub_goal.get("status") in _OPEN_STATUSES and newest[number] == round_part["round"]:
+                yield _sub_goal_line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 
 def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -128,16 +128,18 @@ def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
         return
     for line in lines_of(rounds_part):
         if line.status:
-            yield ": ".join(filter(None, [f"  {line.name}", _ENDS.get(line.status, line.status), line.text]))
+            yield ": ".join(filter(None, [f"  {line.name}", _END_TEXTS.get(line.status, line.status), line.text]))
         else:
-            yield _reason(line)
+            yield _reason_text(line)
 
 
 def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the interpretation and the reason of each round, without sub-goals."""
     rounds_part = document.get("rounds")
     yield from (
-        (_reason(line) for line in lines_of(rounds_part) if not line.status) if isinstance(rounds_part, Mapping) else ()
+        (_reason_text(line) for line in lines_of(rounds_part) if not line.status)
+        if isinstance(rounds_part, Mapping)
+        else ()
     )
 
 
@@ -170,11 +172,11 @@ def phase_text(rounds_part: Mapping[str, Any]) -> str:
 def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Sequence[tuple[str, str]]:
     """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
-    Sub-goals have the lines of their nodes. The reason of a round is shown when its plan is accepted; before that, the
-    errors of rejected plans.
+    Sub-goals are left out, because their nodes have lines. Before the plan of a round is accepted, the lines have the
+    errors of rejected plans; afterwards, the reason of the accepted plan.
 
     Args:
-        rounds_part: rounds part from `rounds_of`.
+        rounds_part: result of `rounds_of`.
         printed: keys of earlier lines; new keys are added.
     """
     lines = [
@@ -191,13 +193,13 @@ def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Seque
     return new
 
 
-def _reason(line: RoundLine) -> str:
+def _reason_text(line: RoundLine) -> str:
     if line.action:
         return f"{line.name} ({line.action}): {line.text or 'no reason given'}"
     return f"{line.name}: {line.text}"
 
 
-def _line(
+def _sub_goal_line(
     number: int, sub_goals: Mapping[int, Mapping[str, Any]], status: str, error: Any, message: Any = None
 ) -> RoundLine:
     sub_goal = sub_goals.get(number, {})

@@ -21,19 +21,19 @@ _MARKS = {
 """State of a sub-goal -> mark and style."""
 
 
-def rounds_table(rounds_part: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
-    """Return the newest lines about the rounds of a run that fit.
+def rounds_table(rounds_part: Mapping[str, Any], *, max_rows: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
+    """Return the newest lines about the rounds of a run, as many as fit.
 
     Args:
         rounds_part: the part `rounds` of a document.
-        room: number of lines that fit.
-        calls: calls from `calls_of`.
+        max_rows: number of lines that fit.
+        calls: result of `calls_of`.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
     rows = [*_rows(rounds_part, calls)]
-    max_lines = max(room, 4)
+    max_lines = max(max_rows, 4)
     if len(rows) > max_lines:
         table.add_row("", _text(f"{len(rows) - max_lines + 1:,} earlier lines", style="dim"))
         rows = rows[1 - max_lines :]
@@ -47,8 +47,11 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
         if line.status:
             yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
         elif line.action:
-            of = f"{line.name} of {rounds_part['max_rounds']}"
-            yield Text(""), _text(f"{of}: {line.text}" if line.is_accepted else f"{of}, rejected: {line.text}", "bold")
+            heading = f"{line.name} of {rounds_part['max_rounds']}"
+            yield (
+                Text(""),
+                _text(f"{heading}: {line.text}" if line.is_accepted else f"{heading}, rejected: {line.text}", "bold"),
+            )
         else:
             yield Text(""), _text(f"{line.name}: {line.text}")
     # The text of a failed planner is the only line of its run.

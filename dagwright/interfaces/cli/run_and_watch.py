@@ -14,15 +14,15 @@ from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected, lasting_server
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
-from dagwright.interfaces.cli.follow_run import Following
-from dagwright.interfaces.cli.model_choice import refuse_without_model
-from dagwright.interfaces.cli.output import Output, acted, with_link
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
+from dagwright.interfaces.cli.follow_run import RunFollower
+from dagwright.interfaces.cli.model_choice import require_model
+from dagwright.interfaces.cli.output import Output, run_outcome, with_link
 from dagwright.interfaces.cli.plan_input import (
     STANDARD_INPUT,
     PlanSource,
-    refusal,
-    refusal_lines,
+    invalid_plan_document,
+    problem_lines,
 )
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.process_exit import ExitWatchdog
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 
-_MISSING_TOOLS = ("unknown_tool", "unknown_agent")
-"""Problems of a plan whose tools were renamed or removed after a run of it started."""
+_MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
+"""Codes of the problems of a plan whose tools were renamed or removed after its run was started."""
 
 
 def run(request: RunRequest, output: Output) -> int:
@@ -50,46 +50,48 @@ def run(request: RunRequest, output: Output) -> int:
     try:
         prepared = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
-        return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
-    if (asking := first_model_node(prepared.plan)) is not None:
-        refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=asking)
-    showing = Showing(print_run, output)
-    return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
+        return _follow_run_with_missing_tools(request, toolset, invalid, output=output, settings=settings)
+    if (model_node := first_model_node(prepared.plan)) is not None:
+        require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
+    presentation = RunPresentation(print_run, output)
+    return run_prepared(
+        prepared, request, toolset, presentation=presentation, settings=settings, name=default_title(request)
+    )
 
 
-def _continue_run_of_missing_tools(
+def _follow_run_with_missing_tools(
     request: RunRequest, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
 ) -> int:
-    """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise refuse the plan."""
-    if request.workflow_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
-        print_refused(request, invalid, output)
-        return ExitCode.REFUSED
-    name = name_of_plan(request)
+    """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise reject the plan."""
+    if request.workflow_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
+        print_problems(request, invalid, output)
+        return ExitCode.REJECTED
+    name = default_title(request)
     try:
         prepared = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
-        async def find(runs: "Runs") -> Started:
+        async def find_run(runs: "Runs") -> Started:
             run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
             if run is None:
                 raise invalid
             return run
 
-        showing = Showing(print_run, output)
+        presentation = RunPresentation(print_run, output)
         return run_prepared(
-            prepared, request, toolset, showing=showing, settings=settings, name=name, start_or_find=find
+            prepared, request, toolset, presentation=presentation, settings=settings, name=name, start_or_find=find_run
         )
     except (PlanInvalid, RunIdInUse):
-        print_refused(request, invalid, output)
-        return ExitCode.REFUSED
+        print_problems(request, invalid, output)
+        return ExitCode.REJECTED
 
 
-def name_of_plan(request: RunRequest) -> str | None:
-    """Return the title of a plan that has none."""
+def default_title(request: RunRequest) -> str | None:
+    """Return the file name, which is the title of a plan without a title; `None` for standard input."""
     return None if request.plan == STANDARD_INPUT else Path(request.plan).name
 
 
-class Start(Protocol):
-    """The options of a request that concern the start of its run."""
+class StartOptions(Protocol):
+    """The options of a command that concern the start of its run."""
 
     @property
     def workflow_id(self) -> str | None:
@@ -105,29 +107,29 @@ class Start(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class RunPresentation:
     """How a command shows its run.
 
     Args:
         write: writes the end of the run, or its document.
         output: output of the command.
-        meanwhile: called while the run is served, before it is followed.
-        exit_watchdog: watchdog that starts after the end of the run, for steps of other runs that do not end.
+        on_served: called as soon as the run is served, before it is followed.
+        exit_watchdog: started after the end of the run; ends the process if steps of other runs do not end.
     """
 
     write: "Callable[[RunView, Mapping[str, Any], Output], None]"
     output: Output
-    meanwhile: "Callable[[Runs, str, Output], Awaitable[None]] | None" = None
+    on_served: "Callable[[Runs, str, Output], Awaitable[None]] | None" = None
     exit_watchdog: ExitWatchdog | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedRun:
     """A run that a command follows to its end.
 
     Args:
-        suffix: text after the run ID while the run is open.
-        is_new: this command started the run; a background worker may have finished it since.
+        suffix: text after the run ID in the first line, if the run is open.
+        is_new: this command started the run; a background worker may have finished it already.
     """
 
     workflow_id: str
@@ -142,10 +144,10 @@ class Followed:
 
 def run_prepared(
     prepared: StartRequest,
-    start: Start,
+    start: StartOptions,
     toolset: Toolset,
     *,
-    showing: Showing,
+    presentation: RunPresentation,
     settings: Settings,
     name: str | None = None,
     start_or_find: "Callable[[Runs], Awaitable[Started]] | None" = None,
@@ -156,7 +158,7 @@ def run_prepared(
         name: title of the run in lists if its plan has none.
         start_or_find: starts or finds the run; `None` starts `prepared`.
     """
-    output = showing.output
+    output = presentation.output
 
     async def start_prepared(runs: "Runs") -> Started:
         return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
@@ -166,14 +168,14 @@ def run_prepared(
             started = await (start_or_find or start_prepared)(open_runs(connection, settings))
             if start.is_detached:
                 await leave_to_background(settings, toolset)
-                return print_left_run(started, prepared, connection, output=output)
+                return print_detached_run(started, prepared, connection, output=output)
             if start.keeps_server:
                 LocalServer(settings).keep()
-            interrupt_handling.text = continues_on_workers(started.workflow_id, connection, settings)
+            interrupt_handling.text = interrupt_message(started.workflow_id, connection, settings)
             message = "" if started.is_new else " already exists with the same plan; continuing it"
-            followed = Followed(started.workflow_id, message, started.is_new)
-            display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
-            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=display)
+            followed = FollowedRun(started.workflow_id, message, started.is_new)
+            display = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, presentation=display)
 
     return run_async(work, output)
 
@@ -187,51 +189,51 @@ def watch(request: ShowRequest, output: Output) -> int:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
             if request.is_serving:
-                interrupt_handling.text = continues_on_workers(request.workflow_id, connection, settings)
+                interrupt_handling.text = interrupt_message(request.workflow_id, connection, settings)
             else:
-                interrupt_handling.text = stays(request.workflow_id)
+                interrupt_handling.text = continues_message(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
-            showing = Showing(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
-            followed = Followed(request.workflow_id)
-            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
+            presentation = RunPresentation(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
+            followed = FollowedRun(request.workflow_id)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, presentation=presentation)
 
     return run_async(work, output)
 
 
 async def follow_to_end(
-    followed: Followed,
+    followed: FollowedRun,
     connection: Connection,
     settings: Settings,
     *,
     toolset: Toolset | None,
-    showing: Showing,
+    presentation: RunPresentation,
 ) -> int:
     """Serve and show a run until it ends; return its exit code.
 
     Args:
         toolset: tools of the worker; `None` starts no worker.
     """
-    runs, output, workflow_id = open_runs(connection, settings), showing.output, followed.workflow_id
+    runs, output, workflow_id = open_runs(connection, settings), presentation.output, followed.workflow_id
     view = await runs.reader(workflow_id).read()
     server = lasting_server(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
     output.print(with_link(followed.greeting(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with served(connection.client, toolset, settings=settings):
-            if showing.meanwhile is not None:
-                await showing.meanwhile(runs, workflow_id, output)
-            view = await Following(runs, connection.client, workflow_id, output=output).until()
-            await _show_end(runs, view, showing)
+            if presentation.on_served is not None:
+                await presentation.on_served(runs, workflow_id, output)
+            view = await RunFollower(runs, connection.client, workflow_id, output=output).until()
+            await _show_end(runs, view, presentation)
             # Before the worker drains: a step that does not end must not delay the result.
-            if showing.exit_watchdog is not None:
-                showing.exit_watchdog.open(exit_code_of(view.status))
+            if presentation.exit_watchdog is not None:
+                presentation.exit_watchdog.open(exit_code_of(view.status))
             return exit_code_of(view.status)
-    await _show_end(runs, view, showing)
+    await _show_end(runs, view, presentation)
     return exit_code_of(view.status)
 
 
-async def _show_end(runs: "Runs", view: "RunView", showing: Showing) -> None:
-    showing.write(view, await runs.document(view), showing.output)
+async def _show_end(runs: "Runs", view: "RunView", presentation: RunPresentation) -> None:
+    presentation.write(view, await runs.document(view), presentation.output)
 
 
 def print_run(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
@@ -242,15 +244,15 @@ def print_run(view: "RunView", document: Mapping[str, Any], output: Output) -> N
         print_end(view, document, output)
 
 
-def print_left_run(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
-    """Report that a run continues in the background, and return the exit code."""
+def print_detached_run(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
+    """Report that a run continues in the background; return the exit code."""
     message = (
         f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends the worker"
     )
     if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
         message += f"; it waits for its inputs: `{command_for_inputs(started.workflow_id, schema)}`"
     if output.is_json:
-        output.document(acted(started.workflow_id, message))
+        output.document(run_outcome(started.workflow_id, message))
     else:
         url = connection.server.run_url(started.workflow_id, run_id=started.run_id)
         output.print(with_link(f"{started.workflow_id} {message}", url))
@@ -265,29 +267,29 @@ def _toolset_of_run(settings: Settings, references: Sequence[str], output: Outpu
         return load_toolset(settings)
 
 
-def print_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+def print_problems(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
     """Report the problems of a plan."""
     source = PlanSource(request.plan, None, invalid)
     if output.is_json:
-        output.document(refusal(source, invalid))
-    for line in refusal_lines(source, invalid):
+        output.document(invalid_plan_document(source, invalid))
+    for line in problem_lines(source, invalid):
         output.log(line)
 
 
 _INTERRUPTED = "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
 
 
-def stays(workflow_id: str) -> str:
-    """Return the message for the interruption of a command that follows a run."""
+def continues_message(workflow_id: str) -> str:
+    """Return the message that is shown on Ctrl-C for a run that continues without this command."""
     return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPTED}"
 
 
-def continues_on_workers(workflow_id: str, connection: Connection, settings: Settings) -> str:
-    """Return the message for the interruption of a command that serves a run, alone or with background workers."""
+def interrupt_message(workflow_id: str, connection: Connection, settings: Settings) -> str:
+    """Return the message that is shown on Ctrl-C for a run that this command serves."""
     is_local = connection.server.pid is not None
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
         return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPTED}"
-    return stays(workflow_id)
+    return continues_message(workflow_id)
 
 
 def is_batch(request: RunRequest) -> bool:
@@ -295,11 +297,11 @@ def is_batch(request: RunRequest) -> bool:
     return request.plan.lower().endswith(".jsonl") and not request.is_repairing
 
 
-def refuse_batch(request: RunRequest) -> None:
-    """Refuse a batch where only one run can be.
+def reject_batch(request: RunRequest) -> None:
+    """Reject a file with several plans for a command that accepts only one plan.
 
     Raises:
-        CommandRefused: the plan is a batch.
+        CommandError: the plan is a batch.
     """
     if is_batch(request):
-        raise CommandRefused("--session: a turn is one run, and a .jsonl file has one run per line; leave it out")
+        raise CommandError("--session: a turn is one run, and a .jsonl file has one run per line; leave it out")

@@ -18,18 +18,18 @@ from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
-from dagwright.interfaces.cli.model_choice import refuse_without_model
-from dagwright.interfaces.cli.output import Output, acted, one_line
+from dagwright.interfaces.cli.model_choice import require_model
+from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
+    invalid_plan_document,
+    problem_lines,
     read_inputs_file,
     read_pairs,
     read_sources,
-    refusal,
-    refusal_lines,
 )
 from dagwright.interfaces.cli.prepare_run import prepare_run
-from dagwright.interfaces.cli.run_and_watch import Followed, Showing, follow_to_end, is_batch, print_run
+from dagwright.interfaces.cli.run_and_watch import FollowedRun, RunPresentation, follow_to_end, is_batch, print_run
 from dagwright.interfaces.cli.run_and_watch import run as run_one
 from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
@@ -40,7 +40,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
-_FAILURES_BY_SEVERITY = (ExitCode.REFUSED, ExitCode.FAILED, ExitCode.CANCELLED)
+_FAILURES_BY_SEVERITY = (ExitCode.REJECTED, ExitCode.FAILED, ExitCode.CANCELLED)
 """The exit code of a batch is the first of these that any of its runs has."""
 
 
@@ -76,18 +76,18 @@ def run_batch(request: RunRequest, output: Output) -> int:
     lines, is_valid = [], True
     for source in sources:
         try:
-            lines.append(_prepared(source, request, toolset, output))
+            lines.append(_prepare_line(source, request, toolset, output))
         except PlanInvalid as invalid:
             is_valid = False
-            _print_refused(source, invalid, output)
+            _print_problems(source, invalid, output)
     if is_valid:
         is_valid = _print_unused_inputs(request, lines, output)
     if not is_valid:
         output.log("no run was started")
-        return ExitCode.REFUSED
+        return ExitCode.REJECTED
     for line in lines:
-        if (asking := first_model_node(line.run.plan)) is not None:
-            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=asking)
+        if (model_node := first_model_node(line.run.plan)) is not None:
+            require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
     return run_async(
         lambda interrupt_handling: _run(
             lines, request, settings, toolset, output, interrupt_handling=interrupt_handling
@@ -97,7 +97,10 @@ def run_batch(request: RunRequest, output: Output) -> int:
 
 
 def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
-    """Report inputs that no plan of the batch has; return whether it can start, as it can if a file gives them."""
+    """Report inputs that no plan of the batch has; return whether the batch can start.
+
+    Unused inputs of a file are ignored; unused inputs of `--input` are errors.
+    """
     used = {name for line in lines for name in line.run.inputs}
     input_names = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
     for name in read_inputs_file(request.inputs_file):
@@ -115,11 +118,11 @@ def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
         if name not in used
     ]
     if problems:
-        _print_refused(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
+        _print_problems(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
     return not problems
 
 
-def _prepared(source: PlanSource, request: RunRequest, toolset: Toolset, output: Output) -> _Line:
+def _prepare_line(source: PlanSource, request: RunRequest, toolset: Toolset, output: Output) -> _Line:
     if isinstance(source.plan, PlanInvalid) and source.line is None:
         raise source.plan
     number = source.line or 0
@@ -129,10 +132,10 @@ def _prepared(source: PlanSource, request: RunRequest, toolset: Toolset, output:
     return _Line(number, replace(prepared, workflow_id=workflow_id, title=title))
 
 
-def _print_refused(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
+def _print_problems(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
     if output.is_json:
-        output.document(refusal(source, invalid), is_line=True)
-    for line in refusal_lines(source, invalid):
+        output.document(invalid_plan_document(source, invalid), is_line=True)
+    for line in problem_lines(source, invalid):
         output.log(one_line(line, limit=2_000))
 
 
@@ -153,21 +156,21 @@ async def _run(
             try:
                 started.append((line, await runs.start(line.run)))
             except (RunIdInUse, RunIdInvalid) as error:
-                codes.append(ExitCode.REFUSED)
+                codes.append(ExitCode.REJECTED)
                 _print_not_started(line, error, output)
         if request.is_detached:
             await leave_to_background(settings, toolset)
             for line, started_run in started:
-                _print_left_run(line, started_run, output)
+                _print_detached_run(line, started_run, output)
             return worst_code(codes)
         if request.keeps_server:
             LocalServer(settings).keep()
-        codes += await _followed(started, connection, settings, toolset=toolset, output=output)
+        codes += await _follow_all(started, connection, settings, toolset=toolset, output=output)
         output.print(_summary(codes))
         return worst_code(codes)
 
 
-async def _followed(
+async def _follow_all(
     started: Sequence[tuple[_Line, Started]],
     connection: Connection,
     settings: Settings,
@@ -175,23 +178,23 @@ async def _followed(
     toolset: Toolset,
     output: Output,
 ) -> Sequence[int]:
-    """Serve all runs until they have ended, show them one after the other, and return their exit codes."""
+    """Serve all runs until they have ended, show them one by one, and return their exit codes."""
     codes = []
     async with served(connection.client, toolset, settings=settings):
         for line, started_run in started:
             output.print(f"line {line.number}:")
-            followed = Followed(
+            followed = FollowedRun(
                 started_run.workflow_id,
                 "" if started_run.is_new else " already exists; continuing it",
                 started_run.is_new,
             )
-            showing = Showing(_print_run_of_line(line.number), output)
-            codes.append(await follow_to_end(followed, connection, settings, toolset=None, showing=showing))
+            presentation = RunPresentation(_print_run_of_line(line.number), output)
+            codes.append(await follow_to_end(followed, connection, settings, toolset=None, presentation=presentation))
     return codes
 
 
 def _print_run_of_line(number: int) -> Any:
-    """Make a function that shows the end of a run; its document is one line, with the number of the line."""
+    """Return a function that writes the end of a run; with `--json`, a document on one line with the line number."""
 
     def print_line(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
         if output.is_json:
@@ -209,10 +212,10 @@ def _print_not_started(line: _Line, error: Exception, output: Output) -> None:
     output.log(f"line {line.number}: {error}")
 
 
-def _print_left_run(line: _Line, started: Started, output: Output) -> None:
+def _print_detached_run(line: _Line, started: Started, output: Output) -> None:
     message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it"
     if output.is_json:
-        output.document({"line": line.number, **acted(started.workflow_id, message)}, is_line=True)
+        output.document({"line": line.number, **run_outcome(started.workflow_id, message)}, is_line=True)
     else:
         output.print(f"line {line.number}: {started.workflow_id} {message}")
 
@@ -227,7 +230,7 @@ def _summary(codes: Sequence[int]) -> str:
         ExitCode.COMPLETED: "completed",
         ExitCode.FAILED: "failed",
         ExitCode.CANCELLED: "cancelled",
-        ExitCode.REFUSED: "not started",
+        ExitCode.REJECTED: "not started",
     }
     counts = [f"{codes.count(code)} {word}" for code, word in labels.items() if code in codes]
     return f"{counted(len(codes), 'run')}: {', '.join(counts)}"

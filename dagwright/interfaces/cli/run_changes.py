@@ -17,26 +17,26 @@ from dagwright.interfaces.cli.command_arguments import (
     account_name,
 )
 from dagwright.interfaces.cli.command_connection import command_settings, connected
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
-from dagwright.interfaces.cli.output import Output, acted, one_line
-from dagwright.interfaces.cli.plan_input import PlanSource, json_of, read_plan, refusal, refusal_lines
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line, run_outcome
+from dagwright.interfaces.cli.plan_input import PlanSource, invalid_plan_document, json_of, problem_lines, read_plan
 from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
 
 def pause(request: RunActionRequest, output: Output) -> int:
-    """Pause a run; return 2 if the run refuses."""
+    """Pause a run; return 2 if the run rejects it."""
     return send(request.workflow_id, PAUSE, author_of(request), output)
 
 
 def resume(request: RunActionRequest, output: Output) -> int:
-    """Resume a paused run; return 2 if the run refuses."""
+    """Resume a paused run; return 2 if the run rejects it."""
     return send(request.workflow_id, RESUME, author_of(request), output)
 
 
 def cancel(request: RunActionRequest, output: Output) -> int:
-    """Request the cancellation of a run and return without waiting for its end; return 2 if the run refuses.
+    """Request the cancellation of a run and return without waiting for its end; return 2 if the run rejects it.
 
     It also works for a run that accepts no more messages.
     """
@@ -48,27 +48,27 @@ def cancel(request: RunActionRequest, output: Output) -> int:
 
 
 def cancel_node(request: NodeActionRequest, output: Output) -> int:
-    """Cancel a node, and with `--branch` its dependents; return 2 if the run refuses."""
+    """Cancel a node, and with `--branch` its dependents; return 2 if the run rejects it."""
     return _change_node(request, Command.cancel_node(request.node, branch=request.is_branch), output)
 
 
 def retry(request: NodeActionRequest, output: Output) -> int:
-    """Retry a node; return 2 if the run refuses.
+    """Retry a node; return 2 if the run rejects it.
 
     Raises:
-        CommandRefused: the arguments are not a JSON object.
+        CommandError: the arguments are not a JSON object.
     """
     arguments = None if request.arguments is None else json_of(request.arguments, option="--arguments")
     if arguments is not None and not isinstance(arguments, dict):
-        raise CommandRefused("--arguments must be a JSON object")
+        raise CommandError("--arguments must be a JSON object")
     return _change_node(request, Command.retry_node(request.node, arguments=arguments), output)
 
 
 def set_result(request: NodeActionRequest, output: Output) -> int:
-    """Set the result of a node; return 2 if the run refuses.
+    """Set the result of a node; return 2 if the run rejects it.
 
     Raises:
-        CommandRefused: the result is invalid JSON.
+        CommandError: the result is invalid JSON.
     """
     result = json_of(request.result or "", option="set-result")
     return _change_node(request, Command.set_result(request.node, result=result), output)
@@ -90,7 +90,7 @@ def author_of(request: RunActionRequest | NodeActionRequest | LimitsRequest) -> 
 
 
 def send(workflow_id: str, command: Command, author: CommandAuthor, output: Output) -> int:
-    """Send a command to a run; return 2 if the run refuses."""
+    """Send a command to a run; return 2 if the run rejects it."""
 
     async def act(steering: Steering, _: Connection) -> str:
         return await steering.send(workflow_id, command, author)
@@ -99,7 +99,7 @@ def send(workflow_id: str, command: Command, author: CommandAuthor, output: Outp
 
 
 def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection], Awaitable[str]]) -> int:
-    """Change a run and report the outcome; return 2 if the run refuses."""
+    """Change a run and report the outcome; return 2 if the run rejects it."""
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
@@ -108,11 +108,11 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
                 message = await act(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:
                 if output.is_json:
-                    output.document(acted(workflow_id, str(error), ok=False))
+                    output.document(run_outcome(workflow_id, str(error), ok=False))
                 output.log(str(error))
-                return ExitCode.REFUSED
+                return ExitCode.REJECTED
         if output.is_json:
-            output.document(acted(workflow_id, message))
+            output.document(run_outcome(workflow_id, message))
         else:
             output.print(f"{workflow_id}: {message}")
         return ExitCode.COMPLETED
@@ -121,10 +121,10 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
 
 
 def add_nodes(request: AddNodesRequest, output: Output) -> int:
-    """Add nodes; return 2 if the nodes are invalid or the run refuses.
+    """Add nodes; return 2 if the nodes are invalid or the run rejects them.
 
     Raises:
-        CommandRefused: the file has no nodes.
+        CommandError: the file has no nodes.
     """
     try:
         return _add_nodes(nodes_in(request.file), request, output)
@@ -137,14 +137,14 @@ def nodes_in(file: str) -> list[Any]:
 
     Raises:
         PlanInvalid: the file cannot be read.
-        CommandRefused: it has no nodes.
+        CommandError: the file has no nodes.
     """
     plan = read_plan(file)
     if isinstance(plan, PlanInvalid):
         raise plan
     nodes = plan.get("nodes") if isinstance(plan, dict) else plan
     if not isinstance(nodes, list) or not nodes:
-        raise CommandRefused(f"{one_line(file)} has no nodes: give a plan or a list of nodes")
+        raise CommandError(f"{one_line(file)} has no nodes: give a plan or a list of nodes")
     return nodes
 
 
@@ -152,10 +152,10 @@ def print_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
     """Report the problems of the nodes of a file."""
     source = PlanSource(file, None, invalid)
     if output.is_json:
-        output.document(refusal(source, invalid))
-    for line in refusal_lines(source, invalid):
+        output.document(invalid_plan_document(source, invalid))
+    for line in problem_lines(source, invalid):
         output.log(line)
-    return ExitCode.REFUSED
+    return ExitCode.REJECTED
 
 
 def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -> int:

@@ -8,7 +8,7 @@ import typer
 
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_dispatch import call, command
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import (
     After,
@@ -147,7 +147,7 @@ class ForkRequest:
         Sequence[str],
         typer.Option("--rerun", metavar="N", help="Run this node or item again, with a new key; repeatable."),
     ] = ()
-    is_yes: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False
+    is_confirmed: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False
 
 
 run = command(RunRequest, "run_batch", "run", summary="Run a plan and wait until it ends.")
@@ -213,7 +213,7 @@ def graph(
 ) -> int:
     """Draw the graph of a run with the states of its nodes."""
     if json and format not in (None, "json"):
-        raise CommandRefused(f"--json and --format {format} contradict each other; give one of them")
+        raise CommandError(f"--json and --format {format} contradict each other; give one of them")
     request = ShowRequest(workflow_id, format="json" if json else format or "mermaid")
     return call("show_commands", "graph", request, Output(is_json=json))
 

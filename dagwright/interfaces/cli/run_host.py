@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from dagwright.client.connecting import prepare_to_start
 from dagwright.interfaces.cli.background import start_worker
-from dagwright.interfaces.cli.background_settings import OtherSettings, refuse_other_settings, serving_with_settings
+from dagwright.interfaces.cli.background_settings import SettingsDiffer, reject_other_settings, serving_with_settings
 from dagwright.plans.templates import TemplateFolder, open_templates
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
@@ -20,25 +20,25 @@ from dagwright.worker.serving import serving
 
 @asynccontextmanager
 async def connected_to_run(
-    settings: Settings, toolset: Toolset, *, is_comparing: bool = True
+    settings: Settings, toolset: Toolset, *, is_serving: bool = True
 ) -> AsyncIterator[Connection]:
     """Connect for a command that starts runs with these tools.
 
-    Problems that would keep every worker from serving the run are reported before it starts.
+    Problems that would prevent every worker from serving the run are reported before it starts.
 
     Args:
-        is_comparing: the command takes part in the work, so its settings must equal those of the other processes.
+        is_serving: the command serves runs, so its settings must be those of the other processes that serve runs.
 
     Raises:
-        OtherSettings: another process that serves runs of the folder has other settings.
+        SettingsDiffer: another process that serves runs of the folder has other settings.
         PricesUnreadable: the prices of models, which every worker needs, cannot be read.
         ServerUnreachable: no server is reachable.
         StoreMismatch: the workers use another payload store.
         StoreUnavailable: large values cannot be stored.
     """
     toolset.models.prices()
-    if is_comparing:
-        refuse_other_settings(settings)
+    if is_serving:
+        reject_other_settings(settings)
     async with open_connection(settings) as connection:
         await prepare_to_start(connection, settings, toolset)
         yield connection
@@ -46,13 +46,13 @@ async def connected_to_run(
 
 @asynccontextmanager
 async def served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
-    """Run a worker inside the block.
+    """Run a worker while the block lasts.
 
     Args:
         toolset: tools of the worker; `None` starts no worker.
 
     Raises:
-        CommandRefused: something else that serves runs of the folder has other settings.
+        CommandError: another process that serves runs of the folder has other settings.
     """
     if toolset is None:
         yield
@@ -65,21 +65,23 @@ async def served(client: Client, toolset: Toolset | None, *, settings: Settings)
 async def served_here_or_elsewhere(
     client: Client, toolset: Toolset, *, settings: Settings, report: Callable[[str], None]
 ) -> AsyncIterator[bool]:
-    """Serve runs inside the block, unless another process serves them with other settings; yield whether it does.
+    """Serve runs while the block lasts, unless another process serves them with other settings.
+
+    Yields whether this process serves runs.
 
     Args:
         report: called with the reason why this process starts no worker.
 
     Raises:
-        OtherSettings: the other process serves another server, namespace or queue, so it would not run the plans.
+        SettingsDiffer: the other process serves another server, namespace or queue, so it would not run the plans.
     """
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(serving_with_settings(settings))
-        except OtherSettings as other:
-            if other.is_elsewhere:
+        except SettingsDiffer as difference:
+            if difference.is_elsewhere:
                 raise
-            report(f"starting without a worker, the other process does the work: {other.difference}")
+            report(f"starting without a worker, the other process does the work: {difference.difference}")
             yield False
             return
         await stack.enter_async_context(_serving_all(client, toolset, settings))
@@ -87,7 +89,7 @@ async def served_here_or_elsewhere(
 
 
 def _serving_all(client: Client, toolset: Toolset, settings: Settings) -> AbstractAsyncContextManager[None]:
-    """Serve runs and tools: a command that runs a plan needs both, also if `DAGWRIGHT_SERVE` names one of them."""
+    """Serve workflows and tools, whatever `DAGWRIGHT_SERVE` is: a command that runs a plan needs both."""
     capacity = replace(capacity_of(settings), role="all")
     return serving(client, toolset, task_queue=settings.task_queue, capacity=capacity)
 
@@ -95,13 +97,14 @@ def _serving_all(client: Client, toolset: Toolset, settings: Settings) -> Abstra
 async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
     """Leave the server and a worker with these tools in the background until `down`.
 
-    Call it only for a run that was accepted: an unexpected worker would take calls with the environment of a failed
-    command, and could not be ended, because another command may rely on it by then.
+    Call it only after a run was accepted. The worker of a failed command would execute calls with the environment of
+    that command, and could not be ended, because another command might use it already.
+
     Raises:
-        CommandRefused: a process that serves runs of this folder has other settings.
+        CommandError: a process that serves runs of this folder has other settings.
     """
     await start_worker(settings, toolset)
-    # After the worker, which may be refused: then the server must not stay.
+    # After the worker: if it is rejected, the server must not be kept.
     LocalServer(settings).keep()
 
 

@@ -1,4 +1,4 @@
-"""Text output about the end of a run, or about its state so far."""
+"""Text output about the result of a run that has ended or is still open."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _INTENT = "@result_"
 """Prefix of the IDs of nodes that were created for intents."""
 
 _DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
-"""States of the nodes of a run that was cancelled after its last node had ended."""
+"""States of the nodes if a run was cancelled after its last node had ended."""
 _INCOMPLETE_NOTES = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
@@ -60,7 +60,7 @@ def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> N
 
 
 def print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
-    """Write the answer to a request and then how its run ended."""
+    """Write the answer to a request, then how its run ended."""
     _print_output_or_note(document, output, write=output.answer)
     print_answer_end(view, document, output)
 
@@ -79,19 +79,19 @@ def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Outpu
 
 
 def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
-    """Write the output of a run, after the results of its rounds if there are any.
+    """Write the results of the rounds, if there are any, and the output of a run.
 
-    For intents, which have no answer, write the explanation of the model and the results.
+    For intents, which have no answer, write the explanation of the model and the results instead.
 
     Args:
-        write: writes the output if it is text; `None` writes it unchanged.
+        write: writes the output if it is text; by default it is written unchanged.
     """
     rounds = [*round_lines(document)]
     for line in rounds:
         output.print(line)
     if rounds and output.is_terminal:
         output.print("")
-    done = [*done_lines(document)]
+    done = [*intent_result_lines(document)]
     for line in done:
         output.print(line)
     if not done:
@@ -100,8 +100,8 @@ def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write:
         _print_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
 
 
-def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the explanation of the model about its intents and their results; nothing for other runs."""
+def intent_result_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the model's explanation of its intents, and their results; nothing for runs without intents."""
     nodes_result: Mapping[str, Any] = {}
     for node_id, node in document["nodes"].items():
         result = node["result"]
@@ -125,7 +125,7 @@ def _result_lines(results: Sequence[tuple[str, Mapping[str, Any]]], document: Ma
 
 
 def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
-    """Return the facts that distinguish an entity from others with its name; the ID is last."""
+    """Return the facts that distinguish an entity from others with the same name; the ID is last."""
     facts = [value for key, value in entity.items() if key not in ("id", "name", "kind")]
     return [fact for fact in (entity.get("kind"), *facts, entity.get("id")) if isinstance(fact, str) and fact]
 
@@ -145,7 +145,7 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lookups, and the results of intents that are missing in the output because other intents use them."""
+    """Yield the lookups, and the results of intents that the output leaves out because other intents use them."""
     yield from bound_lines(document.get("lookups", []))
     output = document["output"]
     if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
@@ -206,24 +206,27 @@ def _print_missing(document: Mapping[str, Any], output: Output) -> None:
 
 def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     counts = displayed_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
-    undos = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
-    took = late = ""
+    compensated = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
+    duration = timing_note = ""
     if view.started_at is not None and view.ended_at is not None:
-        took = f" in {format_elapsed(view.ended_at - view.started_at)}"
+        duration = f" in {format_elapsed(view.ended_at - view.started_at)}"
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
     if (
         document["status"] == "cancelled"
-        and not undos
+        and not compensated
         and {status for status, count in counts.items() if count} <= _DONE
     ):
         # All nodes had completed before the cancel arrived.
-        late = ", after all nodes had completed"
-    precautionary = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
+        timing_note = ", after all nodes had completed"
+    precautionary = precautionary_count(view.scheduler.state) if view.scheduler and compensated else 0
     uncertain = f" ({precautionary:,} of failed calls that may have had an effect)" if precautionary else ""
-    groups = (("nodes", _counts_text(counts - undos)), ("compensation", f"{_counts_text(undos)}{uncertain}"))
+    groups = (
+        ("nodes", _counts_text(counts - compensated)),
+        ("compensation", f"{_counts_text(compensated)}{uncertain}"),
+    )
     suffix = "".join(f"; {name}: {status}" for name, status in groups if status)
-    return f"{view.workflow_id}{title}: {state}{took}{late}{suffix}"
+    return f"{view.workflow_id}{title}: {state}{duration}{timing_note}{suffix}"
 
 
 def _counts_text(counts: Mapping[NodeStatus, int]) -> str:
@@ -271,7 +274,7 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if not error or error.get("code") == NODE_FAILED:
         # The failed nodes are listed with their errors.
         return
-    # The single errors contain everything that the error of the run contains.
+    # If there are several errors, they contain everything that is in the error of the run.
     problems = error.get("errors") or [error]
     for problem in problems[:FAILURES_SHOWN]:
         yield _problem_line(problem)
@@ -283,11 +286,11 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if error.get("code") == LOW_CONFIDENCE:
         yield f"the intents: {_commands_of_last_plan(document, READ)}"
     if error.get("code") == MAX_ROUNDS_REACHED:
-        yield from _more_rounds(document)
+        yield from _rounds_hint(document)
 
 
-def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the hint to allow more rounds if that is possible; the run itself does not know the commands."""
+def _rounds_hint(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the option that allows more rounds, if the limit can be raised."""
     max_rounds = (document.get("rounds") or {}).get("max_rounds")
     if isinstance(max_rounds, int) and max_rounds < MAX_ROUNDS_LIMIT:
         yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
@@ -296,14 +299,14 @@ def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
 def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
     number = max(
         (node.partition("#")[2] for node in document["nodes"] if role_of(node) == PLAN),
-        key=_number,
+        key=_number_or_1,
         default="",
     )
     ends = [f"{node}#{number}" if number else node for node in names]
     return ", ".join(f"dagwright node {document['run_id']} {end}" for end in ends)
 
 
-def _number(text: str) -> int:
+def _number_or_1(text: str) -> int:
     return int(text or 1)
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
@@ -27,7 +27,7 @@ def serve(request: ServeRequest, output: Output) -> int:
     """Serve the HTTP API until SIGINT or SIGTERM; write its address when it is ready.
 
     Raises:
-        CommandRefused: the address is not available.
+        CommandError: the address is not available.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
@@ -36,42 +36,42 @@ def serve(request: ServeRequest, output: Output) -> int:
     return event_loop.run(_serve(request, settings, toolset, plans, output=output))
 
 
-def _refuse_missing(settings: Settings) -> None:
-    """Refuse a configured file of keys that does not exist, because the API would need no key.
+def _check_key_file(settings: Settings) -> None:
+    """Check that a configured file of keys exists: without it, the API would need no key.
 
     Raises:
-        CommandRefused: the file does not exist.
+        CommandError: the file does not exist.
     """
     if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
         fix = "create a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
-        raise CommandRefused(f"the file of keys {settings.api_keys} does not exist: {fix}", status=Refusal.UNREADABLE)
+        raise CommandError(f"the file of keys {settings.api_keys} does not exist: {fix}", status=ErrorStatus.UNREADABLE)
 
 
-def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
-    """Refuse to serve an address that other machines reach without keys.
+def _check_address(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Check that an address that other machines can reach needs keys.
 
     Raises:
-        CommandRefused: there are no keys, or they cannot be read.
+        CommandError: there are no keys, or they cannot be read.
     """
     try:
         are_required = keys.are_required()
     except KeysUnreadable as error:
-        raise CommandRefused(str(error), status=Refusal.UNREADABLE) from None
+        raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
     if needs_keys and not are_required and not is_of_this_machine(listener):
-        raise CommandRefused(
+        raise CommandError(
             f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "
             "`dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
         )
 
 
-def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
-    """Refuse to allow pages of all origins without keys.
+def _check_origins(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Check that the API needs keys if pages of all origins may use it.
 
     Raises:
-        CommandRefused: all origins are allowed, and there are no keys.
+        CommandError: all origins are allowed, and there are no keys.
     """
     if needs_keys and ALL in comma_separated(settings.api_origins) and not keys.are_required():
-        raise CommandRefused(
+        raise CommandError(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
         )
@@ -84,15 +84,15 @@ async def _serve(
     try:
         listener = opened_socket(request.host, request.port)
     except PortTaken as error:
-        raise CommandRefused(str(error)) from None
+        raise CommandError(str(error)) from None
     with listener, closing(ExitWatchdog()) as exit_watchdog:
-        _refuse_missing(settings)
+        _check_key_file(settings)
         keys = KeyFile(settings.api_keys)
-        _refuse_open(listener, keys, needs_keys=not request.no_auth)
-        _refuse_all_pages(settings, keys, needs_keys=not request.no_auth)
-        own = None if request.no_worker else toolset
+        _check_address(listener, keys, needs_keys=not request.no_auth)
+        _check_origins(settings, keys, needs_keys=not request.no_auth)
+        worker_toolset = None if request.no_worker else toolset
         async with (
-            connected_to_run(settings, toolset, is_comparing=not request.no_worker) as connection,
+            connected_to_run(settings, toolset, is_serving=not request.no_worker) as connection,
             open_context(settings, connection, toolset, plans=plans) as context,
             listening(
                 create_app(context, host=request.host),
@@ -100,8 +100,8 @@ async def _serve(
                 leaving=context.stopping,
                 proxies=settings.api_proxies,
             ),
-            # Inside: while the worker drains, the gateway reports it.
-            served(connection.client, own, settings=settings),
+            # The innermost context, so that the gateway can report that the worker drains.
+            served(connection.client, worker_toolset, settings=settings),
         ):
             address = address_of(listener)
             if request.address_file is not None:

@@ -10,12 +10,12 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Agents, Json, NoWorker, Plans, Tools, ToolsQueue
 
 WorkerRole = Literal["all", "workflows", "tools"]
-"""As in the settings, whose import takes longer than most commands."""
+"""The values of `DAGWRIGHT_SERVE`, repeated here because importing the settings takes longer than most commands."""
 MCP_HOST, MCP_PORT = "127.0.0.1", 8765
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", metavar="PORT", min=0, max=65535, help="Port, 0 for any free one; default: 8484, or a free one."
+        "--port", metavar="PORT", min=0, max=65535, help="Port, 0 for any free port; default: 8484, or any free port."
     ),
 ]
 
@@ -26,7 +26,7 @@ NoAuth = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """Arguments of `worker`; without a task queue or a role, those of the settings apply."""
+    """Arguments of `worker`; by default, task queue and role are those of the settings."""
 
     tools: Tools = ()
     agents: Agents = ()
@@ -49,7 +49,7 @@ class ServeRequest:
     """Arguments of `serve`.
 
     Args:
-        address_file: file for the address, read by the command that started this one.
+        address_file: file to which the address is written, for the command that started this process.
     """
 
     host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 for all.")] = (
@@ -67,7 +67,7 @@ class ServeRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """Arguments of `up`; `plans` and `port` as `serve` has them."""
+    """Arguments of `up`; `plans` and `port` as for `serve`."""
 
     tools: Tools = ()
     agents: Agents = ()
@@ -101,14 +101,14 @@ class McpRequest:
     no_worker: NoWorker = False
 
 
-_ONLY_JSON = {"json": Json}
+_JSON_OPTION = {"json": Json}
 
 worker = command(
     WorkerRequest,
     "worker_command",
     "worker",
     summary="Run a worker until SIGTERM or SIGINT.",
-    output_options=_ONLY_JSON,
+    output_options=_JSON_OPTION,
 )
 serve = command(
     ServeRequest,
@@ -116,7 +116,7 @@ serve = command(
     "serve",
     summary="Serve the OpenAI-compatible HTTP API until SIGTERM or SIGINT.",
     extra="gateway",
-    output_options=_ONLY_JSON,
+    output_options=_JSON_OPTION,
 )
 up = command(
     UpRequest,
@@ -124,7 +124,7 @@ up = command(
     "up",
     summary="Start server, worker and HTTP API in the background.",
     extra="gateway",
-    output_options=_ONLY_JSON,
+    output_options=_JSON_OPTION,
 )
 mcp = command(
     McpRequest,

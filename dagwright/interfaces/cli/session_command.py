@@ -12,10 +12,10 @@ from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionRequest
 from dagwright.interfaces.cli.node_text import local_date
-from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
+from dagwright.interfaces.cli.output import Output, one_line, run_outcome, with_link
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import Server
 
@@ -26,12 +26,12 @@ def session(request: SessionRequest, output: Output) -> int:
     """Show a session, end it, or list the newest sessions.
 
     Raises:
-        CommandRefused: `--end` without a name, or `--after` is not a cursor.
+        CommandError: `--end` without a name, or `--after` is not a cursor.
         SessionNameInvalid: the name is invalid.
         SessionNotFound: the session does not exist.
     """
     if request.is_ending and request.name is None:
-        raise CommandRefused("--end needs the name of a session")
+        raise CommandError("--end needs the name of a session")
     name = session_name(request.name) if request.name is not None else None
     settings, after = command_settings(), read_cursor(request.after)
 
@@ -44,7 +44,7 @@ def session(request: SessionRequest, output: Output) -> int:
                 view = await sessions.find(name)
                 message = await sessions.end(name)
                 if output.is_json:
-                    output.document(acted(view.workflow_id, message))
+                    output.document(run_outcome(view.workflow_id, message))
                 output.print(f"the session {one_line(name)} {message}")
             else:
                 view = await sessions.find(name)

@@ -13,21 +13,21 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
-from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
+from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.run_and_watch import (
-    Followed,
-    Showing,
-    Start,
-    continues_on_workers,
+    FollowedRun,
+    RunPresentation,
+    StartOptions,
+    default_title,
     follow_to_end,
-    name_of_plan,
-    print_left_run,
-    print_refused,
+    interrupt_message,
+    print_detached_run,
+    print_problems,
     print_run,
-    refuse_batch,
+    reject_batch,
 )
 from dagwright.interfaces.cli.run_commands import RunRequest
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
@@ -46,28 +46,32 @@ def run_plan(request: RunRequest, output: Output) -> int:
     Raises:
         SessionNameInvalid: the name is invalid.
     """
-    refuse_batch(request)
+    reject_batch(request)
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    name, title = session_name(request.session or ""), name_of_plan(request)
+    name, title = session_name(request.session or ""), default_title(request)
 
     def prepare(session: SessionRecord) -> StartRequest:
         prepared = prepare_run(request, toolset, output, session)
         if (model_node := first_model_node(prepared.plan)) is not None:
-            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
+            require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
         return replace(prepared, title=title)
 
     turn = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
     try:
-        return run_in_session(turn, request, toolset, showing=Showing(print_run, output), settings=settings)
+        return run_in_session(
+            turn, request, toolset, presentation=RunPresentation(print_run, output), settings=settings
+        )
     except PlanInvalid as invalid:
-        print_refused(request, invalid, output)
-        return ExitCode.REFUSED
+        print_problems(request, invalid, output)
+        return ExitCode.REJECTED
 
 
-def run_in_session(turn: TurnRequest, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
+def run_in_session(
+    turn: TurnRequest, start: StartOptions, toolset: Toolset, *, presentation: RunPresentation, settings: Settings
+) -> int:
     """Start the run of a turn when the session is free, follow it to its end, and return the exit code."""
-    output = showing.output
+    output = presentation.output
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
@@ -75,32 +79,32 @@ def run_in_session(turn: TurnRequest, start: Start, toolset: Toolset, *, showing
             # The worker serves the session too: without a worker it accepts no turns.
             if start.is_detached:
                 serve = partial(leave_to_background, settings, toolset)
-                sessions = Sessions(connection, runs, task_queue=settings.task_queue, serve=serve)
-                started, prepared = await _started(turn, start, runs, sessions, output=output)
-                return print_left_run(started, prepared, connection, output=output)
+                sessions = Sessions(connection, runs, task_queue=settings.task_queue, ensure_served=serve)
+                started, prepared = await _start_turn(turn, start, runs, sessions, output=output)
+                return print_detached_run(started, prepared, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with served(connection.client, toolset, settings=settings):
-                started, _ = await _started(turn, start, runs, sessions, output=output)
+                started, _ = await _start_turn(turn, start, runs, sessions, output=output)
                 if start.keeps_server:
                     LocalServer(settings).keep()
-                interrupt_handling.text = continues_on_workers(started.workflow_id, connection, settings)
+                interrupt_handling.text = interrupt_message(started.workflow_id, connection, settings)
                 message = f" in the session {one_line(turn.name)}"
-                followed = Followed(started.workflow_id, message, started.is_new)
-                display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
-                code = await follow_to_end(followed, connection, settings, toolset=None, showing=display)
-                await sessions.settled(turn.name, started.workflow_id)
+                followed = FollowedRun(started.workflow_id, message, started.is_new)
+                display = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
+                code = await follow_to_end(followed, connection, settings, toolset=None, presentation=display)
+                await sessions.wait_for_turn_end(turn.name, started.workflow_id)
                 return code
 
     return run_async(work, output)
 
 
-async def _started(
-    turn: TurnRequest, start: Start, runs: "Runs", sessions: Sessions, *, output: Output
+async def _start_turn(
+    turn: TurnRequest, start: StartOptions, runs: "Runs", sessions: Sessions, *, output: Output
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn; return it with its start request.
 
     Raises:
-        CommandRefused: the session rejects the turn.
+        CommandError: the session rejects the turn.
     """
 
     def log_busy_session(other: Turn) -> None:
@@ -116,10 +120,10 @@ async def _started(
             runs,
             sessions,
             run=start.workflow_id,
-            busy=None if start.is_detached else log_busy_session,
+            on_busy=None if start.is_detached else log_busy_session,
         )
-    except TurnRejected as refused:
-        raise refusal_of(refused) from None
+    except TurnRejected as rejected:
+        raise command_error_of(rejected) from None
 
 
 def busy_session_text(name: str, turn: Turn) -> str:
@@ -128,6 +132,6 @@ def busy_session_text(name: str, turn: Turn) -> str:
     return f"the session {one_line(name)} is running {one_line(turn.run)}{request_text}"
 
 
-def refusal_of(refused: TurnRejected) -> CommandRefused:
+def command_error_of(rejected: TurnRejected) -> CommandError:
     """Convert the rejection of a turn to the error of a command."""
-    return CommandRefused(str(refused), status=Refusal.of(refused.code))
+    return CommandError(str(rejected), status=ErrorStatus.of(rejected.code))

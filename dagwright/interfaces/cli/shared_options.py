@@ -20,7 +20,7 @@ class PlainHelp(TyperCommand):
     """A command whose help shows the metavar of an option and not its Python type, and links its documentation."""
 
     def get_help(self, ctx: Any) -> str:
-        # Spaces instead, so that the columns stay aligned.
+        # Replaced by spaces, so that the columns stay aligned.
         return _TYPE.sub(lambda match: " " * len(match[0]), super().get_help(ctx))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -28,8 +28,8 @@ class PlainHelp(TyperCommand):
         formatter.write(f"\nDocumentation: {SITE}reference/commands/#{ctx.command_path.replace(' ', '-')}\n")
 
 
-class PassedOn(PlainHelp):
-    """A command whose arguments are those of another program, with its options."""
+class PassThroughCommand(PlainHelp):
+    """A command that passes its arguments and options to another program."""
 
     ignore_unknown_options = True
     allow_interspersed_args = False

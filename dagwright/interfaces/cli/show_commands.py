@@ -1,4 +1,4 @@
-"""`list`, `status`, `result`, `graph`, `node`: show runs from their histories, without a worker."""
+"""`list`, `status`, `result`, `graph`, `node`: show runs; needs no worker."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal, exit_code_of
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.interfaces.cli.json_streaming import Elements
 from dagwright.interfaces.cli.live_display import RUN_STYLES
@@ -65,18 +65,18 @@ _NO_WORKER = "no_worker"
 
 
 def list_runs(request: ListRequest, output: Output) -> int:
-    """List the newest runs that match the options; always 0.
+    """List the newest runs that match the options; the exit code is 0.
 
     Raises:
-        CommandRefused: an option is invalid.
+        CommandError: an option is invalid.
     """
-    tags, since = read_tags(request.tags), _since(request.since)
+    tags, since = read_tags(request.tags), _parse_since(request.since)
     run_filter = RunFilter(
         status=request.status, title=request.title, since=since, tags=tags, template=request.template
     )
     after = read_cursor(request.after)
 
-    async def look(runs: "Runs", server: Server) -> int:
+    async def work_with_runs(runs: "Runs", server: Server) -> int:
         summaries, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
         if output.is_json:
             output.document({"runs": [run.to_json() for run in summaries], **next_page(cursor)})
@@ -93,14 +93,14 @@ def list_runs(request: ListRequest, output: Output) -> int:
             output.log(f"there are more runs; continue with `--after {cursor}`")
         return ExitCode.COMPLETED
 
-    return _look(look, output)
+    return _with_runs(work_with_runs, output)
 
 
-def _since(text: str | None) -> float | None:
+def _parse_since(text: str | None) -> float | None:
     try:
         return None if text is None else parse_since(text)
     except ValueError as error:
-        raise CommandRefused(f"--since {error}") from None
+        raise CommandError(f"--since {error}") from None
 
 
 def status(request: ShowRequest, output: Output) -> int:
@@ -114,7 +114,7 @@ def status(request: ShowRequest, output: Output) -> int:
             _print_status(view, document, output, url=url, is_all=request.is_all)
         return exit_code_of(view.status)
 
-    return _read(request, output, show)
+    return _show_document(request, output, show)
 
 
 def result(request: ShowRequest, output: Output) -> int:
@@ -129,22 +129,22 @@ def result(request: ShowRequest, output: Output) -> int:
             print_result(view, document, output)
         return _exit_code_of_result(view, document["notes"])
 
-    return _read(request, output, show)
+    return _show_document(request, output, show)
 
 
 def _stream_result(request: ShowRequest, output: Output) -> int:
     """Write the document with every node and value, which may exceed the memory."""
 
-    async def look(runs: "Runs", _: Server) -> int:
+    async def work_with_runs(runs: "Runs", _: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
         notes: list[Mapping[str, Any]] = []
-        await output.stream(_noting(runs.full_document(view), notes))
+        await output.stream(_collect_notes(runs.full_document(view), notes))
         return _exit_code_of_result(view, notes)
 
-    return _look(look, output)
+    return _with_runs(work_with_runs, output)
 
 
-async def _noting(
+async def _collect_notes(
     parts: AsyncIterator[tuple[str, Any]], notes: list[Mapping[str, Any]]
 ) -> AsyncIterator[tuple[str, Any]]:
     """Yield the parts of a document, and add its notes to a list."""
@@ -162,15 +162,15 @@ def _exit_code_of_result(view: "RunView", notes: Sequence[Mapping[str, Any]]) ->
 def graph(request: ShowRequest, output: Output) -> int:
     """Draw the graph of a run; the exit code is 0."""
 
-    async def look(runs: "Runs", _: Server) -> int:
+    async def work_with_runs(runs: "Runs", _: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
         if request.format == "json":
             await output.stream(_graph_parts(runs.graph(view)))
         else:
-            _draw(view, request.format, output)
+            _print_graph(view, request.format, output)
         return ExitCode.COMPLETED
 
-    return _look(look, output)
+    return _with_runs(work_with_runs, output)
 
 
 async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
@@ -180,13 +180,13 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
         yield "notes", listing.notes
 
 
-def _draw(view: "RunView", drawing: str, output: Output) -> None:
-    """Write the drawing of a run; in large runs a box represents several nodes."""
-    picture = diagram_of(view.scheduler) if view.scheduler else view.graph()
-    output.print((svg if drawing == "svg" else mermaid)(picture))
-    if is_folded(picture) and view.scheduler:
+def _print_graph(view: "RunView", drawing_format: str, output: Output) -> None:
+    """Write the graph of a run; in large runs a box represents several nodes."""
+    diagram = diagram_of(view.scheduler) if view.scheduler else view.graph()
+    output.print((svg if drawing_format == "svg" else mermaid)(diagram))
+    if is_folded(diagram) and view.scheduler:
         total, run = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
-        boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
+        boxes = f"{len(diagram['nodes']):,} box{'es' if len(diagram['nodes']) > 1 else ''}"
         output.log(
             f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
             f"`dagwright node {run} NODE` shows one node"
@@ -197,38 +197,38 @@ def node(request: ShowRequest, output: Output) -> int:
     """Show a node or item of the run or of a sub-plan; the exit code is 0.
 
     Raises:
-        CommandRefused: the run has no such node, or not yet.
+        CommandError: the run has no such node, or does not know it yet.
     """
 
-    async def look(runs: "Runs", _: Server) -> int:
+    async def work_with_runs(runs: "Runs", _: Server) -> int:
         try:
             node_report = await read_node_view(runs, request.workflow_id, request.node, full=request.is_full)
         except NodeNotFound as unknown:
-            raise CommandRefused(str(unknown), status=Refusal.NOT_FOUND) from None
+            raise CommandError(str(unknown), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
             output.document(node_report.document)
         else:
             _print_node(str(node_report.document["node_id"]), node_report.document, node_report.notes, output)
         return ExitCode.COMPLETED
 
-    return _look(look, output)
+    return _with_runs(work_with_runs, output)
 
 
-def _read(request: ShowRequest, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
+def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
     """Show a run with its values, including those of the payload store."""
 
-    async def look(runs: "Runs", server: Server) -> int:
+    async def work_with_runs(runs: "Runs", server: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
         document: Document = await runs.document(view, full=request.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
             document = with_starting_worker(document)
         return show(view, document, server)
 
-    return _look(look, output)
+    return _with_runs(work_with_runs, output)
 
 
 def with_starting_worker(document: Document) -> Document:
-    """Return a document that reports a missing worker as one that is starting."""
+    """Return the document with a starting worker in place of a missing worker."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
     nodes = {
         name: {**node, "reason": STARTING_MESSAGE} if (node["reason"] or "").startswith("no worker for ") else node
@@ -238,12 +238,12 @@ def with_starting_worker(document: Document) -> Document:
     return {**document, "nodes": nodes, "notes": [*notes, starting]}
 
 
-def _look(look: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> int:
+def _with_runs(work_with_runs: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
-            return await look(open_runs(connection, settings), connection.server)
+            return await work_with_runs(open_runs(connection, settings), connection.server)
 
     return run_async(work, output)
 
@@ -251,17 +251,17 @@ def _look(look: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> i
 def _table(runs: Sequence[RunSummary]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     has_sessions = any(run.session is not None for run in runs)
-    for name in ("run", "state", "title", "started", "took", "nodes", *(("session",) if has_sessions else ())):
+    for name in ("run", "state", "title", "started", "duration_s", "nodes", *(("session",) if has_sessions else ())):
         table.add_column(name, overflow="fold")
     for run in runs:
         started_s = run.started_at.timestamp() if run.started_at is not None else None
-        took = run.ended_at.timestamp() - (started_s or 0.0) if run.ended_at is not None else None
+        duration_s = run.ended_at.timestamp() - (started_s or 0.0) if run.ended_at is not None else None
         table.add_row(
             Text(run.run_id),
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
             local_date(started_s) if started_s is not None else "",
-            format_elapsed(took) if took is not None else "",
+            format_elapsed(duration_s) if duration_s is not None else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
             *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
         )
@@ -271,7 +271,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
 def _print_status(
     view: "RunView", document: Document, output: Output, *, url: str | None, is_all: bool = False
 ) -> None:
-    """Write a table with the nodes of a run, then its requests, answers, usage, error and notes."""
+    """Write the nodes of a run as a table, then its requests, answers, usage, error and notes."""
     output.print(with_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
         output.print(line)
@@ -314,7 +314,7 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, is_all:
             Text(one_line(name)),
             Text(one_line(work_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
-            _clock(node),
+            _time_text(node),
             Text(one_line("; ".join(filter(None, [in_flight, node_text(node), overrides_text(node)])))),
         )
     if document["nodes"]:
@@ -338,7 +338,7 @@ def _print_answers(view: "RunView", output: Output) -> None:
 
 
 def _node_of(view: "RunView", name: str) -> str:
-    """Return the ID of the node that a name of the document belongs to."""
+    """Return the ID of the node to which a node or item in the document belongs."""
     if view.scheduler is None or view.scheduler.record_of(name) is None:
         return name
     return view.scheduler.state.node_of(name).id
@@ -363,7 +363,7 @@ def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[s
         "items": item_text(node),
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
-        "from the cache": cached and _cached_text(cached),
+        "from the cache": cached and _cache_text(cached),
         "reused from": reused and f"{reused['node_id']} of the run {reused['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
         "manual": "; ".join(map(override_text, node["lineage"].get("overrides", ()))),
@@ -400,12 +400,12 @@ def _result_text(result: Any) -> str:
     return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
 
 
-def _cached_text(cached: Mapping[str, Any]) -> str:
+def _cache_text(cached: Mapping[str, Any]) -> str:
     made_on = local_date(seconds_of(cached["made_at"]))
     return f"made {made_on} by {cached['node_id']} of the run {cached['run_id']}"
 
 
-def _clock(node: Mapping[str, Any]) -> str:
+def _time_text(node: Mapping[str, Any]) -> str:
     if node["started_at"] is None:
         return ""
     started = local_time(seconds_of(node["started_at"]))

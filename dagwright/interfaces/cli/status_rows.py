@@ -45,15 +45,15 @@ def status_rows(nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str],
     large = {node: items for node, items in items_of.items() if len(items) > ITEMS_LISTED}
     hidden: set[str] = set()
     for items in large.values():
-        hidden |= {*items} - _listed(nodes, items)
+        hidden |= {*items} - _listed_items(nodes, items)
     counts = [_counts_line(node, Counter(str(nodes[item]["status"]) for item in large[node])) for node in large]
     return StatusRows(counts, [name for name in nodes if name not in hidden], len(hidden))
 
 
-def _listed(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
+def _listed_items(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
     failed = [item for item in items if nodes[item]["status"] in _FAILED]
-    is_open = [item for item in items if nodes[item]["status"] in _OPEN]
-    return {*failed[:_MAX_NODES_OF_KIND], *is_open[:_MAX_NODES_OF_KIND]}
+    open_items = [item for item in items if nodes[item]["status"] in _OPEN]
+    return {*failed[:_MAX_NODES_OF_KIND], *open_items[:_MAX_NODES_OF_KIND]}
 
 
 def _counts_line(node: str, counts: Mapping[str, int]) -> str:

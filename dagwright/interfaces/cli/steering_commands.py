@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.command_arguments import (
     RunActionRequest,
 )
 from dagwright.interfaces.cli.command_dispatch import call, command
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
 
@@ -74,12 +74,12 @@ def cancel(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Cancel a run or one of its nodes; finished results stay."""
+    """Cancel a run or one of its nodes; finished results are kept."""
     if node is not None:
-        steered = NodeActionRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
-        return call("run_changes", "cancel_node", steered, Output(is_json=json))
+        request = NodeActionRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
+        return call("run_changes", "cancel_node", request, Output(is_json=json))
     if branch:
-        raise CommandRefused("--branch needs --node")
+        raise CommandError("--branch needs --node")
     return call("run_changes", "cancel", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
@@ -151,8 +151,8 @@ def set_result(
     json: Json = False,
 ) -> int:
     """Set the result of a node manually and unblock its dependents."""
-    steered = NodeActionRequest(workflow_id, node, result=result, reason=reason, by=by)
-    return call("run_changes", "set_result", steered, Output(is_json=json))
+    request = NodeActionRequest(workflow_id, node, result=result, reason=reason, by=by)
+    return call("run_changes", "set_result", request, Output(is_json=json))
 
 
 def add_nodes(
@@ -171,7 +171,7 @@ tool.command("pause", cls=PlainHelp)(
         PauseToolRequest,
         "tool_command",
         "pause",
-        summary="Pause a tool in all runs; calls that run already finish.",
+        summary="Pause a tool in all runs; running calls finish.",
         output_options={"json": Json},
     )
 )

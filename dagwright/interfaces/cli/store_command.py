@@ -12,7 +12,7 @@ from dagwright.core.model.times import format_datetime
 from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
+from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
 from dagwright.server.retained import retained_of
@@ -35,7 +35,7 @@ from dagwright.store.clean_up import (
 
 @dataclass(frozen=True, slots=True)
 class _StoreReport:
-    """Content of the store; `reason` explains which values can be removed, or why that is unknown."""
+    """Content of the store; `reason` states why values are kept, or why it is unknown which can be removed."""
 
     location: str
     usage: StoreUsage
@@ -47,12 +47,12 @@ class _StoreReport:
         bound, removable = self.bound, self.usage.removable
         return {
             "store": self.location,
-            **_amount(self.usage.all),
+            **_payloads_json(self.usage.all),
             "oldest": format_datetime(self.usage.oldest),
-            "removable": None if removable is None else _amount(removable),
+            "removable": None if removable is None else _payloads_json(removable),
             "renewed_before": None if bound is None else format_datetime(bound.renewed_before),
             "reason": self.reason,
-            "cached": {**_results(self.cache_usage.all), "expired": _results(self.cache_usage.expired)},
+            "cached": {**_cached_json(self.cache_usage.all), "expired": _cached_json(self.cache_usage.expired)},
         }
 
 
@@ -75,14 +75,14 @@ def prune(is_confirmed: bool, output: Output) -> int:
     """Remove values that no run can need any more; without `is_confirmed` only report them.
 
     Raises:
-        CommandRefused: it is unknown which values runs need; nothing was removed.
+        CommandError: it is unknown which values runs need; nothing was removed.
     """
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
         report = await _store_report(settings, output)
         if report.bound is None:
-            raise CommandRefused(f"nothing is removed: {report.reason}", status=Refusal.NEED_UNKNOWN)
+            raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEED_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed = await remove(store, report.bound) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
@@ -91,15 +91,15 @@ def prune(is_confirmed: bool, output: Output) -> int:
             output.document(
                 {
                     "status": status,
-                    "removed": _amount(removed),
-                    "removed_results": _results(removed_results),
+                    "removed": _payloads_json(removed),
+                    "removed_results": _cached_json(removed_results),
                     **report.to_json(),
                 }
             )
         elif is_confirmed:
-            output.print(f"removed from {report.location}: {_text(removed)}")
+            output.print(f"removed from {report.location}: {_payloads_text(removed)}")
             if removed_results.count:
-                output.print(f"removed from the cache: {_results_text(removed_results)}, expired")
+                output.print(f"removed from the cache: {_cached_text(removed_results)}, expired")
             output.print(_retention_line(report.bound))
         else:
             _print_clean_up(report, output)
@@ -118,17 +118,17 @@ def adopt(is_confirmed: bool, output: Output) -> int:
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         own_id = await store.identify()
         async with connected_to_read(settings, output) as connection:
-            read_or_adopt = adopt_store if is_confirmed else _published
+            read_or_adopt = adopt_store if is_confirmed else _read_published
             before = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
         previous = None if before is None else {"id": before.store_id, "store": before.location}
-        is_same = before is not None and before.store_id == own_id
+        is_published = before is not None and before.store_id == own_id
         if output.is_json:
             status = "adopted" if is_confirmed else "dry_run"
             document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
             output.document({**document, "before": previous})
             return ExitCode.COMPLETED
         other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
-        if is_confirmed or is_same:
+        if is_confirmed or is_published:
             output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
         else:
             output.print(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
@@ -137,7 +137,7 @@ def adopt(is_confirmed: bool, output: Output) -> int:
     return run_async(work, output)
 
 
-async def _published(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+async def _read_published(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
     return await published_store(client, task_queue)
 
 
@@ -158,14 +158,14 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
 def _print_clean_up(report: _StoreReport, output: Output) -> None:
     usage = report.usage
     since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
-    output.print(f"{report.location}: {_text(usage.all)}{since}")
+    output.print(f"{report.location}: {_payloads_text(usage.all)}{since}")
     if report.cache_usage.all.count:
         cached = report.cache_usage
-        output.print(f"cache: {_results_text(cached.all)}; {cached.expired.count:,} expired")
+        output.print(f"cache: {_cached_text(cached.all)}; {cached.expired.count:,} expired")
     if report.bound is None or usage.removable is None:
         output.print(f"it is unknown how much can be removed: {report.reason}")
         return
-    output.print(f"can be removed: {_text(usage.removable)}")
+    output.print(f"can be removed: {_payloads_text(usage.removable)}")
     output.print(_retention_line(report.bound))
 
 
@@ -173,19 +173,19 @@ def _retention_line(bound: RemovalBound) -> str:
     return f"kept: values written or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
 
 
-def _amount(amount: Amount) -> Mapping[str, int]:
+def _payloads_json(amount: Amount) -> Mapping[str, int]:
     return {"payloads": amount.count, "bytes": amount.size_bytes}
 
 
-def _results(amount: Amount) -> Mapping[str, int]:
+def _cached_json(amount: Amount) -> Mapping[str, int]:
     return {"results": amount.count, "bytes": amount.size_bytes}
 
 
-def _results_text(amount: Amount) -> str:
+def _cached_text(amount: Amount) -> str:
     return f"{counted(amount.count, 'cached result')}, {decimal(amount.size_bytes)}"
 
 
-def _text(amount: Amount) -> str:
+def _payloads_text(amount: Amount) -> str:
     if amount.count == 0:
         return "nothing"
     return f"{counted(amount.count, 'payload')}, {decimal(amount.size_bytes)}"

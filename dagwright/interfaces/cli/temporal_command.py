@@ -7,7 +7,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.server import LocalServer, named_server
+from dagwright.server import LocalServer, configured_server
 from dagwright.server.binary import get_binary
 
 
@@ -21,12 +21,12 @@ def temporal(arguments: Sequence[str], output: Output) -> int:
     program: list[str] = []
 
     async def work(_: InterruptHandling) -> int:
-        binary = await get_binary(settings.cache_home, required_version=None)
+        binary = await get_binary(settings.cache_home, preferred_version=None)
         program.append(str(binary.path))
         return ExitCode.COMPLETED
 
     if (code := run_async(work, output)) != ExitCode.COMPLETED:
         return code
-    server = None if "TEMPORAL_ADDRESS" in named_server() else LocalServer(settings).find()
+    server = None if "TEMPORAL_ADDRESS" in configured_server() else LocalServer(settings).find()
     address = {} if server is None else {"TEMPORAL_ADDRESS": server.address}
     os.execve(program[0], ["temporal", *arguments], settings.environment_with(address))

@@ -1,4 +1,4 @@
-"""`tool pause`, `tool resume` and `tool list`: stop calling a tool in all runs, and call it again."""
+"""`tool pause`, `tool resume` and `tool list`: pause and resume tools in all runs."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from dagwright.core.text import counted
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import PauseToolRequest, ResumeToolRequest
@@ -24,7 +24,7 @@ def pause(request: PauseToolRequest, output: Output) -> int:
     """Pause a tool in all runs.
 
     Raises:
-        CommandRefused: the tool is unknown or cannot be paused.
+        CommandError: the tool is unknown or cannot be paused.
     """
     settings = command_settings()
 
@@ -32,7 +32,7 @@ def pause(request: PauseToolRequest, output: Output) -> int:
         try:
             await known_tools(settings, request.tools).check_can_be("paused", request.tool)
         except CommandRejected as error:
-            raise CommandRefused(str(error)) from None
+            raise CommandError(str(error)) from None
         async with connected(settings, output) as connection:
             message = await _pause(connection.client, request.tool, by=author_name(request.by), reason=request.reason)
         output.outcome(message, tool=request.tool)
@@ -42,10 +42,10 @@ def pause(request: PauseToolRequest, output: Output) -> int:
 
 
 def resume(request: ResumeToolRequest, output: Output) -> int:
-    """Resume a tool; return 2 if the tool is not paused and no call of it waits.
+    """Resume a tool; return 2 if the tool is not paused and none of its calls waits.
 
     Raises:
-        CommandRefused: `--ramp` is not a duration.
+        CommandError: `--ramp` is not a duration.
     """
     settings = command_settings()
     ramp_s = _ramp_s(request.ramp)
@@ -55,7 +55,7 @@ def resume(request: ResumeToolRequest, output: Output) -> int:
             resumed = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
         is_done = resumed.pause is not None or resumed.calls > 0
         output.outcome(_resumed_message(request.tool, resumed), ok=is_done, tool=request.tool)
-        return ExitCode.COMPLETED if is_done else ExitCode.REFUSED
+        return ExitCode.COMPLETED if is_done else ExitCode.REJECTED
 
     return run_async(work, output)
 
@@ -109,7 +109,7 @@ def _ramp_s(ramp: str | None) -> float | None:
     try:
         return parse_duration(ramp).total_seconds()
     except ValueError as error:
-        raise CommandRefused(f"--ramp must be a duration such as 2m: {error}") from None
+        raise CommandError(f"--ramp must be a duration such as 2m: {error}") from None
 
 
 def _resumed_message(tool: str, resumed: Resumed) -> str:

@@ -4,7 +4,7 @@ from dagwright.client.connecting import prepare_to_start
 from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
-from dagwright.interfaces.cli.background_settings import refuse_other_settings
+from dagwright.interfaces.cli.background_settings import reject_other_settings
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
@@ -18,14 +18,14 @@ def up(request: UpRequest, output: Output) -> int:
     """Start server, worker and gateway if they do not run; they run until `down`.
 
     Raises:
-        CommandRefused: the gateway does not start, or a running process has other settings.
+        CommandError: the gateway does not start, or a running process has other settings.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     # Before anything starts: the gateway reports problems in its log only.
     templates_of(settings, toolset)
-    refuse_other_settings(settings)
+    reject_other_settings(settings)
 
     async def work(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:

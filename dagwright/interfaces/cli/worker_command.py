@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background_settings import serving_with_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.server_commands import WorkerRequest
@@ -29,7 +29,7 @@ def worker(request: WorkerRequest, output: Output) -> int:
     """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when it is ready.
 
     Raises:
-        CommandRefused: another process that serves runs of the folder has other settings.
+        CommandError: another process that serves runs of the folder has other settings.
         ServerUnreachable: no Temporal server is reachable.
         ToolLoadError: the tools cannot be loaded.
         StoreUnavailable: large values cannot be stored.
@@ -51,7 +51,7 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
         async with (
             open_connection(settings) as connection,
             serving_with_settings(settings),
-            # Outermost: a process that starts or drains reports as alive.
+            # Before the worker: the process must be reported as alive while the worker starts and drains.
             _health(settings, connection.client, toolset.store, stopped=stopped),
             serving(connection.client, toolset, task_queue=settings.task_queue, capacity=capacity_of(settings)),
         ):
@@ -82,7 +82,7 @@ async def _health(
         stopped: set when the worker starts to drain.
 
     Raises:
-        CommandRefused: another process listens at this address.
+        CommandError: the address is not available.
     """
     if settings.health_address is None:
         yield
@@ -97,12 +97,12 @@ async def _health(
         listener = opened_socket(host.strip("[]"), int(port))
     except (PortTaken, OverflowError) as error:
         reason = str(error).partition(";")[0]
-        raise CommandRefused(f"{reason}; change DAGWRIGHT_HEALTH_ADDRESS") from None
+        raise CommandError(f"{reason}; change DAGWRIGHT_HEALTH_ADDRESS") from None
 
-    async def temporal() -> None:
+    async def check_poller() -> None:
         if not await is_polling(client, settings.task_queue):
             raise ConnectionError(f"the Temporal server has seen no poll of task queue {settings.task_queue!r}")
 
     structlog.stdlib.get_logger("dagwright.process.health").info("health endpoints", address=address_of(listener))
-    async with serving_health(listener, Readiness({"temporal": temporal, "store": store.check}, stopped=stopped)):
+    async with serving_health(listener, Readiness({"temporal": check_poller, "store": store.check}, stopped=stopped)):
         yield

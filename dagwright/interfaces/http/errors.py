@@ -40,7 +40,7 @@ from dagwright.interfaces.http.validation_errors import describe_errors
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.sessions import SessionNameInvalid
-from dagwright.server.errors import NO_ANSWER, ServerUnreachable
+from dagwright.server.errors import UNREACHABLE_STATUSES, ServerUnreachable
 from dagwright.store import StoreError
 
 CLIENT_CLOSED_REQUEST = 499
@@ -251,7 +251,7 @@ def api_error(error: Exception) -> ApiError | None:
 
 
 def _temporal_error(error: RPCError) -> ApiError | None:
-    if error.status in NO_ANSWER:
+    if error.status in UNREACHABLE_STATUSES:
         return unavailable("the Temporal server does not respond; nothing was lost, try again")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _MESSAGE_TOO_LARGE in error.message:
         return ApiError(ErrorCode.REQUEST_TOO_LARGE, "the message to the run exceeds 4 MiB, the limit of Temporal")

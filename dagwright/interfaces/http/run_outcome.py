@@ -130,7 +130,7 @@ async def outcome_of(
     document = await context.runs.document(view)
     if session is not None:
         # The next turn needs the results that this turn saves in the session.
-        await context.sessions.settled(session, view.workflow_id)
+        await context.sessions.wait_for_turn_end(session, view.workflow_id)
     run_fields = run_fields_of(view, session=public_session_id(context.caller, session), error=document["error"])
     if view.status not in _STATUSES_WITH_ANSWER:
         raise run_error(document, run_fields)

@@ -139,7 +139,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     answer = Answer(content, by, body.note, may_answer=may_answer)
     outcome = await send_answer(context.runs.feedback, target, answer, extras=extra_content)
     message = outcome.message
-    if outcome.is_refused:
+    if outcome.is_rejected:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
         raise _invalid_answer(f"{message}{hint}", param="answer" if answered else "request_id")
     if (following := await next_request(context.runs.feedback, outcome)) is not None:
@@ -173,7 +173,7 @@ def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[
 
 def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
     try:
-        return find_target(run, requests, body.request_id, of_all=body.all)
+        return find_target(run, requests, body.request_id, for_all=body.all)
     except NoOpenRequest:
         raise ApiError(ErrorCode.NOTHING_ASKED, f"the run {run!r} has no open requests") from None
     except AnswerUnclear as names:

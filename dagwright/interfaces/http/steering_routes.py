@@ -5,7 +5,7 @@ from functools import partial
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, start_fork
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, RESUME, Command
 from dagwright.interfaces.http import examples
@@ -92,7 +92,7 @@ async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: R
     plans = () if body.plan is None else (posted_plan_of(context, body.plan),)
     changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(check_in_pool, context, request))
     run = await context.visible_run(run_id)
-    draft = await draft_of(run, changes, runs=context.runs, forks=forks, tools=context.toolset.declarations())
+    draft = await draft_fork(run, changes, runs=context.runs, forks=forks, tools=context.toolset.declarations())
     if body.start:
         async with context.reserve_run(draft.workflow_id):
             await start_fork(draft, runs=context.runs, forks=forks, options=ForkOptions(context.toolset.references))

@@ -38,7 +38,7 @@ from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.tool_results import error_result, invalid_plan_result, result_of, run_result
 from dagwright.plans.preparation import check_size
 from dagwright.plans.templates import Templates
-from dagwright.server import NO_ANSWER
+from dagwright.server import UNREACHABLE_STATUSES
 from dagwright.store import StoreError
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class ToolHandlers:
         except StoreError as error:
             return error_result("no_store", str(error))
         except RPCError as error:
-            if error.status not in NO_ANSWER:
+            if error.status not in UNREACHABLE_STATUSES:
                 return error_result("refused", f"the Temporal server rejected the request: {error.message}")
             hint = f"started runs continue, and {tool_definitions.GET_RUN} returns them later"
             return error_result("no_server", f"the Temporal server does not respond; {hint}")
@@ -268,7 +268,7 @@ class ToolHandlers:
         answer = Answer(content, call.author, call.arguments.get("note"), through="mcp")
         outcome = await send_answer(feedback, target, answer)
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
-        if outcome.is_refused:
+        if outcome.is_rejected:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
             raise McpCallRejected("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
         names = {request.id for request in target.requests} or {target.name}
@@ -284,7 +284,7 @@ class ToolHandlers:
 
 def _target(workflow_id: str, open_requests: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> AnswerTarget:
     try:
-        return find_target(workflow_id, open_requests, arguments.get("request_id"), of_all=bool(arguments.get("all")))
+        return find_target(workflow_id, open_requests, arguments.get("request_id"), for_all=bool(arguments.get("all")))
     except NoOpenRequest:
         raise McpCallRejected("not_found", f"the run {workflow_id!r} has no open requests") from None
     except AnswerUnclear as error:

@@ -12,7 +12,7 @@ from dagwright.activities.limiter import Limiter
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits.limit_state import LimitAnswer
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitReply, LimitSettings
-from dagwright.server.call_limits import LimitRefused
+from dagwright.server.call_limits import LimitMessageRejected
 
 _MODEL = Subject("model", "small")
 _NO_CLIENT: Any = None
@@ -74,14 +74,14 @@ async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_
     async def exchange(_client: Any, _subject: Subject, message: LimitMessage) -> LimitReply:
         messages.append(message)
         if len(messages) == 1:
-            raise LimitRefused("the limit of model:small refuses the message: unknown kind of request")
+            raise LimitMessageRejected("the limit of model:small rejects the message: unknown kind of request")
         return LimitReply(1_000.0, {call: LimitAnswer("start") for call in message.requests})
 
     monkeypatch.setattr(limiter, "exchange", exchange)
     settings = LimitSettings(_MODEL, parse_limit("concurrency=5"))
     limit = Limiter(_NO_CLIENT, settings, declared=None, task_queue="queue")
     limit.release("ended")
-    with pytest.raises(CallDeferred, match="model:small refuses the message: unknown kind"):
+    with pytest.raises(CallDeferred, match="model:small rejects the message: unknown kind"):
         await limit.request("a", CallRequest())
     assert (await limit.request("b", CallRequest())).decision == "start"
     # The limit would refuse the same message again.

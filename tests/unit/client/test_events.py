@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.client.event_mapping import EventMapper, EventMoment, Reported, reported_at
+from dagwright.client.event_mapping import EventMapper, EventMoment, ReportedState, reported_state_at
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import CursorInvalid, EventCursor, FeedbackRequested, NodeEvent, RunEvent
 from dagwright.core.errors import NodeError
@@ -45,8 +45,8 @@ def durable_of(mapper: EventMapper, view: RunView) -> list[str]:
     return [description(each) for each in actual.durable]
 
 
-def mapper(reported: Reported | None = None) -> EventMapper:
-    return EventMapper("run-1", None, reported or Reported())
+def mapper(reported: ReportedState | None = None) -> EventMapper:
+    return EventMapper("run-1", None, reported or ReportedState())
 
 
 class Walk:
@@ -97,7 +97,7 @@ def test_client_of_the_history_gets_the_events_of_a_live_client(steps: list[tupl
     later: EventMapper | None = None
     for number, (choice, fails) in enumerate(steps):
         if number == stops:
-            later = mapper(reported_at(walk.snapshot(number + 1)))
+            later = mapper(reported_state_at(walk.snapshot(number + 1)))
         walk.step(choice, fails=fails)
         actual = durable_of(live, walk.view)
         if later is not None:

@@ -24,8 +24,15 @@ from dagwright.client.feedback.answer_sending import (
     send_answer,
 )
 from dagwright.client.feedback.namespace_requests import NamespaceRequests
-from dagwright.client.feedback.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
-from dagwright.client.run_messages import refusal_of_pending
+from dagwright.client.feedback.open_requests import (
+    Answer,
+    ItemNotNamed,
+    OpenRequest,
+    RequestRef,
+    refs_by_run,
+    requests_of_node,
+)
+from dagwright.client.run_messages import rejection_of_pending
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request
@@ -189,7 +196,7 @@ async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> No
     namespace = _Namespace({"run": ["check"]}, update=update)
     result = await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
-        "no worker answered within 0.05 s, so the answer was sent as a signal; "
+        "no worker responded within 0.05 s, so the answer was sent as a signal; "
         "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
     )
     assert namespace.sent == [UPDATE, SIGNAL]
@@ -203,7 +210,7 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     def refusal(message: dict[str, Any]) -> str | None:
         scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
         view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: sent))
-        return refusal_of_pending(view, wire.SIGNAL_FEEDBACK, message)
+        return rejection_of_pending(view, wire.SIGNAL_FEEDBACK, message)
 
     assert refusal(messages[0]) is None
     assert refusal(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
@@ -271,10 +278,13 @@ def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
         open_request("sums[a]", node="sums", run="run"),
         *(open_request("sum[a]", **first), open_request("sum[a]", **second), open_request("sum[b]", **second)),
     ]
-    assert [one.id for one in of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
-    assert by_run(of_node(requests, "sum")) == [RequestRef("run", "sum")]
+    assert [one.id for one in requests_of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
+    assert refs_by_run(requests_of_node(requests, "sum")) == [RequestRef("run", "sum")]
     nested = [RequestRef("run/archive[1]", "sum[a]"), RequestRef("run/archive[2]", "sum")]
-    assert (by_run(of_node(requests, "archive/sum")), of_node(requests, "archive")) == (nested, [])
+    assert (refs_by_run(requests_of_node(requests, "archive/sum")), requests_of_node(requests, "archive")) == (
+        nested,
+        [],
+    )
 
 
 def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() -> None:
@@ -359,14 +369,16 @@ async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -
 def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
     items = [open_request(f"check[{key}]", node="check") for key in "ab"]
     requests = [*items, open_request("other")]
-    assert requests_named(requests, "check[a]", of_all=False) == items[:1]
-    assert requests_named(requests, "check[a]", of_all=True) == requests_named(requests, "check", of_all=False) == items
-    assert requests_named(requests, "none", of_all=True) == []
+    assert requests_named(requests, "check[a]", for_all=False) == items[:1]
+    assert (
+        requests_named(requests, "check[a]", for_all=True) == requests_named(requests, "check", for_all=False) == items
+    )
+    assert requests_named(requests, "none", for_all=True) == []
     # Items of one run are answered in one message.
     assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
     assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
     expected = [[RequestRef("run-1", "check")], [RequestRef("run-1", "check[a]")]]
-    assert [by_run(each) for each in (items, items[:1])] == expected
+    assert [refs_by_run(each) for each in (items, items[:1])] == expected
 
 
 async def test_answer_goes_to_each_run_and_may_be_rejected_in_some() -> None:
@@ -378,7 +390,7 @@ async def test_answer_goes_to_each_run_and_may_be_rejected_in_some() -> None:
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
     actual = await sent_answer(people, target)
     assert [each.is_accepted for each in actual.results] == [True, False, False]
-    assert (actual.is_accepted, actual.is_refused) == (False, False)
+    assert (actual.is_accepted, actual.is_rejected) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
     assert actual.message == f"answered in 1 of 3 sub-plans: {words}"
 
@@ -406,12 +418,12 @@ async def test_next_request_has_the_path_from_the_run() -> None:
 
 def test_answer_without_a_name_needs_a_single_request() -> None:
     one, two, other = open_request("each[0]", node="each"), open_request("each[1]", node="each"), open_request("check")
-    assert choose_requests([one], None, of_all=False) == [one]
-    assert choose_requests([one, two], None, of_all=True) == [one, two]
-    assert choose_requests([one, two, other], "each", of_all=False) == [one, two]
-    assert choose_requests([one], "early", of_all=False) == []
+    assert choose_requests([one], None, for_all=False) == [one]
+    assert choose_requests([one, two], None, for_all=True) == [one, two]
+    assert choose_requests([one, two, other], "each", for_all=False) == [one, two]
+    assert choose_requests([one], "early", for_all=False) == []
     with pytest.raises(NoOpenRequest):
-        choose_requests([], None, of_all=False)
-    for requests, of_all in (([one, two], False), ([one, other], True)):
+        choose_requests([], None, for_all=False)
+    for requests, for_all in (([one, two], False), ([one, other], True)):
         with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
-            choose_requests(requests, None, of_all=of_all)
+            choose_requests(requests, None, for_all=for_all)

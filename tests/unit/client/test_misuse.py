@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 import dagwright
 import dagwright.errors
-from dagwright.client.client import _start_time
+from dagwright.client.client import _parse_start_time
 from dagwright.client.errors import OptionInvalid
 from dagwright.client.options import RunSettings, without_none
 from dagwright.client.run import Run
@@ -93,18 +93,18 @@ async def test_limits_need_a_value() -> None:
 
 def test_start_times_of_lists_have_many_forms() -> None:
     midnight = datetime(2026, 11, 23).timestamp()
-    assert _start_time(date(2026, 11, 23)) == _start_time("2026-11-23") == midnight
-    assert _start_time(datetime(2026, 11, 23, 8)) == _start_time("2026-11-23T08:00") == midnight + 8 * 3600
+    assert _parse_start_time(date(2026, 11, 23)) == _parse_start_time("2026-11-23") == midnight
+    assert _parse_start_time(datetime(2026, 11, 23, 8)) == _parse_start_time("2026-11-23T08:00") == midnight + 8 * 3600
     an_hour_ago = datetime.now().timestamp() - 3600
-    assert _start_time(timedelta(hours=1)) == pytest.approx(an_hour_ago, abs=5)
-    assert _start_time("1h") == pytest.approx(an_hour_ago, abs=5)
-    assert _start_time("9999-12-31T23:59:59Z") == 253_402_300_799
-    assert _start_time("1970-01-01") == datetime(1970, 1, 1).timestamp()
+    assert _parse_start_time(timedelta(hours=1)) == pytest.approx(an_hour_ago, abs=5)
+    assert _parse_start_time("1h") == pytest.approx(an_hour_ago, abs=5)
+    assert _parse_start_time("9999-12-31T23:59:59Z") == 253_402_300_799
+    assert _parse_start_time("1970-01-01") == datetime(1970, 1, 1).timestamp()
     with pytest.raises(OptionInvalid, match=r"^since must be a date, .*, not 'yesterday'$"):
-        _start_time("yesterday")
+        _parse_start_time("yesterday")
     for outside in ("0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31T23:59Z", date.min, "9999-12-31T23:59-12:00"):
         with pytest.raises(OptionInvalid, match=r"^since must be a time in the years 1970 to 9999, not "):
-            _start_time(outside)
+            _parse_start_time(outside)
 
 
 def test_options_of_none_are_left_out() -> None:

@@ -35,7 +35,7 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
     connection = Connection(cast("Any", busy), Server("nowhere", "default"), frozenset())
     sessions = Sessions(connection, cast("Runs", None), task_queue="queue")
     with pytest.raises(RPCError, match="too much to do"):
-        await sessions.take_turn("s", prepare, busy=lambda turn: None)
+        await sessions.start_turn("s", prepare, on_busy=lambda turn: None)
     assert updates == ["update"]
 
 
@@ -56,7 +56,7 @@ class _FakeSessions(Sessions):
         self.parent = parent
         self.dropped = dropped
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
-        super().__init__(connection, cast("Runs", self), task_queue="queue", serve=self._served)
+        super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._served)
         self._session = session
         self._run = existing
 
@@ -87,7 +87,7 @@ class _FakeSessions(Sessions):
                 raise TurnRejected("no_model", "no model is named")
             return TURN
 
-        await self.take_turn("s", prepare, run=run)
+        await self.start_turn("s", prepare, run=run)
 
 
 async def test_rejected_turn_is_not_served() -> None:

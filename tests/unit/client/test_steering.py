@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client import fork_runs, forks, steering
 from dagwright.client.errors import CommandRejected
 from dagwright.client.feedback.open_requests import RequestRef
-from dagwright.client.fork_runs import ForkChanges, draft_of
+from dagwright.client.fork_runs import ForkChanges, draft_fork
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, Command, CommandAuthor, Steering
 from dagwright.features.run_scheduler import create_scheduler
@@ -52,7 +52,7 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
     connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
     result = await Steering(connection).cancel("run", CommandAuthor("ann"))
     assert (result, run.was_cancelled) == ("the run accepts no more messages; it was cancelled through Temporal", True)
-    with pytest.raises((RPCError, steering.ServerRefused)):
+    with pytest.raises((RPCError, steering.ServerRejected)):
         await Steering(connection).send("run", PAUSE)
 
 
@@ -115,13 +115,13 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
 
     monkeypatch.setattr(Steering, "_open_view", view)
     monkeypatch.setattr(Steering, "_send", taken)
-    actual = called_outside_of_event_loop(steering, "_checked")
+    actual = called_outside_of_event_loop(steering, "_check_nodes")
     people = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
     assert await people.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
-    assert actual == {"_checked": True}
+    assert actual == {"_check_nodes": True}
     actual.clear()
     await people.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
-    assert actual == {"_checked": True}
+    assert actual == {"_check_nodes": True}
 
 
 async def test_fork_is_checked_outside_the_event_loop(
@@ -144,7 +144,7 @@ async def test_fork_is_checked_outside_the_event_loop(
         actual = called_outside_of_event_loop(module, name)
     runs = cast("Any", SimpleNamespace(reader=reader))
     forks_of_test, tools = Forks(reader, cast("Any", None)), toolset.declarations()
-    draft = await draft_of("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
+    draft = await draft_fork("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
     assert (draft.origin, actual) == (
         "run-1",
         {"check_plan": True, "_reuse_and_prediction": True, "plan_to_json": True},

@@ -12,7 +12,7 @@ import pytest
 
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
 from dagwright.client.feedback.feedback_request import FeedbackRequest
-from dagwright.client.run_reports import _waits
+from dagwright.client.run_reports import _wait_texts
 from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
 from tests.unit.interfaces.cli.views import node, view_of
 
@@ -58,7 +58,7 @@ def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixtu
 def test_explanation_has_each_reason_to_wait_once() -> None:
     message = "b waits (tool missing: the worker w has no tool 'order')"
     advice = "its call waits; start a worker that has it"
-    assert _waits([NOTE, MISSING, {"code": "other", "message": "else"}], message) == [NOTE["message"], advice]
+    assert _wait_texts([NOTE, MISSING, {"code": "other", "message": "else"}], message) == [NOTE["message"], advice]
 
 
 @pytest.mark.parametrize(

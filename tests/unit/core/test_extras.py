@@ -15,7 +15,7 @@ from dagwright.agents.agent_database import stored_cards
 from dagwright.core.extras import EXTRAS, MissingExtra, has_extra
 from dagwright.core.model.tools import Effects
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.llm import Endpoint, ModelClient, ModelFailure, user
 from dagwright.mcp_client import Variables, load_servers
 from dagwright.planning.model_calls.model_requests import ModelCall
@@ -88,7 +88,7 @@ def test_command_that_asks_a_model_does_not_start(uninstall: Uninstall) -> None:
     sentence = uninstall("openai")
     settings = load_settings()
     with pytest.raises(MissingExtra) as caught:
-        refuse_without_model("m", settings, load_toolset(settings), is_detached=False)
+        require_model("m", settings, load_toolset(settings), is_detached=False)
     assert str(caught.value) == sentence
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from dagwright.core.boundary import limits as core_limits
 from dagwright.core.error_codes import FailureCode, ProblemCode
-from dagwright.interfaces.cli.exit_codes import Refusal
+from dagwright.interfaces.cli.exit_codes import ErrorStatus
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.plans.schema import plan_schema
 from scripts.format_markdown import format_markdown
@@ -111,7 +111,7 @@ def test_every_code_that_is_used_has_a_row_and_every_row_is_used() -> None:
 def test_every_code_of_a_rejection_has_a_row_of_each_interface() -> None:
     codes = rejection_codes()
     assert codes >= {"empty_goal", "no_tools", "no_worker", "session_busy", "session_ending"}
-    assert sorted(codes - set(Refusal)) == []
+    assert sorted(codes - set(ErrorStatus)) == []
     # The gateway reports a missing worker as `unavailable`.
     assert sorted(codes - set(ErrorCode)) == ["no_worker"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dagwright.database import database as entity_database
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.output import Output
 from dagwright_onboarding import party_loading
 from dagwright_onboarding.database import EntityDatabase
@@ -87,7 +87,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         (b"name,\xff\n", "not UTF-8"),
     ):
         given(content)
-        with pytest.raises(CommandRefused, match=result):
+        with pytest.raises(CommandError, match=result):
             load("-", Output())
 
 
@@ -104,7 +104,7 @@ def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run:
     before = signal.getsignal(number)
     with monkeypatch.context() as first:
         first.setattr(EntityDatabase, "release_write_lock", lambda _: signal.raise_signal(number))
-        with pytest.raises(CommandRefused) as error:
+        with pytest.raises(CommandError) as error:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
     assert (str(error.value), error.value.status, error.value.status.exit_code) == (message, "interrupted", 130)
@@ -121,7 +121,7 @@ def test_load_interrupted_while_reading_has_loaded_nothing(monkeypatch: pytest.M
                 return b""
 
     monkeypatch.setattr("sys.stdin", Stdin)
-    with pytest.raises(CommandRefused, match=r"^interrupted; nothing was loaded$"):
+    with pytest.raises(CommandError, match=r"^interrupted; nothing was loaded$"):
         load("-", Output())
 
 
@@ -153,7 +153,7 @@ def test_find_shows_what_a_lookup_finds(run: Run) -> None:
     assert (code, out.splitlines()[1:]) == (1, ["a lookup would ask for confirmation"])
     code, out, _ = run(find, ("Ann Leee", "person", None))
     assert (code, out.splitlines()[0]) == (1, "no match; near matches:")
-    with pytest.raises(CommandRefused, match="Unknown entity type 'bird'"):
+    with pytest.raises(CommandError, match="Unknown entity type 'bird'"):
         find(("kite", "bird", None), Output())
 
 
@@ -202,7 +202,7 @@ def test_load_reports_renamed_parties(run: Run) -> None:
 
 def test_find_does_not_create_a_missing_database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", f"sqlite:///{folder / 'mistyped' / 'parties.db'}")
-    with pytest.raises(CommandRefused, match=r"no database at .*mistyped/parties\.db \(DAGWRIGHT_DATABASE_URL\)"):
+    with pytest.raises(CommandError, match=r"no database at .*mistyped/parties\.db \(DAGWRIGHT_DATABASE_URL\)"):
         find(("kite", "company", None), Output())
     assert not (folder / "mistyped").exists()
 

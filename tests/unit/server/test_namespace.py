@@ -25,7 +25,7 @@ class _Server:
         self.queries = self.registrations = 0
 
     async def list_search_attributes(self, _: Any, **__: Any) -> ListSearchAttributesResponse:
-        kinds = {name: namespace._WIRE_TYPES[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+        kinds = {name: namespace._TYPES_IN_API[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
         return ListSearchAttributesResponse(custom_attributes=kinds if self._is_registered else {})
 
     async def add_search_attributes(self, _: Any, **__: Any) -> None:
@@ -61,5 +61,5 @@ async def test_client_waits_until_attributes_are_accepted(fake: _Server, queries
 
 
 async def test_wait_for_attributes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace, "_APPEAR_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(namespace, "_ACCEPT_TIMEOUT_S", 0.0)
     assert await _missing(_Server(_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)

@@ -13,7 +13,7 @@ import pytest
 
 from dagwright.server import Daemon, LocalServer, Server, ServerUnreachable
 from dagwright.server.binary import Binary, get_binary
-from dagwright.server.locks import is_locked, locked, take_lock, try_lock
+from dagwright.server.locks import acquire_lock, is_locked, locked, try_lock
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 
@@ -93,7 +93,7 @@ async def test_lock_of_another_is_waited_for(tmp_path: Path) -> None:
     async with locked(path, timeout_s=120):
         waiting = asyncio.create_task(second())
         with pytest.raises(TimeoutError):
-            await take_lock(path, timeout_s=0.1)
+            await acquire_lock(path, timeout_s=0.1)
         order.append("first")
     await waiting
     assert order == ["first", "second"]
@@ -123,8 +123,8 @@ async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) ->
     # A child process counts too.
     await daemon.start(["sh", "-c", f'{sys.executable} -c "{program}"; true'])
     await other.start(["sleep", "60"])
-    await eventually(lambda: daemon.last_words().isdecimal())
-    port = int(daemon.last_words())
+    await eventually(lambda: daemon.last_log_line().isdecimal())
+    port = int(daemon.last_log_line())
     assert (daemon.listens(port), daemon.listens(1), other.listens(port)) == (True, False, False)
     assert await daemon.stop()
     assert await other.stop()
@@ -143,7 +143,7 @@ async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
     # The next one ignores SIGTERM, and is killed.
     await daemon.start(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
     assert daemon.pid() not in (None, first)
-    await eventually(lambda: daemon.last_words() == "ready")
+    await eventually(lambda: daemon.last_log_line() == "ready")
     assert await daemon.stop(grace_s=0.2)
     assert not daemon.is_running()
 
@@ -157,16 +157,16 @@ async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
 ) -> None:
     actual = Binary(_program(path_folder / "temporal", on_path), on_path)
     cached = Binary(_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
-    assert await get_binary(tmp_path, required_version=expected) == (cached if is_cached else actual)
+    assert await get_binary(tmp_path, preferred_version=expected) == (cached if is_cached else actual)
 
 
 @pytest.mark.usefixtures("no_download", "path_folder")
 async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ServerUnreachable) as refusal:
-        await get_binary(tmp_path, required_version=None)
+        await get_binary(tmp_path, preferred_version=None)
     assert str(refusal.value) == (
         "no Temporal server is available: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 or "
-        "newer, or set TEMPORAL_ADDRESS to a server that runs"
+        "newer, or set TEMPORAL_ADDRESS to a running server"
     )
 
 
@@ -179,7 +179,7 @@ def _go(folder: Path, body: str) -> None:
 async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
     _go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
-    actual = await asyncio.gather(*(get_binary(tmp_path, required_version=None) for _ in range(2)))
+    actual = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
     assert actual == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert builds.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock", "temporal-1.5.1"]
@@ -192,7 +192,7 @@ async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_
     with pytest.raises(
         ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server is available"
     ):
-        await get_binary(tmp_path, required_version=None)
+        await get_binary(tmp_path, preferred_version=None)
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
 
@@ -232,14 +232,14 @@ async def test_failed_start_is_reported_with_its_last_words(tmp_path: Path) -> N
 async def test_process_with_deleted_files_is_still_reached(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "state", "napping")
     await daemon.start(["sleep", "60"])
-    grip = daemon.grip()
-    assert grip is not None
-    assert not grip.is_lost()
+    handle = daemon.open_handle()
+    assert handle is not None
+    assert not handle.is_lost()
     shutil.rmtree(tmp_path / "state")
-    assert (daemon.is_running(), grip.is_lost()) == (False, True)
-    await grip.end()
-    assert not grip.is_lost()
-    grip.close()
+    assert (daemon.is_running(), handle.is_lost()) == (False, True)
+    await handle.end()
+    assert not handle.is_lost()
+    handle.close()
 
 
 async def test_stop_ends_the_background_workers_and_creates_nothing(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def test_log_of_a_daemon_is_private(tmp_path: Path, umask: int | None, mod
         await eventually(made.exists)
         assert (_mode(daemon.log_path), _mode(made), _mode(daemon.folder)) == (0o600, mode, 0o700)
         assert [_mode(path) for path in daemon.folder.iterdir()] == [0o600] * 3
-        assert (daemon.is_running(), daemon.last_words()) == (True, "told")
+        assert (daemon.is_running(), daemon.last_log_line()) == (True, "told")
     finally:
         assert await daemon.stop()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from dagwright.plugins.commands import CommandRefused, Refusal
+from dagwright.plugins.commands import CommandError, ErrorStatus
 from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, print_progress, replace_private
 from dagwright.settings import Settings
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
@@ -214,12 +214,12 @@ async def stop_search(settings: Settings) -> list[str]:
     """End the search server of the state folder; `dagwright down` calls this.
 
     Raises:
-        CommandRefused: the state folder cannot be used, or another command starts the server.
+        CommandError: the state folder cannot be used, or another command starts the server.
     """
     try:
         return ["search"] if await LocalSearch.of(settings).stop() else []
     except NoSearchServer as error:
-        raise CommandRefused(str(error), status=Refusal.NO_SERVER) from error
+        raise CommandError(str(error), status=ErrorStatus.NO_SERVER) from error
 
 
 def find_address(settings: MaritimeSettings) -> str:

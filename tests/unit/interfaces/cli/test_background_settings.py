@@ -12,14 +12,14 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.interfaces.cli import background
-from dagwright.interfaces.cli.background import refuse_other_gateway, start_worker
+from dagwright.interfaces.cli.background import reject_other_gateway, start_worker
 from dagwright.interfaces.cli.background_settings import (
     FILES_ROOT,
-    keep_settings,
-    refuse_other_settings,
+    record_settings,
+    reject_other_settings,
     serving_with_settings,
 )
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served_here_or_elsewhere
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
@@ -49,7 +49,7 @@ async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 def _differs(name: str, more: str = ", and") -> Any:
-    return pytest.raises(CommandRefused, match=f"another value of {name}{more}")
+    return pytest.raises(CommandError, match=f"another value of {name}{more}")
 
 
 async def _start() -> tuple[Daemon, bool]:
@@ -63,15 +63,15 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
     monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "debug")
     monkeypatch.setenv("NO_COLOR", "1")
     assert (is_new, await _start()) == (True, (first, False))
-    refuse_other_settings(load_settings())
+    reject_other_settings(load_settings())
     record = folder / "workers" / "worker.settings"
     text = record.read_text(encoding="utf-8")
     assert "DAGWRIGHT_SECRET_DESK" in text
     assert not [value for value in ("hidden", "hush", "key-of-mine", "127.0.0.1") if value in text]
     assert record.stat().st_mode & 0o077 == 0
     record.unlink()
-    with pytest.raises(CommandRefused, match="has unknown settings: end it with `dagwright down`"):
-        refuse_other_settings(load_settings())
+    with pytest.raises(CommandError, match="has unknown settings: end it with `dagwright down`"):
+        reject_other_settings(load_settings())
 
 
 @pytest.mark.parametrize(
@@ -94,26 +94,26 @@ async def test_command_with_another_setting_is_rejected(
         f"the worker in the background of {folder} was started with another value of {variable}, and would take part"
         " in the run: use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     )
-    with pytest.raises(CommandRefused) as error:
+    with pytest.raises(CommandError) as error:
         async with connected_to_run(settings, load_toolset(settings)):
             pass
     status = (error.value.status, error.value.status.exit_code)
-    assert (str(error.value), status) == (expected, ("other_settings", ExitCode.REFUSED))
+    assert (str(error.value), status) == (expected, ("other_settings", ExitCode.REJECTED))
     # Other tools make no difference.
-    with pytest.raises(CommandRefused) as error:
+    with pytest.raises(CommandError) as error:
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
     assert str(error.value) == expected
     assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
     # After its end, a command is accepted, and the next worker has the new settings.
     await worker.stop()
     assert (await _start())[1]
-    refuse_other_settings(settings)
+    reject_other_settings(settings)
 
 
 async def test_no_worker_starts_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
-        with pytest.raises(CommandRefused) as error:
+        with pytest.raises(CommandError) as error:
             await _start()
         assert str(error.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
@@ -151,7 +151,7 @@ async def test_command_is_rejected_next_to_other_settings(folder: Path, monkeypa
         settings = load_settings()
         # The first block rejects the settings before a run starts.
         for block in (connected_to_run(settings, load_toolset(settings)), serving_with_settings(settings)):
-            with pytest.raises(CommandRefused, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
+            with pytest.raises(CommandError, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
                 async with block:
                     pass
     assert [*(folder / "serving").iterdir()] == []
@@ -183,15 +183,15 @@ async def test_other_queue_or_server_is_rejected(
     await _start()
     monkeypatch.setenv(variable, value)
     settings, result = load_settings(), list[str]()
-    with pytest.raises(CommandRefused) as error:
-        refuse_other_settings(settings)
+    with pytest.raises(CommandError) as error:
+        reject_other_settings(settings)
     assert str(error.value) == (
         f"the worker in the background of {folder} was started with another value of {variable}, and serves only"
         " that: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
         " DAGWRIGHT_STATE_DIR"
     )
     nothing = cast(Client, None)
-    with pytest.raises(CommandRefused, match="and serves only that"):
+    with pytest.raises(CommandError, match="and serves only that"):
         async with served_here_or_elsewhere(nothing, load_toolset(settings), settings=settings, report=result.append):
             pass
     assert result == []
@@ -201,12 +201,12 @@ async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pyt
     await _start()
     settings = load_settings()
     gateway = LocalServer(settings).worker("gateway")
-    keep_settings(gateway, settings)
+    record_settings(gateway, settings)
     await gateway.start([sys.executable, str(folder.parent / "sleeping.py")])
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
     for name, does in (("worker", "would take part in the run"), ("gateway", "continues with it")):
-        with pytest.raises(CommandRefused, match=rf"^the {name} in the background .* and {does}: "):
-            refuse_other_settings(load_settings())
+        with pytest.raises(CommandError, match=rf"^the {name} in the background .* and {does}: "):
+            reject_other_settings(load_settings())
         await LocalServer(settings).worker(name).stop()
 
 
@@ -222,10 +222,10 @@ async def test_equivalent_paths_are_the_same(folder: Path, monkeypatch: pytest.M
         *(("DAGWRIGHT_DATABASE_URL", url) for url in (database, "sqlite:///state/dagwright.db")),
     ):
         monkeypatch.setenv(name, value)
-        refuse_other_settings(load_settings())
+        reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "sqlite:///dagwright.db")
     with _differs("DAGWRIGHT_DATABASE_URL"):
-        refuse_other_settings(load_settings())
+        reject_other_settings(load_settings())
 
 
 async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,18 +233,18 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
     (other := folder.parent / "other").mkdir()
     monkeypatch.chdir(other)
     words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other}), and"
-    with pytest.raises(CommandRefused, match=re.escape(words)):
-        refuse_other_settings(load_settings())
+    with pytest.raises(CommandError, match=re.escape(words)):
+        reject_other_settings(load_settings())
     # A command that executes no runs needs no files.
-    refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
+    reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other))
     with _differs("DAGWRIGHT_FILES_ROOT"):
-        refuse_other_settings(load_settings())
+        reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
-    refuse_other_settings(load_settings())
+    reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
     with _differs("DAGWRIGHT_MODEL"):
-        refuse_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
+        reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
 
 
 async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_other_plans_or_port_are_rejected(
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "gateway.plans").write_text(str(tmp_path / "a"))
     settings = Settings(state_dir=tmp_path, plans=None if plans is None else tmp_path / plans)
-    expected: Any = nullcontext() if refused is None else pytest.raises(CommandRefused, match=refused)
+    expected: Any = nullcontext() if refused is None else pytest.raises(CommandError, match=refused)
     with expected as error:
-        refuse_other_gateway(settings, "http://127.0.0.1:8000", port=port)
-    assert refused is None or error.value.status.exit_code is ExitCode.REFUSED
+        reject_other_gateway(settings, "http://127.0.0.1:8000", port=port)
+    assert refused is None or error.value.status.exit_code is ExitCode.REJECTED

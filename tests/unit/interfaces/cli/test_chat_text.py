@@ -15,13 +15,13 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling
 from dagwright.interfaces.cli.chat_command import Chat, ChatResources
 from dagwright.interfaces.cli.chat_input import Interrupted
 from dagwright.interfaces.cli.chat_text import (
-    Typed,
-    asking_options,
+    ChatInput,
+    chat_options,
     command_hint,
     continue_hint,
     help_lines,
+    parse_input,
     status_line,
-    typed,
     unknown_command,
 )
 from dagwright.interfaces.cli.exit_codes import ExitCode
@@ -39,16 +39,16 @@ from tests.support.eventually import eventually
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("  Show it. ", Typed(None, "Show it.")),
-        ("/Help", Typed("/help", "")),
-        ("/new  my talk", Typed("/new", "my talk")),
-        ("//etc is a folder", Typed(None, "/etc is a folder")),
-        ("one\n/two", Typed(None, "one\n/two")),
-        ("   ", Typed(None, "")),
+        ("  Show it. ", ChatInput(None, "Show it.")),
+        ("/Help", ChatInput("/help", "")),
+        ("/new  my talk", ChatInput("/new", "my talk")),
+        ("//etc is a folder", ChatInput(None, "/etc is a folder")),
+        ("one\n/two", ChatInput(None, "one\n/two")),
+        ("   ", ChatInput(None, "")),
     ],
 )
-def test_line_is_a_message_or_a_command(line: str, meant: Typed) -> None:
-    assert typed(line) == meant
+def test_line_is_a_message_or_a_command(line: str, meant: ChatInput) -> None:
+    assert parse_input(line) == meant
 
 
 def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
@@ -74,12 +74,12 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
         deadline="2m",
         budget="1 USD",
     )
-    result = continue_hint("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
+    result = continue_hint("s", [*chat_options(request.ask_request()), "--tools", "my tools.py"])
     assert shlex.split(result.partition(": ")[2]) == [
         *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
         *("--model", "openai:small", "--budget", "1 USD", "--deadline", "2m", "--tools", "my tools.py"),
     ]
-    assert asking_options(ChatRequest().asking()) == []
+    assert chat_options(ChatRequest().ask_request()) == []
 
 
 def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
@@ -124,7 +124,7 @@ def _document(rounds: int) -> dict[str, Any]:
 def _shown(reported: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(rounds_table(reported, room=room, calls=calls))
+        console.print(rounds_table(reported, max_rows=room, calls=calls))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -246,7 +246,7 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypat
     # A second Ctrl-C does not wait for the server.
     await eventually(lambda: sessions.answers == -2 and _next_of(interrupt_handling) is leave_at_once)
     assert await talking == ExitCode.INTERRUPTED
-    assert output.printed[-1].startswith("the Temporal server does not answer; a started run continues")
+    assert output.printed[-1].startswith("the Temporal server does not respond; a started run continues")
 
 
 def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:

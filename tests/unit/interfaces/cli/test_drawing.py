@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.graph_folding import ARROWS, BOXES, diagram_of, is_folded
+from dagwright.client.graph_folding import MAX_ARROWS, MAX_BOXES, diagram_of, is_folded
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
@@ -108,7 +108,7 @@ def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     assert diagram_of(scheduler) == graph_document(scheduler)
     assert not is_folded(diagram_of(scheduler))
     scheduler = started_scheduler(
-        *(node(number) for number in range(2 * BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x")
+        *(node(number) for number in range(2 * MAX_BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x")
     )
     names = [drawn["node_id"] for drawn in diagram_of(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
@@ -144,6 +144,6 @@ def test_hundred_thousand_nodes_are_few_boxes_without_a_circle() -> None:
     picture = diagram_of(scheduler)
     assert time.process_time() - started < 20, "it is quadratic"
     assert is_folded(picture)
-    assert len(picture["nodes"]) <= BOXES
-    assert len(picture["edges"]) <= ARROWS
+    assert len(picture["nodes"]) <= MAX_BOXES
+    assert len(picture["edges"]) <= MAX_ARROWS
     assert len({x for x, _ in boxes_of(picture)}) == len(picture["nodes"])

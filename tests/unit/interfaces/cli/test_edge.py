@@ -24,10 +24,10 @@ from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.cli import command_connection, temporal_command
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.command_database import opened_database
-from dagwright.interfaces.cli.error_boundary import guarded
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.error_boundary import run_guarded
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
-from dagwright.interfaces.cli.run_and_watch import continues_on_workers
+from dagwright.interfaces.cli.run_and_watch import interrupt_message
 from dagwright.server import LocalServer, Server, ServerUnreachable
 from dagwright.server.binary import Binary
 from dagwright.settings import Settings
@@ -38,7 +38,7 @@ def _guarded(error: BaseException, folder: Path, *, is_json: bool = False, log_l
         raise error
 
     settings = Settings.model_validate({"state_dir": folder, "log_level": log_level})
-    return guarded(command, Output(is_json=is_json), settings=lambda: settings)
+    return run_guarded(command, Output(is_json=is_json), settings=lambda: settings)
 
 
 def _rpc(status: RPCStatusCode) -> RPCError:
@@ -48,10 +48,10 @@ def _rpc(status: RPCStatusCode) -> RPCError:
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
-        (CommandRefused("no"), "bad_usage", ExitCode.REFUSED),
+        (CommandError("no"), "bad_usage", ExitCode.REJECTED),
         (ServerUnreachable("no"), "no_server", ExitCode.NO_SERVER),
-        (RunNotFound("no"), "not_found", ExitCode.REFUSED),
-        (RunIdInUse("no"), "id_in_use", ExitCode.REFUSED),
+        (RunNotFound("no"), "not_found", ExitCode.REJECTED),
+        (RunIdInUse("no"), "id_in_use", ExitCode.REJECTED),
         (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
@@ -63,7 +63,7 @@ def test_expected_errors_are_documents_with_their_code(
 ) -> None:
     assert _guarded(error, tmp_path, is_json=True) == code
     written = capsys.readouterr()
-    lost = "the Temporal server does not answer; started runs continue: `watch ID` follows a run"
+    lost = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
     message = lost if isinstance(error, RPCError) and status == "no_server" else "no"
     assert json.loads(written.out) == {"status": status, "message": message}
     assert written.err == message + "\n"
@@ -102,7 +102,7 @@ async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[st
         yield "a", 1
 
     output = Output(is_json=True)
-    with output.alone():
+    with output.reserve_stdout():
         await asyncio.to_thread(print, "by a tool")
         output.document([], is_line=True)
         await output.stream(parts())
@@ -124,12 +124,12 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "no_such_tool"}]}', encoding="utf-8")
     command = f"{sys.executable} -m dagwright check {plan} <&- >&- 2>&-"
-    assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == ExitCode.REFUSED
+    assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == ExitCode.REJECTED
 
 
 @pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
 def test_command_on_an_unusable_database_is_rejected(words: str) -> None:
-    with pytest.raises(CommandRefused, match=words) as error, opened_database(partial(Database, schema=AGENTS)):
+    with pytest.raises(CommandError, match=words) as error, opened_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {words}")
     assert (error.value.status, error.value.status.exit_code) == ("no_database", ExitCode.FAILED)
 
@@ -161,10 +161,10 @@ def test_interrupted_command_says_whether_another_worker_continues_the_run(
 ) -> None:
     settings = Settings(state_dir=tmp_path)
     connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
-    alone = continues_on_workers("x", connection, settings)
+    alone = interrupt_message("x", connection, settings)
     assert alone.startswith("the run x is not ended: `dagwright watch x` continues it (")
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
-    with_worker = continues_on_workers("x", connection, settings)
+    with_worker = interrupt_message("x", connection, settings)
     assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
 
 

@@ -13,7 +13,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.run_and_watch import Followed
+from dagwright.interfaces.cli.run_and_watch import FollowedRun
 from dagwright.interfaces.cli.run_summary import (
     bound_lines,
     failure_lines,
@@ -151,13 +151,13 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     ("followed", "while_open", "when_closed"),
     [
         # A worker in the background may end the run before it is first read.
-        (Followed("r", is_new=True), "run r", "run r"),
-        (Followed("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
-        (Followed("r", " is there already"), "run r is there already", "run r has already ended"),
-        (Followed("r"), "run r", "run r has already ended"),
+        (FollowedRun("r", is_new=True), "run r", "run r"),
+        (FollowedRun("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
+        (FollowedRun("r", " is there already"), "run r is there already", "run r has already ended"),
+        (FollowedRun("r"), "run r", "run r has already ended"),
     ],
 )
-def test_greeting_of_a_followed_run(followed: Followed, while_open: str, when_closed: str) -> None:
+def test_greeting_of_a_followed_run(followed: FollowedRun, while_open: str, when_closed: str) -> None:
     assert (followed.greeting(has_ended=False), followed.greeting(has_ended=True)) == (while_open, when_closed)
 
 

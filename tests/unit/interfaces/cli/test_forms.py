@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.answer_prompts import ask_answer
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.input_prompts import ask_inputs
 from tests.unit.interfaces.cli.questions import asked
 
@@ -152,7 +152,7 @@ def test_form_that_does_not_match_its_schema_is_repeated(typing: Typing) -> None
 @pytest.mark.parametrize("kind", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
 def test_end_of_the_input_answers_nothing(typing: Typing, kind: str) -> None:
     typing()
-    with pytest.raises(CommandRefused) as error:
+    with pytest.raises(CommandError) as error:
         ask_answer(asked(type=kind, options=["a"] if kind == "SELECTION" else None))
     words = "no answer was given; the request stays open"
     assert (str(error.value), error.value.status) == (words, "not_answered")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.mcp_command import _listener
-from dagwright.interfaces.cli.serve_command import _refuse_all_pages, _refuse_missing, _refuse_open
+from dagwright.interfaces.cli.serve_command import _check_address, _check_key_file, _check_origins
 from dagwright.interfaces.cli.server_commands import McpRequest
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable
@@ -87,25 +87,23 @@ def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, need
     if has_key:
         KeyFile(path).add("ann", [])
     with socket.create_server((host, 0)) as listener, _refused(r"dagwright keys add OWNER.*--no-auth", is_refused):
-        _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
+        _check_address(listener, KeyFile(path), needs_keys=needs_keys)
     path.write_text("{", encoding="utf-8")
-    with socket.create_server((host, 0)) as listener, pytest.raises(CommandRefused, match="cannot be read"):
-        _refuse_open(listener, KeyFile(path), needs_keys=False)
+    with socket.create_server((host, 0)) as listener, pytest.raises(CommandError, match="cannot be read"):
+        _check_address(listener, KeyFile(path), needs_keys=False)
 
 
 def _refused(words: str, is_refused: bool) -> Any:
-    return pytest.raises(CommandRefused, match=words) if is_refused else nullcontext()
+    return pytest.raises(CommandError, match=words) if is_refused else nullcontext()
 
 
 def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        CommandRefused, match=r"the file of keys .*keys\.json.* does not exist.*unset DAGWRIGHT_API_KEYS"
-    ):
-        _refuse_missing(Settings())
+    with pytest.raises(CommandError, match=r"the file of keys .*keys\.json.* does not exist.*unset DAGWRIGHT_API_KEYS"):
+        _check_key_file(Settings())
     KeyFile(path).add("ann", [])
-    _refuse_missing(Settings())
+    _check_key_file(Settings())
     monkeypatch.delenv("DAGWRIGHT_API_KEYS")
-    _refuse_missing(Settings())
+    _check_key_file(Settings())
 
 
 @pytest.mark.parametrize(
@@ -123,12 +121,12 @@ def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
     for origins in ("*", "https://a.example.com, *"):
         settings = Settings(state_dir=tmp_path / origins[0], api_origins=origins)
         keys = KeyFile(settings.api_keys)
-        with pytest.raises(CommandRefused, match=r"DAGWRIGHT_API_ORIGINS is \*.*dagwright keys add OWNER"):
-            _refuse_all_pages(settings, keys, needs_keys=True)
-        _refuse_all_pages(settings, keys, needs_keys=False)
-        _refuse_all_pages(settings.model_copy(update={"api_origins": "https://a.example.com"}), keys, needs_keys=True)
+        with pytest.raises(CommandError, match=r"DAGWRIGHT_API_ORIGINS is \*.*dagwright keys add OWNER"):
+            _check_origins(settings, keys, needs_keys=True)
+        _check_origins(settings, keys, needs_keys=False)
+        _check_origins(settings.model_copy(update={"api_origins": "https://a.example.com"}), keys, needs_keys=True)
         keys.add("ann", [])
-        _refuse_all_pages(settings, keys, needs_keys=True)
+        _check_origins(settings, keys, needs_keys=True)
 
 
 def test_open_ui_is_reported(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

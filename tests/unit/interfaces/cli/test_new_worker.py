@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.new_command import write_worker
 from dagwright.interfaces.cli.output import Output
 from dagwright.settings import Settings
@@ -63,16 +63,16 @@ MARITIME = "is the name of a worker tool of dagwright_maritime"
     ],
 )
 def test_invalid_name_of_a_worker_is_rejected(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandRefused, match=message):
+    with pytest.raises(CommandError, match=message):
         write_worker(name, OUTPUT)
     assert [*tmp_path.glob("*.py")] == []
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_ports.py").write_text("mine")
-    with pytest.raises(CommandRefused, match=r"test_ports\.py already exists"):
+    with pytest.raises(CommandError, match=r"test_ports\.py already exists"):
         write_worker("ports", OUTPUT)
     assert [(path.name, path.read_text()) for path in tmp_path.glob("*.py")] == [("test_ports.py", "mine")]
     (tmp_path / "ports.py").write_text("mine")
-    with pytest.raises(CommandRefused, match=r"ports\.py and test_ports\.py already exist; .* or remove them"):
+    with pytest.raises(CommandError, match=r"ports\.py and test_ports\.py already exist; .* or remove them"):
         write_worker("ports", OUTPUT)

@@ -13,19 +13,19 @@ import pytest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.states import Usage
 from dagwright.interfaces import cli
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.feedback_command import answer_of
 from dagwright.interfaces.cli.node_text import usage_lines
 from dagwright.interfaces.cli.people_commands import AnswerRequest
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
+    convert_inputs,
+    convert_value,
+    problem_lines,
     read_budget,
     read_new_limits,
     read_pairs,
     read_plan,
-    refusal_lines,
-    typed_inputs,
-    typed_value,
 )
 from dagwright.interfaces.cli.request_text import answer_command
 
@@ -71,7 +71,7 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
     ],
 )
 def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(CommandRefused) as error:
+    with pytest.raises(CommandError) as error:
         answer_of(_request(**options))
     assert str(error.value).startswith(sentence)
 
@@ -95,7 +95,7 @@ def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentenc
     ],
 )
 def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
-    typed = typed_value(schema, text)
+    typed = convert_value(schema, text)
     assert (type(typed), typed) == (type(value), value)
 
 
@@ -103,13 +103,13 @@ def test_text_of_another_type_is_rejected() -> None:
     wrong = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
     for kind, text in (*wrong, ("object", "x"), ("array", "[" * 100_000)):
         with pytest.raises(ValueError, match=f"is not of type {kind}"):
-            typed_value({"type": kind}, text)
+            convert_value({"type": kind}, text)
 
 
 def test_hint_shows_how_to_write_a_list_or_an_object() -> None:
     declared = {"lamps": {"type": "array"}, "size": {"type": "object"}, "n": {"type": "integer"}}
     for lamps in ("desk,wall", "[desk, wall]"):
-        values, problems = typed_inputs(declared, {"lamps": lamps, "size": "big", "n": "x"})
+        values, problems = convert_inputs(declared, {"lamps": lamps, "size": "big", "n": "x"})
         assert (values, [problem.hint for problem in problems]) == (
             {},
             [
@@ -122,13 +122,13 @@ def test_hint_shows_how_to_write_a_list_or_an_object() -> None:
 
 def test_problem_names_its_file_once() -> None:
     invalid = PlanInvalid([Problem("invalid_syntax", "m4.yaml: a key must be text (line 1, column 2)", "/nodes")])
-    (line,) = refusal_lines(PlanSource("m4.yaml", None, invalid), invalid)
+    (line,) = problem_lines(PlanSource("m4.yaml", None, invalid), invalid)
     assert line == "m4.yaml: invalid_syntax at /nodes: a key must be text (line 1, column 2)"
 
 
 def test_pairs_split_at_the_first_sign() -> None:
     assert read_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
-    with pytest.raises(CommandRefused, match="--input must be KEY=VALUE, not '=x'"):
+    with pytest.raises(CommandError, match="--input must be KEY=VALUE, not '=x'"):
         read_pairs(["=x"], option="--input")
 
 
@@ -141,9 +141,9 @@ def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatc
 def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
     written = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
     limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200, "time": "5400.0s"}
-    assert read_budget(written, is_asking=True) == limits
-    assert read_budget(written, is_asking=False) == {**limits, "on_limit": "finish"}
-    assert read_budget(None, is_asking=True) is None
+    assert read_budget(written, is_interactive=True) == limits
+    assert read_budget(written, is_interactive=False) == {**limits, "on_limit": "finish"}
+    assert read_budget(None, is_interactive=True) is None
     assert read_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
 
 
@@ -173,8 +173,8 @@ TIME = "time must be a duration:"
     ],
 )
 def test_invalid_budget_is_rejected_with_its_part(written: str, problem: str) -> None:
-    with pytest.raises(CommandRefused) as error:
-        read_budget(written, is_asking=True)
+    with pytest.raises(CommandError) as error:
+        read_budget(written, is_interactive=True)
     assert f": {problem}" in str(error.value)
     assert str(error.value).startswith(f"--budget {written[:100]}")
 

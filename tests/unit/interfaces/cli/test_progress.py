@@ -28,7 +28,7 @@ Step = Callable[[RunScheduler], None]
 
 def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunRows:
     assert view.scheduler is not None
-    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, room=room)
+    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, max_rows=room)
 
 
 def _complete(*names: str) -> Step:
@@ -143,8 +143,8 @@ def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
     written = live._last_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
     assert [line.plain.rstrip() for line in written] == expected
-    assert _drawn(view_of(node("a")), width=40, written=written)[-4:] == expected
-    ended = _drawn(view_of(node("a"), step=_complete("a")), width=40, written=written)
+    assert _drawn(view_of(node("a")), width=40, answer_lines=written)[-4:] == expected
+    ended = _drawn(view_of(node("a"), step=_complete("a")), width=40, answer_lines=written)
     assert not any("line" in line for line in ended)
 
 

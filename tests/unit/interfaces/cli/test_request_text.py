@@ -174,6 +174,6 @@ async def test_waiting_ends_with_the_first_request_or_the_timeout(
     async def read() -> InboxPage:
         return unread.pop(0)
 
-    monkeypatch.setattr(inbox_command, "_PAUSE_S", 0)
-    page = await inbox_command.first_requests(read, timeout_s=timeout_s)
+    monkeypatch.setattr(inbox_command, "_POLL_INTERVAL_S", 0)
+    page = await inbox_command.wait_for_requests(read, timeout_s=timeout_s)
     assert (len(pages) - len(unread), bool(page.requests)) == (reads, has_requests)

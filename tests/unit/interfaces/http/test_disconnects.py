@@ -72,7 +72,7 @@ class _Server:
         if self.refusal is not None:
             raise self.refusal
 
-    async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
+    async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> Started:
         self.looks += 1
         if not self.is_free.is_set():
             raise TurnRejected("session_busy", f"the session {name!r} is at work", self.before)
