@@ -79,7 +79,7 @@ class BucketStore:
 
         def put() -> str:
             ref = ref_of(content)
-            self._client().put_object(**self._object(ref), Body=content)
+            self._client().put_object(**self._object_location(ref), Body=content)
             return ref
 
         return await self._in_thread(put)
@@ -89,7 +89,7 @@ class BucketStore:
 
         def get() -> bytes:
             with self._missing_payload(ref):
-                content = self._client().get_object(**self._object(ref))["Body"].read()
+                content = self._client().get_object(**self._object_location(ref))["Body"].read()
             if ref_of(content) != ref:
                 raise PayloadDamaged(ref, store=str(self._location))
             return content
@@ -100,7 +100,7 @@ class BucketStore:
         """Reset the age of a payload by copying it onto itself; see `PayloadStore`."""
 
         def renew() -> None:
-            location = self._object(ref)
+            location = self._object_location(ref)
             with self._missing_payload(ref):
                 self._client().copy_object(**location, CopySource=location, MetadataDirective="REPLACE")
 
@@ -114,7 +114,7 @@ class BucketStore:
         """
 
         def delete() -> bool:
-            location = self._object(ref)
+            location = self._object_location(ref)
             try:
                 with self._missing_payload(ref):
                     written_at = self._client().head_object(**location)["LastModified"]
@@ -223,11 +223,11 @@ class BucketStore:
         return await self._none_if_missing(read)
 
     def _create_id(self) -> None:
-        from botocore.exceptions import ClientError  # noqa: PLC0415 -- as boto3 above
+        from botocore.exceptions import ClientError  # noqa: PLC0415 -- imported late, like boto3
 
         content = uuid4().hex.encode()
         try:
-            # Only if it does not exist, because another process may be creating it.
+            # With `IfNoneMatch`, because another process may be creating the ID.
             self._client().put_object(
                 Bucket=self._location.bucket, Key=self._key(STORE_ID), Body=content, IfNoneMatch="*"
             )
@@ -238,7 +238,7 @@ class BucketStore:
     def _check_id(self, stored_id: str | None) -> None:
         if self._id is not None and stored_id != self._id:
             raise StoreUnavailable(
-                f"the payload store {self._location} has lost its ID (object {STORE_ID!r}): restore it from a back-up"
+                f"the payload store {self._location} has lost its ID (object {STORE_ID!r}): restore it from a backup"
             )
 
     async def _list(self, folder: str) -> AsyncIterator[tuple[str, Any]]:
@@ -256,7 +256,7 @@ class BucketStore:
     def _list_page(self, request: Any) -> Any:
         return self._client().list_objects_v2(**request)
 
-    def _object(self, ref: str) -> Any:
+    def _object_location(self, ref: str) -> Any:
         if not is_ref(ref):
             raise PayloadMissing(ref, store=str(self._location))
         return {"Bucket": self._location.bucket, "Key": self._key(ref)}
@@ -286,7 +286,7 @@ class BucketStore:
 
     @contextmanager
     def _missing_payload(self, ref: str) -> Iterator[None]:
-        from botocore.exceptions import ClientError  # noqa: PLC0415 -- as boto3 above
+        from botocore.exceptions import ClientError  # noqa: PLC0415 -- imported late, like boto3
 
         try:
             yield
@@ -298,7 +298,7 @@ class BucketStore:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def run() -> T:
             require_extra("s3")
-            from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- as boto3 above
+            from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- imported late, like boto3
 
             try:
                 return work()

@@ -58,7 +58,7 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
                 return
             is_interrupted = True
             for signal_number in _SIGNALS:
-                # Not through the loop, which a blocking step stops.
+                # Without the loop, because a step may block the loop.
                 loop.remove_signal_handler(signal_number)
                 signal.signal(signal_number, leave_at_once)
             output.log(interrupt_handling.text)

@@ -205,8 +205,8 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
 def _unpriced_lines(usage: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why calls have no known cost, with the number of the calls."""
     unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]
-    fix = "because no price table has the model; add a price to the file of DAGWRIGHT_PRICES"
-    lines = [f"  not in the cost: {unpriced:,} of the calls, {fix}"] if unpriced else []
+    reason = "because no price table has the model; add a price to the file of DAGWRIGHT_PRICES"
+    lines = [f"  not in the cost: {unpriced:,} of the calls, {reason}"] if unpriced else []
     if uncounted:
         lines.append(f"  not in the cost: {uncounted:,} of the calls, because the service did not report tokens")
     return lines

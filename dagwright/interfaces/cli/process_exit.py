@@ -48,7 +48,7 @@ class ExitWatchdog:
         if left_s > 0 and not self._is_closed:
             self._start(left_s, code)
             return
-        # Not print: another thread may hold the lock of the stream forever.
+        # `print` could wait forever, because another thread may hold the lock of the stream.
         os.write(2, b"a step does not end; exiting without it\n")
         os._exit(code)
 
@@ -71,7 +71,7 @@ def stop_signal() -> asyncio.Event:
             leave_at_once()
         stopped.set()
         for number in numbers:
-            # Not through the loop, which a blocking step stops.
+            # Without the loop, because a step may block the loop.
             loop.remove_signal_handler(number)
             signal.signal(number, leave_at_once)
 
@@ -82,5 +82,5 @@ def stop_signal() -> asyncio.Event:
 
 def leave_at_once(*_: object) -> None:
     """End the process immediately, without cleanup."""
-    # Not sys.exit: a second Ctrl-C skips the cleanup, and the run is safe on the server.
+    # `sys.exit` would clean up, but a second Ctrl-C skips the cleanup; the run is safe on the server.
     os._exit(ExitCode.INTERRUPTED)
