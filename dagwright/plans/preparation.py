@@ -12,7 +12,7 @@ from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
 from dagwright.core.compiler.compilation import compile_plan, compiled_form, unavailable_features
 from dagwright.core.compiler.regions import REGION_PREFIX, with_regions
 from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
-from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.condition_parser import read_condition
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agent_tools import tool_of_agent

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.condition_parser import Read
-from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import ResultOf, parse_template
 from dagwright.core.model.value_schemas import JSON_NAMES, ValueSchema, find_mismatch, type_of
+from dagwright.core.validation.condition_checks import check_condition
 from dagwright.plans.plan import Plan
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -46,7 +46,7 @@ def test_condition_reads_the_value_of_the_handle(node_id: str, steps: list[str |
     plan = Plan()
     handle = handle_of(plan, node_id, steps)
     (node,) = plan.nodes
-    condition = parse_condition(str(handle == 1), {node.id}.__contains__)
+    condition = check_condition(str(handle == 1), {node.id}.__contains__)
     assert condition.reading.reads == [
         Read(condition.reading.reads[0].variable, "nodes", node.id, ("result", *steps), "value", False)
     ]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.condition_parser import read_condition
 from dagwright.core.expressions.paths import steps_for_each
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import Path, Projection, query_of

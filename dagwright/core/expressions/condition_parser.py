@@ -1,46 +1,24 @@
-"""Parser of conditions: compiles their CEL text, explains its errors, and finds the values that a condition reads.
+"""Parser of conditions: finds the values that a CEL text reads, and compiles the program that is executed.
 
 Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable in the executed program, and so do
 `size(path)` and `has(path)`. The library copies a variable each time the program names it, so a program must receive
 only the parts that it reads and not the whole results around them.
 
 The package of the CEL library imports an interactive shell (prompt_toolkit and more), which takes 0.15 s, longer than
-most commands take. It is imported with the first condition, and by no other module. The messages of the library
-describe the state of its parser and not the mistake, so this module writes the messages for authors.
+most commands take. It is imported with the first condition, and by no other module.
 
 This module must not import the scheduler. The only expressions that it evaluates are quoted texts.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import cel
-
-_ERROR = re.compile(r"ERROR: <input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)")
-_WORD = re.compile(r"\w+|[^\w\s]+|\s")
-_AT_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
-_MISSING = re.compile(r"missing '(.)' at")
-_QUOTED_CHARACTERS = 20
-"""Longest quotation of a condition in a message."""
-
-_OPERATOR_HINTS = {
-    "and": "write && for 'and'",
-    "or": "write || for 'or'",
-    "not": "write ! for 'not'",
-    "if": "write CONDITION ? A : B for 'if'",
-    "is": "write == to compare",
-    "=": "write == to compare",
-    "===": "write == to compare",
-    "<>": "write != for 'not equal'",
-    "&": "write && for 'and'",
-    "|": "write || for 'or'",
-}
-"""Operator of another language -> hint with the operator of CEL."""
 
 
 class BadCondition(ValueError):
@@ -57,89 +35,7 @@ class BadCondition(ValueError):
         super().__init__(message)
 
 
-def syntax_error(text: str, error: Exception) -> BadCondition:
-    """Return the error for a condition that the CEL library cannot parse.
-
-    Args:
-        text: the condition.
-        error: exception of the library.
-    """
-    if not text.strip():
-        return BadCondition(
-            "the condition is empty", hint="write a comparison such as a.result > 1, or leave 'when' out"
-        )
-    if "{{" in text:
-        where = _position_text(text, text.index("{{"))
-        return BadCondition(
-            f"{where}: a condition has no {{{{ }}}}", hint="write the reference without braces, such as a.result > 1"
-        )
-    if isinstance(error, RecursionError) or "Recursion limit" in str(error):
-        return BadCondition("the condition is nested too deep", hint="split it over several nodes")
-    errors = sorted(_errors(text, error))
-    if any(_AT_QUOTE.match(message) for _, message in errors) and (start := _unclosed_quote(text)) is not None:
-        return BadCondition(f"{_position_text(text, start)}: the text after {text[start]} has no closing {text[start]}")
-    if not errors:
-        return BadCondition("not a CEL expression")
-    position, message = errors[0]
-    return _error_at(text, position, message)
-
-
-def _error_at(text: str, position: int, message: str) -> BadCondition:
-    if (missing := _MISSING.search(message)) is not None:
-        return BadCondition(f"{_position_text(text, position)}: {missing[1]!r} is missing")
-    if position >= len(text.rstrip()):
-        shown = text.strip()[-_QUOTED_CHARACTERS:]
-        return BadCondition(f"{_position_text(text, position)}: the condition ends too early, after {shown!r}")
-    if not message.startswith(("mismatched", "extraneous", "token recognition", "no viable")):
-        return BadCondition(f"{_position_text(text, position)}: {message}")
-    word = _WORD.match(text, position)
-    shown = word[0][:_QUOTED_CHARACTERS] if word is not None else text[position : position + _QUOTED_CHARACTERS]
-    hint = _hint(text, position, shown)
-    return BadCondition(f"{_position_text(text, position)}: {shown!r} is not expected here", hint=hint)
-
-
-def _hint(text: str, position: int, shown: str) -> str | None:
-    before = re.search(r"(\w+|[^\w\s]+)\s*$", text[:position])
-    for word in (shown, before[1] if before is not None else "", (before[1] if before is not None else "") + shown):
-        if word in _OPERATOR_HINTS:
-            return _OPERATOR_HINTS[word]
-    if shown[0] in "“”‘’`":
-        return "write straight quotes: ' or \""
-    return None
-
-
-def _errors(text: str, error: Exception) -> Iterator[tuple[int, str]]:
-    """Yield the position and the message of each error that the library reports."""
-    lines = text.split("\n")
-    for line, column, message in _ERROR.findall(str(error)):
-        if "Context" in message:
-            # An unfinished parser rule; another error of the text explains it better.
-            continue
-        before = sum(len(earlier_line) + 1 for earlier_line in lines[: int(line) - 1])
-        yield before + int(column) - 1, message
-
-
-def _unclosed_quote(text: str) -> int | None:
-    """Return the start of a quoted text without a closing quote; `None` if every text is closed."""
-    position, start = 0, None
-    while position < len(text):
-        character = text[position]
-        if start is None:
-            start = position if character in "\"'" else None
-        elif character == "\\":
-            position += 1
-        elif character == text[start]:
-            start = None
-        position += 1
-    return start
-
-
-def _position_text(text: str, position: int) -> str:
-    line = text.count("\n", 0, position) + 1
-    column = position - text.rfind("\n", 0, position)
-    return f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
-
-
+@lru_cache(maxsize=4096)
 def compile_cel(text: str) -> "cel.Program":
     """Compile a CEL expression.
 
@@ -232,19 +128,21 @@ class Reading:
     patterns: list[str] = field(default_factory=list)
 
 
-def read_text(text: str, is_node: Callable[[str], bool]) -> Reading:
-    """Return the values that a condition reads.
+@dataclass(frozen=True, slots=True)
+class ParsedCondition:
+    """A parsed condition.
 
     Args:
-        text: a CEL expression, assumed to be valid.
-        is_node: returns whether a text is the id of a node of the plan.
-
-    Raises:
-        ValueError: the condition reads an unknown value, or uses syntax that is not allowed in a condition.
-
-    Complexity: linear in the text.
+        text: as written.
+        nodes: ids of the nodes whose results it reads, in the order of their first mention.
+        uses_item: whether it reads `item` or `index`, so that it is evaluated for each item of a `for_each`.
+        reading: its reads, and the program that is executed.
     """
-    return _TextReader(text, is_node).read()
+
+    text: str
+    nodes: tuple[str, ...]
+    uses_item: bool
+    reading: Reading = field(repr=False)
 
 
 class _TextReader:
@@ -425,6 +323,18 @@ def _text_of(literal: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def nodes_read(reads: Sequence[Read]) -> tuple[str, ...]:
-    """Return the ids of the nodes that are read, distinct, in order of their first mention."""
-    return tuple(dict.fromkeys(read.node for read in reads if read.source == "nodes"))
+def read_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
+    """Parse a condition that is valid CEL.
+
+    Args:
+        is_node: returns whether a text is the id of a node of the plan.
+
+    Raises:
+        ValueError: the condition reads an unknown value, or uses syntax that is not allowed in a condition.
+
+    Complexity: linear in the text.
+    """
+    reading = _TextReader(text, is_node).read()
+    nodes = dict.fromkeys(read.node for read in reading.reads if read.source == "nodes")
+    uses_item = any(read.source in ("item", "index") for read in reading.reads)
+    return ParsedCondition(text, tuple(nodes), uses_item, reading)

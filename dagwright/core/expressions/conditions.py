@@ -11,31 +11,20 @@ Null-safe means: if a condition needs a value that is null or missing, the condi
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeHere
 from dagwright.core.expressions.condition_parser import (
-    BadCondition,
+    ParsedCondition,
     Read,
-    Reading,
     Steps,
     compile_cel,
-    nodes_read,
-    read_text,
-    syntax_error,
+    read_condition,
 )
 from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
 from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
-from dagwright.core.expressions.references import NODE_VALUE_FIELDS, no_field
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
-
-if TYPE_CHECKING:
-    import cel
-
-_MAX_CONDITION_CHARACTERS = 4_000
-"""Longest condition; people write far shorter ones."""
 
 WORK_OF_EVALUATION = 10
 """Work of the smallest condition."""
@@ -52,83 +41,8 @@ _CLASS = re.compile(r"\\+")
 _MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedCondition:
-    """A parsed condition.
-
-    Args:
-        text: as written.
-        nodes: ids of the nodes whose results it reads, in the order of their first mention.
-        uses_item: whether it reads `item` or `index`, so that it is evaluated for each item of a `for_each`.
-        reading: its reads, and the program that is executed.
-    """
-
-    text: str
-    nodes: tuple[str, ...]
-    uses_item: bool
-    reading: Reading = field(repr=False)
-
-
 class ConditionFailed(Exception):
     """A condition cannot be evaluated to true or false; the message has the reason."""
-
-
-def parse_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
-    """Parse and check a condition.
-
-    Args:
-        text: a CEL expression.
-        is_node: returns whether a text is the id of a node of the plan.
-
-    Raises:
-        ValueError: the text is not a CEL expression, reads an unknown value, or uses syntax that is not allowed.
-    """
-    if len(text) > _MAX_CONDITION_CHARACTERS:
-        raise ValueError(f"the condition has {len(text)} characters; at most {_MAX_CONDITION_CHARACTERS} are allowed")
-    program = _compiled(text)
-    condition = read_condition(text, is_node)
-    for name in program.variables():
-        if name not in condition.reading.names:
-            raise BadCondition(f"there is no node {name!r}", unknown=name)
-    for read in condition.reading.reads:
-        if read.source == "nodes":
-            _check_field(read)
-    _compiled(condition.reading.program)
-    return condition
-
-
-def _check_field(read: Read) -> None:
-    """Check that a read names a field that nodes have.
-
-    Raises:
-        BadCondition: the field is not in `NODE_VALUE_FIELDS`, or the node itself is read as a value.
-    """
-    if read.steps and read.steps[0] in NODE_VALUE_FIELDS:
-        return
-    if read.steps:
-        message, hint = no_field(read.node, str(read.steps[0]))
-        raise BadCondition(message, hint=hint)
-    if read.aspect == "value":
-        raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
-
-
-def read_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
-    """Parse a condition that `parse_condition` has accepted before.
-
-    Raises:
-        ValueError: the condition reads an unknown value, or uses syntax that is not allowed.
-    """
-    reading = read_text(text, is_node)
-    uses_item = any(read.source in ("item", "index") for read in reading.reads)
-    return ParsedCondition(text, nodes_read(reading.reads), uses_item, reading)
-
-
-@lru_cache(maxsize=4096)
-def _compiled(text: str) -> "cel.Program":
-    try:
-        return compile_cel(text)
-    except (ValueError, RecursionError) as error:
-        raise syntax_error(text, error) from None
 
 
 @dataclass(slots=True)
@@ -249,7 +163,7 @@ def read_values(condition: ParsedCondition, scope: Mapping[str, Any], *, measure
     """Return the values that are the same for every item.
 
     Args:
-        condition: as returned by `parse_condition`.
+        condition: as returned by `read_condition`.
         scope: `nodes` (id -> `{"result", "status", "error"}`) with the ids that the condition reads, and `inputs`.
         measure: returns the size of a value; it may cache sizes, because results do not change.
     """
@@ -319,7 +233,7 @@ def evaluate_condition(condition: ParsedCondition, values: Values) -> bool:
         ConditionFailed: the value is not a boolean, or an operation does not fit its operands.
     """
     try:
-        value = _compiled(condition.reading.program).execute(values.variables)
+        value = compile_cel(condition.reading.program).execute(values.variables)
     except (KeyError, IndexError):
         return False
     # The library raises many types of exceptions, depending on the operation.

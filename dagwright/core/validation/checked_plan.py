@@ -6,7 +6,6 @@ from typing import Any
 
 from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import BadCondition
-from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.expressions.references import (
     KEY_HINT,
     BadReferences,
@@ -31,6 +30,7 @@ from dagwright.core.model.plan import Human, Node, PlanDocument, question_of
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
 from dagwright.core.name_hints import NameHints
+from dagwright.core.validation.condition_checks import check_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class _Reader:
 
     def read_condition(self, text: str) -> None:
         try:
-            condition = parse_condition(text, self.ids.__contains__)
+            condition = check_condition(text, self.ids.__contains__)
         except ValueError as error:
             hint, unknown = (error.hint, error.unknown) if isinstance(error, BadCondition) else (None, None)
             self.references.problems.append(

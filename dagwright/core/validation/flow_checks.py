@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 
 from dagwright.core.errors import Note, Problem, pointer
-from dagwright.core.expressions.condition_parser import Read
-from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.condition_parser import Read, read_condition
 from dagwright.core.expressions.references import Placeholder
 from dagwright.core.model.value_schemas import JSON_NAMES
 from dagwright.core.name_hints import NameHints, format_names

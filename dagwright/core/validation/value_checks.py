@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dagwright.core.expressions.condition_parser import Read
-from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.condition_parser import Read, read_condition
 from dagwright.core.expressions.paths import format_path
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.model.compiled import Binding

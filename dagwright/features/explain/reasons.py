@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.condition_parser import Read
-from dagwright.core.expressions.conditions import missing_reads, read_condition
+from dagwright.core.expressions.condition_parser import Read, read_condition
+from dagwright.core.expressions.conditions import missing_reads
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
 from dagwright.core.expressions.references import Placeholder
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.condition_parser import read_condition
 from dagwright.core.expressions.reference_resolution import resolve_bindings, resolve_template
 from dagwright.core.expressions.references import Index, Item, Reference, ResultOf, Template, references_in
 from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText, paths_to_json

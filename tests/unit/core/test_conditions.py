@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK
-from dagwright.core.expressions.condition_parser import Read
+from dagwright.core.expressions.condition_parser import ParsedCondition, Read
 from dagwright.core.expressions.conditions import (
     ConditionFailed,
-    ParsedCondition,
     evaluate_condition,
     measure_value,
-    parse_condition,
     read_values,
     with_item,
 )
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler import map_items
+from dagwright.core.validation.condition_checks import check_condition
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
     compiled,
@@ -48,7 +47,7 @@ def evaluate(text: str, **scope: Any) -> bool:
     results["check"] = {"approved": True, "n": 5, "list": [1, 2, 3], "none": None}
     nodes = {name: {"result": result, "status": "completed", "error": None} for name, result in results.items()}
     nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
-    condition = parse_condition(text, IDS.__contains__)
+    condition = check_condition(text, IDS.__contains__)
     read = {name: nodes[name] for name in condition.nodes}
     return _evaluate(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
 
@@ -112,7 +111,7 @@ def test_condition_that_needs_a_null_or_missing_value_is_false(text: str) -> Non
     ],
 )
 def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
-    condition = parse_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
+    condition = check_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
     assert (condition.nodes, _evaluate(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
         ("check",),
         False,
@@ -159,7 +158,7 @@ def test_condition_that_is_not_a_boolean_fails(text: str, message: str) -> None:
 )
 def test_text_that_is_not_a_condition_is_rejected(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_condition(text, {"check"}.__contains__)
+        check_condition(text, {"check"}.__contains__)
 
 
 @pytest.fixture(autouse=True)
