@@ -14,7 +14,7 @@ import pydantic_core
 
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import describe
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments, MissingPart, ResultNotStored, ValueLost

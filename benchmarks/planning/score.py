@@ -20,7 +20,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.expressions.references import BadReferences, ResultOf, parse_template
+from dagwright.core.expressions.reference_parser import BadReferences, parse_template
+from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import RunState

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.expressions.references import KEY_HINT, Reference, reference_key_message, walk_keys
+from dagwright.core.expressions.reference_parser import KEY_HINT, reference_key_message, walk_keys
+from dagwright.core.expressions.references import Reference
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.draft import DocumentDraft

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import Note
-from dagwright.core.expressions.references import BadReferences, ResultOf, contains_reference, parse_template
+from dagwright.core.expressions.reference_parser import BadReferences, contains_reference, parse_template
+from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, entry_name, node_ids, tool_or_placeholder
 

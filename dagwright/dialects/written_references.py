@@ -13,7 +13,8 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from dagwright.core.errors import Problem, pointer
-from dagwright.core.expressions.references import KEY_HINT, ResultOf, reference_key_message, walk_keys
+from dagwright.core.expressions.reference_parser import KEY_HINT, reference_key_message, walk_keys
+from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model import graph
 from dagwright.core.model.document import Document
 from dagwright.dialects.foreign import BACKSLASH, with_texts

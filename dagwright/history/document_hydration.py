@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 
 from dagwright.core.expressions.hydration import hydrate, stored_refs, value_at_paths
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     Path,
     StoredValue,

@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
+from dagwright.core.expressions.references import Scope, resolve_bindings
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.worker_results import unwrap_worker_result

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
+from dagwright.core.expressions.references import Scope, resolve_bindings
 from dagwright.dialects import to_document
 from tests.conformance.kit import check, problems_of
 

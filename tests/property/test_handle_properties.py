@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.references import ResultOf, parse_template
+from dagwright.core.expressions.reference_parser import parse_template
+from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.value_schemas import JSON_NAMES, ValueSchema, find_mismatch, type_of
 from dagwright.core.validation.condition_checks import check_condition
 from dagwright.plans.plan import Plan

@@ -9,17 +9,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.paths import format_path, parse_path
-from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings, resolve_template
+from dagwright.core.expressions.reference_parser import BadReferences, _parse_any, parse_template
 from dagwright.core.expressions.references import (
     MAX_ID_BYTES,
-    BadReferences,
     Index,
     Item,
     Placeholder,
     ResultOf,
+    Scope,
     TemplatePart,
-    _parse_any,
-    parse_template,
+    resolve_bindings,
+    resolve_template,
 )
 from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dagwright.core.expressions.hydration import hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.projection import describe
-from dagwright.core.expressions.reference_resolution import UnresolvedReference, as_text
+from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import (
     PARTS_BYTES,
     VALUE_BYTES,

@@ -23,7 +23,7 @@ from dagwright.core.expressions.condition_parser import (
     read_condition,
 )
 from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
-from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
+from dagwright.core.expressions.references import Scope, UnresolvedReference
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 
 WORK_OF_EVALUATION = 10

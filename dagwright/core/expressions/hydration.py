@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, format_path, get_value
 from dagwright.core.expressions.projection import worker_budget
-from dagwright.core.expressions.reference_resolution import UnresolvedReference, as_text
+from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import Path, paths_from_json
 
 BindingPart = Mapping[str, Any]

@@ -1,20 +1,21 @@
-"""References in the texts of a plan: `{{id.result.path}}` and other forms (docs/reference/plan.md).
+"""References to values: their types, and their resolution, which replaces them by the values (docs/reference/plan.md).
 
-A text is parsed once into parts, when the plan is accepted. Values of results are never parsed.
+A reference that is a whole text keeps the type of its value. Inside of a longer text, a string is inserted unchanged
+and any other value as compact JSON. Values are never searched for references.
 """
 
-import difflib
 import hashlib
 import json
-import re
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from dagwright.core.expressions.paths import format_path, parse_path
-from dagwright.core.expressions.stored_values import Path, Secret
-from dagwright.core.name_hints import nearest, suggestion
+from dagwright.core.expressions.compute_budget import ComputeBudget
+from dagwright.core.expressions.paths import MissingValue, format_path, get_value, with_parts
+from dagwright.core.expressions.stored_values import Path, Secret, StoredValue, WorkerText, is_whole
+
+if TYPE_CHECKING:
+    from dagwright.core.model.compiled import Binding
 
 MAX_ID_BYTES = 200
 """Longest node id in UTF-8: activity ids contain it, and Temporal limits them to 1,000 bytes."""
@@ -100,258 +101,8 @@ Template = tuple[TemplatePart, ...]
 """A text in parts. A single part that is a reference keeps the type of its value; otherwise the parts are joined."""
 
 
-@dataclass(frozen=True, slots=True)
-class BadReference:
-    """An invalid reference in double braces; `unknown` is the name that is not a node ID, if that is the problem."""
-
-    text: str
-    message: str
-    hint: str | None = None
-    unknown: str | None = None
-
-
-class BadReferences(Exception):
-    """A text contains invalid references.
-
-    Args:
-        invalid: the invalid references, in the order of the text.
-        parts: the other parts of the text.
-    """
-
-    def __init__(self, invalid: Iterable[BadReference], parts: Template) -> None:
-        self.invalid = tuple(dict.fromkeys(invalid))
-        self.parts = parts
-        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.invalid[:5]))
-
-
 NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")
 """Fields of a node that templates and conditions can read."""
-_FIELD_CHARACTERS = 60
-"""Longest quotation of an unknown field in a message."""
-_FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
-_NOT_BEFORE = ("\\", "{")
-"""Texts before a simple reference that make it ambiguous: it may be plain text, or its id may start earlier."""
-_SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
-_ID_WINDOW = MAX_ID_BYTES + 16
-"""Maximum number of characters after `{{` for an id, the spaces around it, and its field."""
-_PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
-_SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
-_ITEM = re.compile(r"\s*item(?=[.\[\s}])")
-_AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
-"""Text that looks like an input, as other formats write it."""
-_INDEX = re.compile(r"\s*index\s*\}\}")
-
-
-def contains_reference(text: str) -> bool:
-    """Return whether a text can contain references or escaped braces."""
-    return "{{" in text
-
-
-def parse_template(text: str, ids: Collection[str]) -> Template:
-    """Parse a text into parts.
-
-    Args:
-        text: as the author wrote it; `\\{{` is an escape for two braces.
-        ids: declared node ids; the longest matching id is used. Needs a fast `in`.
-
-    Raises:
-        BadReferences: the text contains invalid references; the exception lists all of them.
-    """
-    return _parse_simple(text, ids) or _parse_any(text, ids)
-
-
-def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
-    """Parse a text with one or two simple references, the usual case, at a third of the cost; `None` for other
-    texts.
-    """
-    pieces = _SIMPLE.split(text)
-    if len(pieces) == 4:
-        before, first, field, rest = pieces
-        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_NOT_BEFORE):
-            return None
-        reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
-        if not before and not rest:
-            return (reference,)
-        return tuple(part for part in (before, reference, rest) if part)
-    if len(pieces) != 7:
-        return None
-    before, first, field, between, second, field_of_second, rest = pieces
-    if first not in ids or second not in ids or f"{first}.{field}}}}}{between}{{{{{second}" in ids:
-        return None
-    if "{{" in before or "{{" in between or "{{" in rest or "." in rest:
-        return None
-    if before.endswith(_NOT_BEFORE) or between.endswith(_NOT_BEFORE):
-        return None
-    one = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
-    two = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
-    return tuple(part for part in (before, one, between, two, rest) if part)
-
-
-def _parse_any(text: str, ids: Collection[str]) -> Template:
-    parts: list[TemplatePart] = []
-    bad: list[BadReference] = []
-    literal: list[str] = []
-    position = 0
-    last_close = text.rfind("}}")
-    while (opening := text.find("{{", position)) >= 0:
-        if opening > position and text[opening - 1] == "\\":
-            literal += [text[position : opening - 1], "{{"]
-            position = opening + 2
-            continue
-        parsed = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
-        if parsed is None:
-            literal.append(text[position : opening + 1])
-            position = opening + 1
-            continue
-        literal.append(text[position:opening])
-        if any(literal):
-            parts.append("".join(literal))
-        literal = []
-        reference, position = parsed
-        if isinstance(reference, BadReference):
-            bad.append(reference)
-        else:
-            parts.append(reference)
-    literal.append(text[position:])
-    if any(literal) or not parts:
-        parts.append("".join(literal))
-    if bad:
-        raise BadReferences(bad, tuple(parts))
-    return tuple(parts)
-
-
-def _parse_reference(
-    text: str, start: int, *, ids: Collection[str], last_close: int
-) -> tuple[Reference | BadReference, int] | None:
-    """Parse the reference after `{{`; return it and the position after it, or `None` if the braces are plain text.
-
-    Args:
-        last_close: position of the last `}}` of the text; a search after each `{{` would take quadratic time.
-    """
-    node_reference = _longest_id(text, start, ids=ids)
-    if node_reference is not None:
-        node, field, path_start = node_reference
-        path, end = _parse_rest(text, start, path_start=path_start)
-        return path if isinstance(path, BadReference) else ResultOf(node, field, path), end
-    if match := _PLACEHOLDER.match(text, start):
-        return Placeholder(match[1]), match.end()
-    if match := _SECRET.match(text, start):
-        return Secret(match[1]), match.end()
-    if match := _INDEX.match(text, start):
-        return Index(), match.end()
-    if match := _ITEM.match(text, start):
-        path, end = _parse_rest(text, start, path_start=match.end())
-        return path if isinstance(path, BadReference) else Item(path), end
-    if start > last_close or text.startswith("{", start):
-        return None
-    close = text.find("}}", start)
-    return _unknown_reference(text[start:close], ids=ids), close + 2
-
-
-def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
-    best: tuple[str, Field, int] | None = None
-    for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
-        candidate = text[start : match.start()]
-        if candidate not in ids:
-            candidate = candidate if candidate.isascii() else unicodedata.normalize("NFC", candidate)
-            if candidate not in ids:
-                candidate = candidate.strip()
-                if candidate not in ids:
-                    continue
-        best = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
-    return best
-
-
-def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadReference, int]:
-    if text.startswith("}}", path_start):
-        return (), path_start + 2
-    end = _find_close(text, path_start)
-    if end is None:
-        # The rest of the text belongs to this reference: further searches would take quadratic time.
-        return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
-    try:
-        return parse_path(text[path_start:end].strip()), end + 2
-    except ValueError as error:
-        return BadReference("{{" + text[start:end] + "}}", str(error)), end + 2
-
-
-def _find_close(text: str, position: int) -> int | None:
-    """Return the position of the `}}` that closes a path; braces in quotes inside of brackets do not close it."""
-    quote = ""
-    while position < len(text):
-        character = text[position]
-        if quote:
-            if character == "\\":
-                position += 1
-            elif character == quote:
-                quote = ""
-        elif character in "\"'":
-            quote = character
-        elif text.startswith("}}", position):
-            return position
-        position += 1
-    return None
-
-
-def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
-    written = "{{" + inner + "}}"
-    name = inner.strip()
-    if (node_and_rest := _node_and_rest(name, ids)) is not None:
-        node, rest = node_and_rest
-        if not rest:
-            return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
-        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
-        message, hint = no_field(node, field)
-        return BadReference(written, message, hint)
-    match = _FIELD.search(inner + "}")
-    if match is not None:
-        node = inner[: match.start()].strip()
-        return BadReference(written, f"there is no node {node!r}", unknown=node)
-    hint = _unknown_hint(name)
-    node, dot, rest = name.partition(".")
-    field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
-    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, limit=1):
-        return BadReference(written, f"there is no node {node.strip()!r}", unknown=node.strip())
-    return BadReference(written, "not a reference", hint)
-
-
-def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
-    """Return the longest node id at the start of a name, and the text after it."""
-    normal = name if name.isascii() else unicodedata.normalize("NFC", name)
-    ends = [len(normal), *(match.start() for match in re.finditer(r"[.\[]", normal[:_ID_WINDOW]))]
-    for end in sorted(ends, reverse=True):
-        if normal[:end].strip() in ids:
-            return normal[:end].strip(), normal[end:]
-    return None
-
-
-def _unknown_hint(name: str) -> str:
-    head, sign, rest = name.partition("_")
-    if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
-        return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
-    head, sign, rest = name.partition(".")
-    if sign and rest and (near := difflib.get_close_matches(head.lower(), ("secret", "item"), n=1, cutoff=0.7)):
-        return f"did you mean {'{{'}{near[0]}.{rest}{'}}'}?"
-    text = "write \\{{ where two braces are meant as text"
-    if as_input := _AS_INPUT.fullmatch(name):
-        text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
-    return text
-
-
-def item_hint(bad: BadReference) -> str | None:
-    """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
-    near = nearest(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown is None else []
-    return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
-
-
-def _is_near(name: str, known: str) -> bool:
-    return bool(difflib.get_close_matches(name, (known,), n=1, cutoff=0.75))
-
-
-def no_field(node: str, field: str) -> tuple[str, str]:
-    """Return the message and the hint for a field that no node has."""
-    message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
-    return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
 
 
 def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
@@ -359,64 +110,125 @@ def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
     return (part for template in templates for part in template if not isinstance(part, str))
 
 
-def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield every text inside a JSON value that can contain a reference, with its path, in document order."""
-    stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
-    while stack:
-        path, current = stack.pop()
-        if isinstance(current, str):
-            if contains_reference(current):
-                yield path, current
-            continue
-        if isinstance(current, dict):
-            children: Iterable[tuple[str | int, Any]] = current.items()
-        elif isinstance(current, list):
-            children = enumerate(current)
-        else:
-            continue
-        candidates = [((*path, key), child) for key, child in children if _may_contain_reference(child)]
-        candidates.reverse()
-        stack += candidates
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def _may_contain_reference(value: Any) -> bool:
-    return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)
+class UnresolvedReference(Exception):
+    """A reference cannot be resolved: `Missing data: <reference>: …`."""
+
+    code = "missing_data"
+    """Error code of a node that fails because of it."""
 
 
-KEY_HINT = 'references are allowed in values only; write a list of {"name": …, "value": …} objects or use a tool'
-
-
-def reference_key_message(key: str) -> str:
-    """Return the message for an object key with a reference."""
-    return f"Invalid reference: the key {key!r:.80} holds a reference, and keys are never resolved"
-
-
-def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path of each object key with a reference inside a JSON value, and the message for it.
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Sources of the values of references.
 
     Args:
-        ids: declared node ids; needs a fast `in`.
+        node_value: (node id, `result | status | error`) -> the value, null if there is no value.
+        inputs: values of the inputs by name.
+        item, index: item of the `for_each` and its index, if there is one.
+        budget: budget of queries in this activation.
+        query_matches: (node id, query) -> matches in the node's result; a cache, because results never change.
     """
-    for path, key in walk_keys(value):
-        if not contains_reference(key):
-            continue
-        try:
-            is_text = all(isinstance(part, str) for part in parse_template(key, ids))
-        except BadReferences:
-            is_text = False
-        if not is_text:
-            yield path, reference_key_message(key)
+
+    node_value: Callable[[str, str], Any]
+    inputs: Mapping[str, Any]
+    item: Any = None
+    index: int | None = None
+    budget: ComputeBudget = field(default_factory=ComputeBudget)
+    query_matches: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
-def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield every object key inside a JSON value, with the path that ends with it, in document order."""
-    stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
-    while stack:
-        path, current = stack.pop()
-        children: list[tuple[str | int, Any]] = []
-        if isinstance(current, dict):
-            yield from (((*path, key), key) for key in current)
-            children = list(current.items())
-        elif isinstance(current, list):
-            children = list(enumerate(current))
-        stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]
+def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
+    """Return the scope of one item of a `for_each`."""
+    # `replace` would take longer than all other work for the key of an item.
+    return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.query_matches)
+
+
+def resolve_bindings(value: Any, bindings: "Sequence[Binding]", *, scope: Scope) -> Any:
+    """Return the value with its bindings filled, as far as the values are available; see
+    `dagwright.core.expressions.value_refs`.
+
+    Raises:
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query would take too long.
+    """
+    return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in bindings])
+
+
+def resolve_template(template: Template, *, scope: Scope) -> Any:
+    """Return the value of a template; see the module docstring for its type.
+
+    If a part of a text is a secret or a stored value, the result is a `WorkerText`.
+
+    Raises:
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query would take too long.
+    """
+    if len(template) == 1:
+        part = template[0]
+        resolved = part if isinstance(part, str) else _value_of(part, scope)
+        return WorkerText([resolved]) if isinstance(resolved, Secret) else resolved
+    parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
+    if all(map(_is_available, parts)):
+        return "".join(map(as_text, parts))
+    return WorkerText([as_text(part) if _is_available(part) else part for part in parts])
+
+
+def _is_available(part: Any) -> bool:
+    """Return whether a value can be formatted as text here: it is not a secret, and has no stored parts."""
+    return not isinstance(part, Secret) and is_whole(part)
+
+
+def as_text(value: Any) -> str:
+    """Return a value as part of a longer text."""
+    return value if isinstance(value, str) else _compact(value)
+
+
+def _value_of(reference: Reference, scope: Scope) -> Any:
+    try:
+        if isinstance(reference, ResultOf):
+            return _result_of(reference, scope)
+        match reference:
+            case Item(path):
+                return get_value(scope.item, path, start="item", budget=scope.budget)
+            case Index():
+                return scope.index
+            case Placeholder(name):
+                return get_value(scope.inputs.get(name), (), start=name)
+            case Secret():
+                return reference
+    except MissingValue as error:
+        raise UnresolvedReference(f"Missing data: {reference}: {error}") from None
+
+
+def _result_of(reference: ResultOf, scope: Scope) -> Any:
+    node, path, field_name = reference.node, reference.path, reference.field
+    if field_name == "identity":
+        return _identity_of(scope.node_value(node, "result"))
+    value = scope.node_value(node, field_name)
+    if value is None and scope.node_value(node, "status") != "completed":
+        # A node that did not complete has no result, so its paths cannot be checked.
+        return None
+    if isinstance(path, str) and field_name == "result":
+        return _matches_of(node, path, value, scope)
+    if not path and not isinstance(value, StoredValue):
+        return value
+    return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
+
+
+def _identity_of(result: Any) -> Any:
+    if isinstance(result, StoredValue):
+        id_part, _ = result.at(("id",))
+        # A list or a text has no id; an object may have none.
+        is_missing = not isinstance(id_part, StoredValue) and id_part.state == "missing"
+        return result if is_missing else get_value(result, ("id",), start=result.name)
+    return result["id"] if isinstance(result, dict) and "id" in result else result
+
+
+def _matches_of(node: str, query: str, value: Any, scope: Scope) -> Any:
+    """Return the matches of a query in a result, cached because thousands of items may use the same query."""
+    if (node, query) not in scope.query_matches:
+        scope.query_matches[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
+    return scope.query_matches[node, query]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.expressions.reference_resolution import as_text
+from dagwright.core.expressions.references import as_text
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.requests import Request, is_labelled

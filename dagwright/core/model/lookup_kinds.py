@@ -8,7 +8,8 @@ of them take.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dagwright.core.expressions.references import BY_ID, Lookup, Reference, contains_reference
+from dagwright.core.expressions.reference_parser import contains_reference
+from dagwright.core.expressions.references import BY_ID, Lookup, Reference
 from dagwright.core.model.argument_checks import AcceptedKinds, accepted_by_call, accepted_kinds_of_call
 from dagwright.core.model.plan import Node
 from dagwright.core.model.resolvers import Resolver, either

@@ -19,14 +19,14 @@ import pydantic_core
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TooLargeHere
 from dagwright.core.expressions.paths import describe_type
-from dagwright.core.expressions.reference_resolution import (
+from dagwright.core.expressions.references import (
     Scope,
+    Template,
     as_text,
     resolve_bindings,
     resolve_template,
     scope_of_item,
 )
-from dagwright.core.expressions.references import Template
 from dagwright.core.expressions.stored_values import (
     StoredValue,
     is_whole,

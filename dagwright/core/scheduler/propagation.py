@@ -12,7 +12,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.condition_parser import ParsedCondition
 from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed, evaluation_error
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     FOREIGN_BYTES,
     PARTS_BYTES,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference, resolve_bindings, scope_of_item
-from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.references import ResultOf, Scope, UnresolvedReference, resolve_bindings, scope_of_item
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.lineage import RunLineage

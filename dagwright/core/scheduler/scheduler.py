@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import evaluation_error
-from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
+from dagwright.core.expressions.references import Scope, UnresolvedReference
 from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.lineage import NO_LINEAGE
 from dagwright.core.model.states import (

@@ -6,22 +6,16 @@ from typing import Any
 
 from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import BadCondition
-from dagwright.core.expressions.references import (
+from dagwright.core.expressions.reference_parser import (
     KEY_HINT,
     BadReferences,
-    Index,
-    Item,
-    Lookup,
-    Placeholder,
-    Reference,
-    ResultOf,
-    Template,
     contains_reference,
     item_hint,
     parse_template,
     reference_keys,
     walk_texts,
 )
+from dagwright.core.expressions.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import BindingPath, Secret
 from dagwright.core.model import graph
 from dagwright.core.model.compiled import Binding

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from dagwright.core.expressions.condition_parser import BadCondition, ParsedCondition, Read, compile_cel, read_condition
-from dagwright.core.expressions.references import NODE_VALUE_FIELDS, no_field
+from dagwright.core.expressions.reference_parser import no_field
+from dagwright.core.expressions.references import NODE_VALUE_FIELDS
 
 if TYPE_CHECKING:
     import cel

@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 from dagwright.core.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.expressions.paths import describe_type
-from dagwright.core.expressions.references import (
+from dagwright.core.expressions.reference_parser import (
     KEY_HINT,
     BadReferences,
-    Lookup,
-    Placeholder,
-    Reference,
-    ResultOf,
     parse_template,
     reference_keys,
     walk_texts,
 )
+from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.core.error_codes import FailureCode
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.references import ResultOf, UnresolvedReference
 from dagwright.core.expressions.stored_values import BindingPath
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.plan import Node

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request, Through, without_number
 from dagwright.core.model.states import NodeStatus, TaskRef

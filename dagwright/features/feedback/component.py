@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import evaluation_error
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Raised, Request

@@ -8,7 +8,7 @@ import pydantic_core
 from pydantic import ValidationError
 
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.reference_resolution import as_text
+from dagwright.core.expressions.references import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer

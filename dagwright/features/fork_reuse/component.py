@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.model.states import NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map

@@ -12,8 +12,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.condition_parser import read_condition
-from dagwright.core.expressions.reference_resolution import resolve_bindings, resolve_template
-from dagwright.core.expressions.references import Index, Item, Reference, ResultOf, Template, references_in
+from dagwright.core.expressions.references import (
+    Index,
+    Item,
+    Reference,
+    ResultOf,
+    Template,
+    references_in,
+    resolve_bindings,
+    resolve_template,
+)
 from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.compiled import (

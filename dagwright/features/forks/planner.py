@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.expressions.references import Placeholder, Template, references_in
+from dagwright.core.expressions.references import Placeholder, Template, UnresolvedReference, references_in
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, has_side_effects, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record, TaskRef

@@ -6,21 +6,17 @@ import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value, parse_path
-from dagwright.core.expressions.reference_resolution import (
-    Scope,
-    UnresolvedReference,
-    resolve_bindings,
-    resolve_template,
-)
+from dagwright.core.expressions.reference_parser import BadReferences, parse_template, walk_texts
 from dagwright.core.expressions.references import (
-    BadReferences,
     Index,
     Item,
     Placeholder,
     ResultOf,
+    Scope,
     Template,
-    parse_template,
-    walk_texts,
+    UnresolvedReference,
+    resolve_bindings,
+    resolve_template,
 )
 from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted

@@ -9,7 +9,7 @@ from dagwright.core.expressions import projection
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, describe, preview_of
-from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     FOREIGN_BYTES,
     PARTS_BYTES,

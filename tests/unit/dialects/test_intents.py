@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
-from dagwright.core.expressions.references import Lookup, ResultOf
+from dagwright.core.expressions.references import Lookup, ResultOf, Scope, resolve_bindings
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
 from dagwright_onboarding.entity_types import RESOLVER

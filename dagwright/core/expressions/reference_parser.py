@@ -1,0 +1,342 @@
+"""Parser of references in the texts of a plan: `{{id.result.path}}` and other forms (docs/reference/plan.md).
+
+A text is parsed once into parts, when the plan is accepted.
+"""
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.expressions.paths import parse_path
+from dagwright.core.expressions.references import (
+    MAX_ID_BYTES,
+    NODE_VALUE_FIELDS,
+    Field,
+    Index,
+    Item,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Template,
+    TemplatePart,
+)
+from dagwright.core.expressions.stored_values import Path, Secret
+from dagwright.core.name_hints import nearest, suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class BadReference:
+    """An invalid reference in double braces; `unknown` is the name that is not a node ID, if that is the problem."""
+
+    text: str
+    message: str
+    hint: str | None = None
+    unknown: str | None = None
+
+
+class BadReferences(Exception):
+    """A text contains invalid references.
+
+    Args:
+        invalid: the invalid references, in the order of the text.
+        parts: the other parts of the text.
+    """
+
+    def __init__(self, invalid: Iterable[BadReference], parts: Template) -> None:
+        self.invalid = tuple(dict.fromkeys(invalid))
+        self.parts = parts
+        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.invalid[:5]))
+
+
+_FIELD_CHARACTERS = 60
+"""Longest quotation of an unknown field in a message."""
+_FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
+_NOT_BEFORE = ("\\", "{")
+"""Texts before a simple reference that make it ambiguous: it may be plain text, or its id may start earlier."""
+_SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
+_ID_WINDOW = MAX_ID_BYTES + 16
+"""Maximum number of characters after `{{` for an id, the spaces around it, and its field."""
+_PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
+_SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
+_ITEM = re.compile(r"\s*item(?=[.\[\s}])")
+_AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
+"""Text that looks like an input, as other formats write it."""
+_INDEX = re.compile(r"\s*index\s*\}\}")
+
+
+def contains_reference(text: str) -> bool:
+    """Return whether a text can contain references or escaped braces."""
+    return "{{" in text
+
+
+def parse_template(text: str, ids: Collection[str]) -> Template:
+    """Parse a text into parts.
+
+    Args:
+        text: as the author wrote it; `\\{{` is an escape for two braces.
+        ids: declared node ids; the longest matching id is used. Needs a fast `in`.
+
+    Raises:
+        BadReferences: the text contains invalid references; the exception lists all of them.
+    """
+    return _parse_simple(text, ids) or _parse_any(text, ids)
+
+
+def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
+    """Parse a text with one or two simple references, the usual case, at a third of the cost; `None` for other
+    texts.
+    """
+    pieces = _SIMPLE.split(text)
+    if len(pieces) == 4:
+        before, first, field, rest = pieces
+        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_NOT_BEFORE):
+            return None
+        reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+        if not before and not rest:
+            return (reference,)
+        return tuple(part for part in (before, reference, rest) if part)
+    if len(pieces) != 7:
+        return None
+    before, first, field, between, second, field_of_second, rest = pieces
+    if first not in ids or second not in ids or f"{first}.{field}}}}}{between}{{{{{second}" in ids:
+        return None
+    if "{{" in before or "{{" in between or "{{" in rest or "." in rest:
+        return None
+    if before.endswith(_NOT_BEFORE) or between.endswith(_NOT_BEFORE):
+        return None
+    one = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+    two = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
+    return tuple(part for part in (before, one, between, two, rest) if part)
+
+
+def _parse_any(text: str, ids: Collection[str]) -> Template:
+    parts: list[TemplatePart] = []
+    bad: list[BadReference] = []
+    literal: list[str] = []
+    position = 0
+    last_close = text.rfind("}}")
+    while (opening := text.find("{{", position)) >= 0:
+        if opening > position and text[opening - 1] == "\\":
+            literal += [text[position : opening - 1], "{{"]
+            position = opening + 2
+            continue
+        parsed = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
+        if parsed is None:
+            literal.append(text[position : opening + 1])
+            position = opening + 1
+            continue
+        literal.append(text[position:opening])
+        if any(literal):
+            parts.append("".join(literal))
+        literal = []
+        reference, position = parsed
+        if isinstance(reference, BadReference):
+            bad.append(reference)
+        else:
+            parts.append(reference)
+    literal.append(text[position:])
+    if any(literal) or not parts:
+        parts.append("".join(literal))
+    if bad:
+        raise BadReferences(bad, tuple(parts))
+    return tuple(parts)
+
+
+def _parse_reference(
+    text: str, start: int, *, ids: Collection[str], last_close: int
+) -> tuple[Reference | BadReference, int] | None:
+    """Parse the reference after `{{`; return it and the position after it, or `None` if the braces are plain text.
+
+    Args:
+        last_close: position of the last `}}` of the text; a search after each `{{` would take quadratic time.
+    """
+    node_reference = _longest_id(text, start, ids=ids)
+    if node_reference is not None:
+        node, field, path_start = node_reference
+        path, end = _parse_rest(text, start, path_start=path_start)
+        return path if isinstance(path, BadReference) else ResultOf(node, field, path), end
+    if match := _PLACEHOLDER.match(text, start):
+        return Placeholder(match[1]), match.end()
+    if match := _SECRET.match(text, start):
+        return Secret(match[1]), match.end()
+    if match := _INDEX.match(text, start):
+        return Index(), match.end()
+    if match := _ITEM.match(text, start):
+        path, end = _parse_rest(text, start, path_start=match.end())
+        return path if isinstance(path, BadReference) else Item(path), end
+    if start > last_close or text.startswith("{", start):
+        return None
+    close = text.find("}}", start)
+    return _unknown_reference(text[start:close], ids=ids), close + 2
+
+
+def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
+    best: tuple[str, Field, int] | None = None
+    for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
+        candidate = text[start : match.start()]
+        if candidate not in ids:
+            candidate = candidate if candidate.isascii() else unicodedata.normalize("NFC", candidate)
+            if candidate not in ids:
+                candidate = candidate.strip()
+                if candidate not in ids:
+                    continue
+        best = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
+    return best
+
+
+def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadReference, int]:
+    if text.startswith("}}", path_start):
+        return (), path_start + 2
+    end = _find_close(text, path_start)
+    if end is None:
+        # The rest of the text belongs to this reference: further searches would take quadratic time.
+        return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
+    try:
+        return parse_path(text[path_start:end].strip()), end + 2
+    except ValueError as error:
+        return BadReference("{{" + text[start:end] + "}}", str(error)), end + 2
+
+
+def _find_close(text: str, position: int) -> int | None:
+    """Return the position of the `}}` that closes a path; braces in quotes inside of brackets do not close it."""
+    quote = ""
+    while position < len(text):
+        character = text[position]
+        if quote:
+            if character == "\\":
+                position += 1
+            elif character == quote:
+                quote = ""
+        elif character in "\"'":
+            quote = character
+        elif text.startswith("}}", position):
+            return position
+        position += 1
+    return None
+
+
+def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
+    written = "{{" + inner + "}}"
+    name = inner.strip()
+    if (node_and_rest := _node_and_rest(name, ids)) is not None:
+        node, rest = node_and_rest
+        if not rest:
+            return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
+        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
+        message, hint = no_field(node, field)
+        return BadReference(written, message, hint)
+    match = _FIELD.search(inner + "}")
+    if match is not None:
+        node = inner[: match.start()].strip()
+        return BadReference(written, f"there is no node {node!r}", unknown=node)
+    hint = _unknown_hint(name)
+    node, dot, rest = name.partition(".")
+    field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
+    if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, limit=1):
+        return BadReference(written, f"there is no node {node.strip()!r}", unknown=node.strip())
+    return BadReference(written, "not a reference", hint)
+
+
+def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
+    """Return the longest node id at the start of a name, and the text after it."""
+    normal = name if name.isascii() else unicodedata.normalize("NFC", name)
+    ends = [len(normal), *(match.start() for match in re.finditer(r"[.\[]", normal[:_ID_WINDOW]))]
+    for end in sorted(ends, reverse=True):
+        if normal[:end].strip() in ids:
+            return normal[:end].strip(), normal[end:]
+    return None
+
+
+def _unknown_hint(name: str) -> str:
+    head, sign, rest = name.partition("_")
+    if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
+        return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
+    head, sign, rest = name.partition(".")
+    if sign and rest and (near := difflib.get_close_matches(head.lower(), ("secret", "item"), n=1, cutoff=0.7)):
+        return f"did you mean {'{{'}{near[0]}.{rest}{'}}'}?"
+    text = "write \\{{ where two braces are meant as text"
+    if as_input := _AS_INPUT.fullmatch(name):
+        text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
+    return text
+
+
+def item_hint(bad: BadReference) -> str | None:
+    """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
+    near = nearest(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown is None else []
+    return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
+
+
+def _is_near(name: str, known: str) -> bool:
+    return bool(difflib.get_close_matches(name, (known,), n=1, cutoff=0.75))
+
+
+def no_field(node: str, field: str) -> tuple[str, str]:
+    """Return the message and the hint for a field that no node has."""
+    message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
+    return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
+
+
+def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield every text inside a JSON value that can contain a reference, with its path, in document order."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
+    while stack:
+        path, current = stack.pop()
+        if isinstance(current, str):
+            if contains_reference(current):
+                yield path, current
+            continue
+        if isinstance(current, dict):
+            children: Iterable[tuple[str | int, Any]] = current.items()
+        elif isinstance(current, list):
+            children = enumerate(current)
+        else:
+            continue
+        candidates = [((*path, key), child) for key, child in children if _may_contain_reference(child)]
+        candidates.reverse()
+        stack += candidates
+
+
+def _may_contain_reference(value: Any) -> bool:
+    return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)
+
+
+KEY_HINT = 'references are allowed in values only; write a list of {"name": …, "value": …} objects or use a tool'
+
+
+def reference_key_message(key: str) -> str:
+    """Return the message for an object key with a reference."""
+    return f"Invalid reference: the key {key!r:.80} holds a reference, and keys are never resolved"
+
+
+def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path of each object key with a reference inside a JSON value, and the message for it.
+
+    Args:
+        ids: declared node ids; needs a fast `in`.
+    """
+    for path, key in walk_keys(value):
+        if not contains_reference(key):
+            continue
+        try:
+            is_text = all(isinstance(part, str) for part in parse_template(key, ids))
+        except BadReferences:
+            is_text = False
+        if not is_text:
+            yield path, reference_key_message(key)
+
+
+def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield every object key inside a JSON value, with the path that ends with it, in document order."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while stack:
+        path, current = stack.pop()
+        children: list[tuple[str | int, Any]] = []
+        if isinstance(current, dict):
+            yield from (((*path, key), key) for key in current)
+            children = list(current.items())
+        elif isinstance(current, list):
+            children = list(enumerate(current))
+        stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]
