@@ -7,7 +7,7 @@ model is not part of the card: each request chooses it. Imports `tools`, `databa
 from dagwright.agents.agent_files import load_agents
 from dagwright.agents.class_agents import AgentContext, ClassAgent
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard
 
 __all__ = [
     "AgentCard",

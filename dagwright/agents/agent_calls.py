@@ -7,8 +7,8 @@ from typing import Any
 
 from dagwright.agents.class_agents import AgentContext, ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry
-from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, ToolDeclaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
+from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.tools.context import context as current_call
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.environment import ToolEnvironment

@@ -12,7 +12,8 @@ from dagwright.agents.agent_calls import agent_tools
 from dagwright.agents.class_agents import load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.extras import database_extra, require_extra
-from dagwright.core.model.tools import AGENT_PREFIX, AgentCard
+from dagwright.core.model.agents import AgentCard
+from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.spec import ToolSpec
 

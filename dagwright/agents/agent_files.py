@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dagwright.agents.class_agents import ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.errors import PlanInvalid, pointer
-from dagwright.core.model.tools import MODEL_KEYS, AgentCard
+from dagwright.core.model.agents import MODEL_KEYS, AgentCard
 from dagwright.core.name_hints import suggestion
 from dagwright.dialects.reading import read_plan_file
 from dagwright.tools.errors import ToolLoadError

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard
 from dagwright.planning.model_calls.model_requests import Message, ModelConfig, OutputSchema
 from dagwright.tools.context import PendingModelCall, ToolContext
 from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from dagwright.agents.class_agents import ClassAgent
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard
 from dagwright.core.name_hints import suggestion
 from dagwright.tools.errors import ToolLoadError
 

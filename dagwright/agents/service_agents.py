@@ -13,7 +13,7 @@ import httpx
 
 from dagwright.agents.class_agents import question_to_person
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import one_line
 from dagwright.protocol.webhooks import signed_headers, signing_key

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import JSON, DateTime, String, UniqueConstraint, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from dagwright.core.model.tools import NAME_BYTES, AgentCard, card_from_json
+from dagwright.core.model.agents import NAME_BYTES, AgentCard, card_from_json
 from dagwright.database.database import Database
 from dagwright.database.migrations import Schema
 

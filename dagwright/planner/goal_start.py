@@ -8,7 +8,7 @@ from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.agent_tools import agent_cards
+from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.resolvers import callable_tools, resolver_of

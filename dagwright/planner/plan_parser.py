@@ -15,7 +15,7 @@ from dagwright.core.compiler.plan_text import changes_of, summary_and_described
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.agent_tools import agent_cards
+from dagwright.core.model.agents import DECLARATION, agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import CHANGES_ASK
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -28,7 +28,6 @@ from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.planning.plan_and_execute.goal_spec import (
-    DECLARATION,
     RESERVED_IDS,
     PlannedNodes,
     Profile,

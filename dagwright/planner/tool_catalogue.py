@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.model.tools import AgentCard, ToolDeclaration
+from dagwright.core.model.agents import AgentCard
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import cut_for_model, join_first, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
 

@@ -14,10 +14,11 @@ from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.errors import CYCLE, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import Index, Item, Placeholder
 from dagwright.core.expressions.stored_values import Secret
+from dagwright.core.model.agents import FeedbackPolicy
 from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.plan import PlanDocument
 from dagwright.core.model.times import Duration
-from dagwright.core.model.tools import FeedbackPolicy, ToolDeclaration
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import INTEGER, ValueSchema
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.plan_values import PlanValues

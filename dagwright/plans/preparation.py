@@ -15,11 +15,11 @@ from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, poin
 from dagwright.core.expressions.condition_parser import read_condition
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.agent_tools import tool_of_agent
+from dagwright.core.model.agents import AgentCard, tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
-from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, Effects, ToolDeclaration, is_inline
+from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_inputs, misspelt_keywords, undeclared_inputs

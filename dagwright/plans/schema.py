@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dagwright.core.model.agents import AgentCard
 from dagwright.core.model.plan import RESERVED_IDS, PlanDocument
-from dagwright.core.model.tools import AgentCard
 
 _SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
 SCHEMA_FILE = _SCHEMAS / "plan.schema.json"

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from dagwright.agents.registry import AgentRegistry
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard
 from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec
 from dagwright.tools.spec import spec_of
 from dagwright.tools.tool_references import absolute_path, agents_reference, is_path, queue_reference

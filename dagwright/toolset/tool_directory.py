@@ -13,16 +13,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.agent_tools import agent_cards
-from dagwright.core.model.tools import AgentCard, ToolDeclaration, card_from_json
+from dagwright.core.model.agents import DECLARATION, AgentCard, agent_cards, card_from_json
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import unknown_tools
 from dagwright.store import PayloadStore, StoreUnavailable
 
 _MAX_ENTRIES = timedelta(days=365)
-_DECLARATION = TypeAdapter(ToolDeclaration)
 _logger = structlog.get_logger(__name__)
 
 
@@ -33,7 +32,7 @@ async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *
         # Concurrently: with a bucket, a worker of hundreds of tools would otherwise accept no work for many seconds.
         async with asyncio.TaskGroup() as group:
             for tool in tools:
-                content = _DECLARATION.dump_json(tool)
+                content = DECLARATION.dump_json(tool)
                 group.create_task(store.put_cache_entry(_key(tool.name, task_queue), content, expires_at=expires_at))
     except* StoreUnavailable as failed:
         _logger.warning("the tools could not be published to other workers", error=str(failed.exceptions[0]))
@@ -48,7 +47,7 @@ async def find_published_tools(
         try:
             content = await store.get_cache_entry(_key(name, task_queue))
             if content is not None:
-                declarations[name] = _DECLARATION.validate_json(content)
+                declarations[name] = DECLARATION.validate_json(content)
         except (StoreUnavailable, ValidationError) as error:
             _logger.warning("the tools of other workers could not be read", tool=name, error=str(error))
     return declarations

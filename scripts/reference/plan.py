@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dagwright.core.model import plan as model
-from dagwright.core.model.tools import InlineAgent
+from dagwright.core.model.agents import InlineAgent
 from dagwright.plans.schema import plan_schema
 from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, fields, first_paragraph, section, sentence, table
@@ -25,7 +25,7 @@ _SECTIONS: Mapping[type[BaseModel], str] = {
     model.AtLeast: _PLAN,
     model.OnErrorValue: _PLAN,
     model.Cache: _PLAN,
-    InlineAgent: "dagwright/core/model/tools.py",
+    InlineAgent: "dagwright/core/model/agents.py",
 }
 """Class -> file that defines it, in the order of the page."""
 _EXAMPLE = re.compile(r"\s+Example: `(?P<example>[^`]+)`\Z")

@@ -10,8 +10,7 @@ import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.llm import (
     Action,
     Endpoint,

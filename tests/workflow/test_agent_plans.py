@@ -12,8 +12,8 @@ from dagwright.agents.stored_agents import AGENTS, StoredAgents
 from dagwright.client.steering import Steering
 from dagwright.core.boundary import wire
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.tools import AgentCard, ToolDeclaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.database.database import Database
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.plans.preparation import check_plan, prepare_plan

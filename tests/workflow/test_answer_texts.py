@@ -6,8 +6,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.testing import Cut, json_text, slow, text, tool_call
 from tests.support.answer_texts import PIECE, Reader, held, texts_of

@@ -9,9 +9,8 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import tool_to_json
-from dagwright.core.model.tools import AgentCard
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, step, tool_call

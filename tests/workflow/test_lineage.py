@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import agent_declaration
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, step, tool_call, tool_calls

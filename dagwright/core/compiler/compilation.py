@@ -8,7 +8,7 @@ from dagwright.core.compiler.projections import with_projections
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.model.agent_tools import tool_of_agent, with_effects_of_tools
+from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
 from dagwright.core.model.compiled import (
     DEFAULT_TIMEOUT_S,
     Approval,

@@ -10,7 +10,7 @@ import pydantic_core
 
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Reference, ResultOf, Template
-from dagwright.core.model.agent_tools import strongest
+from dagwright.core.model.agents import strongest
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
 from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects

@@ -22,8 +22,8 @@ from pydantic import (
 )
 
 from dagwright.core.expressions.references import MAX_ID_BYTES
+from dagwright.core.model.agents import InlineAgent
 from dagwright.core.model.times import parse_duration
-from dagwright.core.model.tools import InlineAgent
 
 _RESERVED = {
     "item": "the item of a for_each",

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagwright.core.errors import MAX_PROBLEMS, Problem, pointer
+from dagwright.core.model.agents import MODEL_KEYS, InlineAgent
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, PlanDocument, Retry
-from dagwright.core.model.tools import MODEL_KEYS, InlineAgent
 from dagwright.core.name_hints import format_names, nearest, suggestion
 
 _NODES = TypeAdapter(list[Node])

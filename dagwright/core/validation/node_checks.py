@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.model.agent_tools import agent_cards, tool_of_agent
+from dagwright.core.model.agents import agent_cards, tool_of_agent
 from dagwright.core.model.argument_checks import EntityChecks, SchemaOfTool, problem_of_kinds
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Cache, Node

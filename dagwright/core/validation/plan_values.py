@@ -9,7 +9,7 @@ from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.reference_parser import walk_texts
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.agent_tools import tool_of_agent
+from dagwright.core.model.agents import tool_of_agent
 from dagwright.core.model.plan import Human, Node, OnErrorValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration

@@ -17,14 +17,14 @@ from dagwright.core.expressions.reference_parser import (
     walk_texts,
 )
 from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import InlineAgent, agent_declaration
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.lookup_kinds import LookupKinds
 from dagwright.core.model.lookups import MAX_LOOKUPS
 from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
-from dagwright.core.model.tools import AGENT_PREFIX, InlineAgent, ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
 from dagwright.core.validation.checked_plan import Checked, CheckReport, NodeReferences, read_references

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration, card_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import (
     AGENT_PREFIX,
     ENCODED_FIELDS,
-    AgentCard,
     Effects,
     ToolDeclaration,
     WorkerCard,
-    card_from_json,
     problem_of_effects_rule,
     with_compensating_tools,
     worker_card_from_json,

@@ -6,7 +6,7 @@ from typing import Any, Final
 import mcp_types as types
 import structlog
 
-from dagwright.core.model.agent_tools import agent_cards
+from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tools import ToolDeclaration

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dagwright.core.compiler.projections import with_projections
-from dagwright.core.model.agent_tools import agent_cards
+from dagwright.core.model.agents import AgentCard, agent_cards
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
-from dagwright.core.model.tools import AgentCard, ToolDeclaration, with_compensating_tools
+from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
 from dagwright.planning.model_calls.model_requests import OutputSchema
 

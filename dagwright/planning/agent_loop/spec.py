@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from dagwright.core.expressions.references import Placeholder, ResultOf
+from dagwright.core.model.agents import FeedbackPolicy
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.core.model.policy import POLICY, model_policy
-from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, FeedbackPolicy, ToolDeclaration
+from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, ToolDeclaration
 from dagwright.planning.model_calls.model_requests import (
     CALL_MODEL,
     CallLabels,

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from pydantic import TypeAdapter
-
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
+from dagwright.core.model.agents import DECLARATION
 from dagwright.core.model.compiled import (
     CompiledNode,
     node_from_json,
@@ -65,8 +64,6 @@ READ_MODEL_PLAN = ToolDeclaration(
     },
 )
 """Declaration of the activity that parses and checks a plan."""
-DECLARATION = TypeAdapter(ToolDeclaration)
-"""Adapter for the JSON form of the tools, as passed to the plan parser."""
 
 
 def decode_tools(encoded: Any) -> dict[str, ToolDeclaration]:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from dagwright.agents import AgentCard, AgentRegistry, AgentsUnreadable, load_agents
-from dagwright.core.model.tools import card_from_json
+from dagwright.core.model.agents import card_from_json
 from dagwright.dialects.reading import read_plan_file
 from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.agents.agent_database import StoredAgentTools, stored_cards
 from dagwright.agents.stored_agents import AGENTS, AddResult, StoredAgents
-from dagwright.core.model.tools import AgentCard
+from dagwright.core.model.agents import AgentCard
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.settings import Settings

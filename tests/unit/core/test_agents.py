@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from dagwright.core.errors import Problem
-from dagwright.core.model.agent_tools import agent_cards, agent_declaration, tool_of_agent
-from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
+from dagwright.core.model.agents import AgentCard, agent_cards, agent_declaration, tool_of_agent
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.plans.preparation import unknown_tools
 from tests.support.plan_building import TOOLS, check, node, plan_of, problems_of
 

@@ -16,7 +16,7 @@ from dagwright.core.compiler.node_columns import (
 )
 from dagwright.core.errors import PlanInvalid, pointer
 from dagwright.core.expressions.references import Index, Item, ResultOf
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import (
     CompiledNode,
     CompiledPlan,
@@ -25,7 +25,7 @@ from dagwright.core.model.compiled import (
     plan_from_json,
     plan_to_json,
 )
-from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration, parameter_name
+from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
 _EACH = {

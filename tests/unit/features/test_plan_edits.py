@@ -8,10 +8,10 @@ import pytest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.compute_budget import CHECK_BUDGET, MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
 from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import agent_of
 from dagwright.core.model.requests import Feedback
-from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import extended, extension_from_json
 from dagwright.core.validation.checked_plan import Checked

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
-from dagwright.core.model.tools import ENCODED_FIELDS, AgentCard, Effects, ToolDeclaration, WorkerCard, effects_of_call
+from dagwright.core.model.tools import ENCODED_FIELDS, Effects, ToolDeclaration, WorkerCard, effects_of_call
 from dagwright.features.plan_edits.sent_tools import tool_to_json as sent_tool_to_json
 from dagwright.features.plan_edits.sent_tools import tools_from_json, tools_to_json
 

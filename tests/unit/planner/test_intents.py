@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.policy import Policy
-from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planner import PlanningOptions, prepare_goal

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import Problem
-from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.json_schemas import validator_of
-from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.llm.strict_schema import StrictSchema
