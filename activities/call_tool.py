@@ -78,13 +78,13 @@ from dagwright.core.boundary.wire import (
 )
 from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
 from dagwright.core.model.call_limits import Subject, subject_at_host
-from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.tools import Effects
 from dagwright.features.call_limits.limit_state import RequestKind
 from dagwright.llm.client import ModelClients
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse
 from dagwright.process.drain import drain_s, writes_in_flight
+from dagwright.protocol.lineage import lineage_of_locations
 from dagwright.protocol.outcomes import outcome_unknown_message
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ModelAccess, Progress, ToolContext

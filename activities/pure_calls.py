@@ -14,11 +14,10 @@ from dagwright.activities.errors import error_text, full_failure_text, retry_dec
 from dagwright.activities.values import Load, LoadedValue, hydrate_arguments
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.hydration import stored_refs
 from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of
 from dagwright.core.model.compiled import PURE_TIMEOUT_S
-from dagwright.core.model.states import Task
+from dagwright.core.model.states import NodeError, Task
 from dagwright.core.model.tools import Effects
 from dagwright.core.text import cut_bytes
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse

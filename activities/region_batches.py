@@ -20,9 +20,8 @@ from dagwright.core.boundary.limits import (
     REGION_BATCH_RESULT_BYTES,
     REGION_BATCH_S,
 )
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import ONE_ATTEMPT, Attempt, NodeStatus, Record, Task
+from dagwright.core.model.states import ONE_ATTEMPT, Attempt, NodeError, NodeStatus, Record, Task
 from dagwright.core.scheduler.propagation import largest_result_bytes
 from dagwright.features.regions.batches import BatchInput, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler

@@ -18,9 +18,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import tool_of
-from dagwright.core.model.states import NO_ATTEMPT, STILL_OUTSIDE, NodeStatus, Phase, Task
+from dagwright.core.model.states import NO_ATTEMPT, STILL_OUTSIDE, NodeError, NodeStatus, Phase, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.features.run_scheduler import RunScheduler

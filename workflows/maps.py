@@ -10,10 +10,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import Task
+from dagwright.core.model.states import NodeError, Task
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_messages import MapBatchInput
 from dagwright.protocol.map_batch_runs import (

@@ -30,9 +30,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.compiler.node_columns import plan_from_columns
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.states import RunStatus
+from dagwright.core.model.states import NodeError, RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.features.commands.steering import current_notes

@@ -24,9 +24,8 @@ from temporalio.common import (
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import encoded_size, value_to_json
-from dagwright.core.model.states import RunStatus, Task
+from dagwright.core.model.states import NodeError, RunStatus, Task
 from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.extender_specs import workflow_type_of

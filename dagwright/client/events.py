@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal, Self, cast
 from urllib.parse import quote, unquote
 
 from dagwright.client.feedback.feedback_request import FeedbackRequest
-from dagwright.core.errors import DagwrightError, NodeError, Problem
-from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.errors import DagwrightError, Problem
+from dagwright.core.model.states import NodeError, NodeStatus, RunStatus
 from dagwright.history.executions import START
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.text_stream import NO_TEXT, TextMark

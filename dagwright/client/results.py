@@ -18,9 +18,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import OptionInvalid
-from dagwright.core.errors import DagwrightError, NodeError, Note, Problem, note_of, problem_from_error
+from dagwright.core.errors import DagwrightError, Note, Problem, note_of, problem_from_error
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.states import NO_USAGE, NodeStatus, RunStatus, Usage, usage_from_json
+from dagwright.core.model.states import NO_USAGE, NodeError, NodeStatus, RunStatus, Usage, usage_from_json
 from dagwright.core.model.times import time_of
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters

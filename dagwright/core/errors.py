@@ -1,4 +1,4 @@
-"""The base of every error of the Python API, the errors of plans, and the errors of nodes.
+"""The base of every error of the Python API, and the problems of plans.
 
 The other errors stay in the modules that raise them; the base lets a caller catch all of them with one `except`:
 
@@ -16,8 +16,8 @@ DagwrightError
 ├── SettingsError         fix the environment variable that the message names
 └── ...                   the docstring of each error class names the remedy
 
-`PlanInvalid` has every `Problem` that was found, not only the first. `NodeError` is a value, not an exception: why a
-node did not complete.
+`PlanInvalid` has every `Problem` that was found, not only the first. Errors of nodes are values, not exceptions: see
+`NodeError` in `dagwright.core.model.states`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -161,25 +161,6 @@ def _shortened(problem: Problem) -> Problem:
         return problem
     message, hint, node = (cut_characters(text, _TEXT_CHARACTERS) for text in texts)
     return replace(problem, message=message, hint=hint or None, node=node or None)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeError:
-    """Why a node did not complete: `{"code", "message", "retryable"}`.
-
-    Args:
-        ref: reference of the whole text in the payload store, if the message is cut.
-    """
-
-    code: str
-    message: str
-    retryable: bool = False
-    ref: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the error as in a node of the result document; `ref` only if there is one."""
-        encoded = {"code": self.code, "message": self.message, "retryable": self.retryable}
-        return encoded if self.ref is None else {**encoded, "ref": self.ref}
 
 
 def pointer(*parts: str | int) -> str:

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import Attempt, NodeStatus, Record
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, Record
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import InnerState

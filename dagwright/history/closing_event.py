@@ -13,8 +13,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.protocol.compact_documents import full_closing_document
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Closing, Request
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.times import cut_to_ms
 from dagwright.core.scheduler.map_items import listed_items
 from dagwright.core.scheduler.run_state import Paused

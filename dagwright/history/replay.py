@@ -17,9 +17,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Request, Through
-from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeStatus
+from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeError, NodeStatus
 from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.history.closing_event import (
     CLOSED_AS,

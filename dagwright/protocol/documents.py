@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.lookups import resolved_lookups
-from dagwright.core.model.states import NodeStatus, Record, planned_version
+from dagwright.core.model.states import NodeError, NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_items import counts_of_items, is_batched, listed_items

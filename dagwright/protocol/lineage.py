@@ -1,18 +1,27 @@
-"""Lineage of a call, an agent or a whole run, decoded from results and failures."""
+"""Lineage of a call, an agent or a whole run: reported by tools and child runs, and decoded by the parent run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.lineage import NO_LINEAGE, CallLineage, lineage_from_json
+from dagwright.core.model.lineage import LOCATION_CHARACTERS, NO_LINEAGE, CallLineage, lineage_from_json
 from dagwright.core.model.states import Record
 from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
+from dagwright.core.text import cut_characters
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+
+
+def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
+    """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
+    shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
+    files = [location for location in shortened if "://" not in location]
+    urls = [location for location in shortened if "://" in location]
+    return NO_LINEAGE.with_more(CallLineage(files, urls))
 
 
 def lineage_of_run(scheduler: "RunScheduler") -> CallLineage:

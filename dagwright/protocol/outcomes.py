@@ -34,11 +34,10 @@ from dagwright.core.boundary.usage_reports import (
     started_attempt,
     usage_of_heartbeat,
 )
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.requests import Raised
-from dagwright.core.model.states import NO_ATTEMPT, Attempt, RunStatus
+from dagwright.core.model.states import NO_ATTEMPT, Attempt, NodeError, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.text import cut_bytes
 from dagwright.features.regions.batches import apply_batch

@@ -10,11 +10,10 @@ from dagwright.core.boundary.limits import (
     ARGUMENTS_LIMIT_BYTES,
     RUN_INPUT_LIMIT_BYTES,
 )
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import NO_ATTEMPT, Task
+from dagwright.core.model.states import NO_ATTEMPT, NodeError, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.regions.batches import BatchTooLarge, encode_batch
 from dagwright.features.regions.offloaded_batches import encode_offloaded_batch

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
-from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Phase, Record, run_usage_from_json
+from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeStatus, Phase, Record, run_usage_from_json
 from dagwright.core.model.stored_lists import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.run_state import Paused, override_from_json

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.errors import NodeError, PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.resolvers import Resolver
-from dagwright.core.model.states import Task
+from dagwright.core.model.states import NodeError, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.steering import current_notes
 from dagwright.protocol.documents import RunFacts, graph_document, result_document

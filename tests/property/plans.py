@@ -7,8 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Task
+from dagwright.core.model.states import NodeError, NodeStatus, Task
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.property.naive import Model, Step, result_of

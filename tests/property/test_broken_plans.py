@@ -10,8 +10,8 @@ import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import plan_to_json
+from dagwright.core.model.states import NodeError
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.documents import RunFacts, result_document

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
 from dagwright.activities.call_batch import Followers
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import NodeStatus, Task
+from dagwright.core.model.states import NodeError, NodeStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.batch_followers import can_lead, followers_of
 from dagwright.features.run_scheduler import create_scheduler

@@ -18,10 +18,9 @@ from dagwright.activities.region_batches import RegionBatch, start_scheduler
 from dagwright.activities.region_state import fetch_region, restore_region
 from dagwright.core.compiler import offloaded_regions
 from dagwright.core.compiler.regions import with_regions
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.graph import cycles_of
-from dagwright.core.model.states import Attempt, NodeStatus, Task
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.regions.batches import read_batch

@@ -6,8 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.states import NodeError, NodeStatus
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples

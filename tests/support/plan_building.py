@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.document import Document
 from dagwright.core.model.lineage import RunLineage
-from dagwright.core.model.states import Record, Task
+from dagwright.core.model.states import NodeError, Record, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState

@@ -12,11 +12,10 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.read_model_plan import read_plan_activity
 from dagwright.activities.values import LargeValues
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.policy import ALL_RUN, policy_of_extender
 from dagwright.core.model.requests import Feedback, Request
-from dagwright.core.model.states import Task
+from dagwright.core.model.states import NodeError, Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
 from dagwright.features.commands.steering import RunCommand, UnparsedCommand, apply_command
 from dagwright.features.run_scheduler import create_scheduler

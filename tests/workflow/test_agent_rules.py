@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dagwright.core.errors import NodeError
+from dagwright.core.model.states import NodeError
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.model_calls.model_requests import OutputSchema
 from tests.support.runs import failed

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
+from dagwright.core.model.states import NodeError
 from dagwright.features.commands.node_commands import AddUnparsedNodes, RetryNode, SetResult
 from dagwright.planner import PlanningOptions, prepare_goal
 from tests.support.goals import call, written

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeHere
 from dagwright.core.expressions.condition_parser import (
     ParsedCondition,
@@ -23,7 +22,7 @@ from dagwright.core.expressions.condition_parser import (
     read_condition,
 )
 from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
-from dagwright.core.expressions.references import Scope, UnresolvedReference
+from dagwright.core.expressions.references import Scope
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 
 WORK_OF_EVALUATION = 10
@@ -343,14 +342,3 @@ def _value_or_error(condition: ParsedCondition, values: Values) -> bool | Condit
         return evaluate_condition(condition, values)
     except ConditionFailed as error:
         return error
-
-
-def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:
-    """Return the error of a node whose condition or arguments could not be evaluated."""
-    match error:
-        case UnresolvedReference():
-            return NodeError(error.code, str(error))
-        case ConditionFailed():
-            return NodeError("invalid_condition", f"when: {error}")
-        case ComputeBudgetExceeded():
-            return NodeError("too_large", str(error))

@@ -4,11 +4,9 @@ Tools report the files and URLs that they have read; their caller sends the repo
 run sends its report to the parent run when it ends. This module must not import the scheduler.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from dagwright.core.text import cut_characters
 
 MAX_ENTRIES = 50
 """Maximum number of entries of each kind (files, URLs, calls) in one lineage; further entries are only counted."""
@@ -67,18 +65,6 @@ class CallLineage:
 
 
 NO_LINEAGE = CallLineage()
-
-
-def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
-    """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
-    shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
-    return _bounded(
-        [location for location in shortened if "://" not in location],
-        [location for location in shortened if "://" in location],
-        [],
-        [],
-        0,
-    )
 
 
 def lineage_from_json(encoded: Any) -> CallLineage:

@@ -15,13 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.error_codes import FailureCode
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, RetryRule
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, slug_of
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 
 MAX_LOOKUPS = 1_000
 """Maximum number of distinct lookups of a plan: one call of `bind` receives the results of all lookups."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
 
 if TYPE_CHECKING:
@@ -261,6 +260,25 @@ class Phase(Enum):
     def is_compensated(self) -> bool:
         """Return whether the run's effects are compensated for, as far as possible."""
         return self in (Phase.COMPENSATING, Phase.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeError:
+    """Why a node did not complete: `{"code", "message", "retryable"}`.
+
+    Args:
+        ref: reference of the whole text in the payload store, if the message is cut.
+    """
+
+    code: str
+    message: str
+    retryable: bool = False
+    ref: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error as in a node of the result document; `ref` only if there is one."""
+        encoded = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return encoded if self.ref is None else {**encoded, "ref": self.ref}
 
 
 @dataclass(frozen=True, slots=True)

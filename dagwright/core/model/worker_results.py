@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import StoredValue
-from dagwright.core.model.states import ABANDONED, NodeStatus, Record
+from dagwright.core.model.states import ABANDONED, NodeError, NodeStatus, Record
 from dagwright.core.model.tools import WorkerCard
 
 MESSAGE_CHARACTERS = 2_000

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.states import Attempt, Record, RunStatus, Task, TaskRef
+from dagwright.core.model.states import Attempt, NodeError, Record, RunStatus, Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 
 HOOKS = (

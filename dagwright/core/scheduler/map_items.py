@@ -16,7 +16,6 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TooLargeHere
 from dagwright.core.expressions.paths import describe_type
 from dagwright.core.expressions.references import (
@@ -32,7 +31,7 @@ from dagwright.core.expressions.stored_values import (
     is_whole,
 )
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Record, TaskRef
+from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeStatus, Record, TaskRef
 from dagwright.core.model.stored_lists import MAX_KEY_BYTES, StoredList
 from dagwright.core.model.tools import ToolDeclaration
 

@@ -8,10 +8,9 @@ Replay: the order in which nodes become ready is part of the order of commands i
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.condition_parser import ParsedCondition
-from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed, evaluation_error
+from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     FOREIGN_BYTES,
@@ -20,7 +19,7 @@ from dagwright.core.expressions.stored_values import (
     VALUE_BYTES,
     WHOLE_BYTES,
 )
-from dagwright.core.model.states import NodeStatus, Phase, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks
 from dagwright.core.scheduler.map_items import end_of_items, items_of
@@ -322,3 +321,14 @@ def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -
         return VALUE_BYTES
     is_whole = any(use == "whole" for _, use in node.projections)
     return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
+
+
+def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:
+    """Return the error of a node whose condition or arguments could not be evaluated."""
+    match error:
+        case UnresolvedReference():
+            return NodeError(error.code, str(error))
+        case ConditionFailed():
+            return NodeError("invalid_condition", f"when: {error}")
+        case ComputeBudgetExceeded():
+            return NodeError("too_large", str(error))

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Join
-from dagwright.core.model.states import NodeStatus, Record, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, Record, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 

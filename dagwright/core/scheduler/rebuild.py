@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import ABANDONED, NodeStatus, Phase, Record, TaskRef
+from dagwright.core.model.states import ABANDONED, NodeError, NodeStatus, Phase, Record, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.extension import Extension, extended
 from dagwright.core.scheduler.run_state import WORK_OF_REBUILD

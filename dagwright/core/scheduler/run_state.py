@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.references import ResultOf, Scope, UnresolvedReference, resolve_bindings, scope_of_item
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
@@ -20,6 +19,7 @@ from dagwright.core.model.lineage import RunLineage
 from dagwright.core.model.states import (
     ItemRecord,
     MapBatch,
+    NodeError,
     NodeStatus,
     Phase,
     Record,

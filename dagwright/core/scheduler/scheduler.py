@@ -14,9 +14,7 @@ running workflows.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.references import Scope, UnresolvedReference
 from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.lineage import NO_LINEAGE
@@ -24,6 +22,7 @@ from dagwright.core.model.states import (
     NO_USAGE,
     ONE_ATTEMPT,
     Attempt,
+    NodeError,
     NodeStatus,
     Phase,
     Record,
@@ -33,7 +32,7 @@ from dagwright.core.model.states import (
 )
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks, RunOptions, SchedulerComponent
-from dagwright.core.scheduler.propagation import Propagation
+from dagwright.core.scheduler.propagation import Propagation, evaluation_error
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.core.scheduler.run_state import make_task, only_child_runs_run, output_of, status_of
 

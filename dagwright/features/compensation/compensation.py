@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError, Note
+from dagwright.core.errors import Note
 from dagwright.core.model.compiled import (
     CompiledNode,
     CompiledPlan,
@@ -24,7 +24,7 @@ from dagwright.core.model.compiled import (
     tool_of,
 )
 from dagwright.core.model.graph import levels_of
-from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import Phase, RunStatus, Task
+from dagwright.core.model.states import NodeError, Phase, RunStatus, Task
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.run_state import RunTotals, make_task, status_of
 from dagwright.features.compensation.compensation import (

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.condition_parser import Read, read_condition
 from dagwright.core.expressions.conditions import missing_reads
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
@@ -21,7 +20,7 @@ from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.lookups import resolved_lookups_of_node
 from dagwright.core.model.requests import Closing
-from dagwright.core.model.states import NodeStatus, Record, planned_version
+from dagwright.core.model.states import NodeError, NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import is_batched

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request, Through, without_number
-from dagwright.core.model.states import NodeStatus, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.approval_gate import rejection
 from dagwright.features.feedback.feedback_state import FeedbackState, Notification, RequestRegistry, RunAnswer
 from dagwright.features.plan_edits.node_additions import apply_addition

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import resolve_bindings
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
@@ -14,7 +13,7 @@ from dagwright.core.model.requests import (
     Feedback,
     Purpose,
 )
-from dagwright.core.model.states import TaskRef
+from dagwright.core.model.states import NodeError, TaskRef
 from dagwright.features.feedback.feedback_state import FeedbackState
 
 if TYPE_CHECKING:

@@ -8,15 +8,14 @@ the workflow and in history readers.
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
-from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Raised, Request
-from dagwright.core.model.states import Attempt, NodeStatus, TaskRef
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.propagation import evaluation_error
 from dagwright.features.feedback.answer_handling import AnswerHandler
 from dagwright.features.feedback.answer_reading import AnswerReader
 from dagwright.features.feedback.approval_gate import ApprovalGate, Question

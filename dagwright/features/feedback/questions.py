@@ -7,7 +7,6 @@ from typing import Any
 import pydantic_core
 from pydantic import ValidationError
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
@@ -15,6 +14,7 @@ from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, def
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.plan import Human, question_of
 from dagwright.core.model.requests import Purpose, Request
+from dagwright.core.model.states import NodeError
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 from dagwright.core.validation.human_fields import problems_of_question

@@ -6,10 +6,9 @@ Replay: a request opens in the event that made its node ready, which determines 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.answers import ERROR_CHOICES, size_problem
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Raised, Request
-from dagwright.core.model.states import NodeStatus, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.feedback_state import EARLY_BYTES, FeedbackState
 from dagwright.features.feedback.questions import BadQuestion, request_of, validate_question_fields
 

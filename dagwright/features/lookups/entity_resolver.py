@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.lookups import (
@@ -17,7 +16,7 @@ from dagwright.core.model.lookups import (
     known_result,
 )
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
-from dagwright.core.model.states import Record
+from dagwright.core.model.states import NodeError, Record
 from dagwright.core.scheduler.component import NodeResolver
 from dagwright.features.lookups.uses import use_of_lookup
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import Phase, RunStatus
+from dagwright.core.model.states import NodeError, Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_extension

@@ -11,7 +11,7 @@ Replay: the nodes that an extender adds, and their order, are part of the order 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from dagwright.core.errors import NodeError
+from dagwright.core.model.states import NodeError
 
 if TYPE_CHECKING:
     from dagwright.core.model.tools import ToolDeclaration

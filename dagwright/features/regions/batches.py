@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import REGION_BATCH_INPUT_BYTES, REGION_BATCH_INPUT_LIMIT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
-from dagwright.core.model.states import NodeStatus, Record, Task
+from dagwright.core.model.states import NodeError, NodeStatus, Record, Task
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

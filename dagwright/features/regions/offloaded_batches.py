@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import OFFLOADED_BATCH_INPUT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import NodeStatus, Record, Task
+from dagwright.core.model.states import NodeError, NodeStatus, Record, Task
 from dagwright.core.scheduler.run_state import InnerState
 from dagwright.features.regions.batches import BatchTooLarge, apply_outcomes, end_from_json, end_to_json
 

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_state import counts_of

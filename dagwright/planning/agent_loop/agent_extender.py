@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import ResultOf, TemplatePart
 from dagwright.core.model.compiled import Binding, CompiledNode
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.tools import with_compensating_tools
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.plan_edits.extension_checks import free_id

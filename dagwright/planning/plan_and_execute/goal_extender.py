@@ -10,7 +10,7 @@ Replay: IDs, order and content of the nodes are part of the history of a run.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import NodeError
+from dagwright.core.model.states import NodeError
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.planning.plan_and_execute.goal_spec import (

@@ -11,11 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import HIDDEN_KINDS, Binding, CompiledNode
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.core.text import cut_bytes

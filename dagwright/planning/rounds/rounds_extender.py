@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.states import NodeError, NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.extension import Extension

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import StoredValue, is_whole
+from dagwright.core.model.states import NodeError
 from dagwright.core.text import cut_bytes, cut_for_model, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_REACHED

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from dagwright.client.event_mapping import EventMapper, EventMoment, ReportedState, reported_state_at
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import CursorInvalid, EventCursor, FeedbackRequested, NodeEvent, RunEvent
-from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Feedback
-from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.states import NodeError, NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
 from dagwright.history.moment_facts import facts_of, states_of

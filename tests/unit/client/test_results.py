@@ -21,9 +21,8 @@ from dagwright.client.errors import FeedbackRejected
 from dagwright.client.feedback.feedback_request import answer_content
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded, read_nodes, read_result
 from dagwright.core.boundary import wire
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.projection import describe
-from dagwright.core.model.states import RunStatus
+from dagwright.core.model.states import NodeError, RunStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_view import RunView

@@ -3,8 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Task, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
 from tests.support.components import alone, started_ids, state_of, statuses

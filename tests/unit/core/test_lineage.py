@@ -12,10 +12,10 @@ from dagwright.core.model.lineage import (
     CallLineage,
     RunLineage,
     lineage_from_json,
-    lineage_of_locations,
     run_lineage_from_json,
 )
 from dagwright.core.model.states import Attempt
+from dagwright.protocol.lineage import lineage_of_locations
 from tests.support.plan_building import lineage_of, node, resumed, started_run
 
 

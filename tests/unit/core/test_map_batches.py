@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import MapBatch, NodeStatus, Task, TaskRef
+from dagwright.core.model.states import MapBatch, NodeError, NodeStatus, Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.map_items import MapBatchEnd, Width, counts_of_items, width_of

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import Task
+from dagwright.core.model.states import NodeError, Task
 from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan

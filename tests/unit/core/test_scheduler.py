@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import Attempt
+from dagwright.core.model.states import Attempt, NodeError
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.readiness import max_calls_of_tool

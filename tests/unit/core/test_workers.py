@@ -8,11 +8,11 @@ import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.regions import with_regions
-from dagwright.core.errors import NodeError, PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.model.compiled import Binding, CompiledNode
-from dagwright.core.model.states import NodeStatus, Record, Task, TaskRef
+from dagwright.core.model.states import NodeError, NodeStatus, Record, Task, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, worker_card_from_json
 from dagwright.core.model.worker_results import (
     MESSAGE_CHARACTERS,

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
-from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus, Task
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, Phase, RunStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import BUDGET_TASK, Feedback, Purpose
-from dagwright.core.model.states import STILL_OUTSIDE, Attempt, RunStatus, TaskRef, Usage
+from dagwright.core.model.states import STILL_OUTSIDE, Attempt, NodeError, RunStatus, TaskRef, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Raised
-from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension

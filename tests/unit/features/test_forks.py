@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.compensation.compensation import without_compensation

@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.feedback.namespace_requests import following_request
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.plan_text import plan_summary
-from dagwright.core.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
@@ -23,7 +23,7 @@ from dagwright.core.model.lookups import (
 )
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Raised, Request
-from dagwright.core.model.states import Attempt, NodeStatus, RunStatus, Task
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension

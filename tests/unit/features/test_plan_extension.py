@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState

@@ -8,10 +8,9 @@ import pytest
 
 from dagwright.client.node_view import arguments_for_display
 from dagwright.core.boundary import wire
-from dagwright.core.errors import NodeError
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.requests import Through
-from dagwright.core.model.states import RunStatus
+from dagwright.core.model.states import NodeError, RunStatus
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.compiler.compilation import compiled_form
-from dagwright.core.errors import NodeError
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.requests import Feedback
-from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, apply_command
 from dagwright.features.deadline import Deadline

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.policy import ALL_RUN
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.planner.plan_parser import can_start_early

@@ -8,10 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, DOCUMENT_LIMIT_BYTES
-from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
-from dagwright.core.model.states import RunStatus, Task
+from dagwright.core.model.states import NodeError, RunStatus, Task
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler

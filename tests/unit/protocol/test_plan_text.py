@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.plan_text import plan_summary, summary_and_described
-from dagwright.core.errors import NodeError
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_from_json, with_tools_allowed
 from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes

@@ -10,7 +10,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_USAGE
-from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.states import Attempt, NodeStatus, RunUsage, Usage, run_usage_from_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.node_commands import RetryNode, SetResult
@@ -18,6 +17,7 @@ from dagwright.features.commands.steering import apply_command
 from dagwright.features.compensation.compensation import has_changed
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import RunFacts, result_document
+from dagwright.protocol.lineage import lineage_of_locations
 from dagwright.protocol.messages import sub_plan_end_from_json
 from dagwright.protocol.outcomes import (
     MAX_STORE_WAITS,

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Feedback
-from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.states import Attempt, NodeError, NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.graph_folding import diagram_of, is_folded
-from dagwright.core.errors import NodeError
-from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.worker_results import error_of_unfinished
 from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
