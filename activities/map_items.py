@@ -23,8 +23,8 @@ from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEM
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import projections_from_json
-from dagwright.core.model.stored_lists import MAX_KEY_BYTES, stored_list_from_json
 from dagwright.core.model.tools import Effects
+from dagwright.core.scheduler.map_items import MAX_KEY_BYTES, stored_list_from_json
 from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 _INLINE_ITEMS_BYTES = 256 * 1024

@@ -6,8 +6,7 @@ from typing import Any
 
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.states import MapBatch, NodeError, NodeStatus, Record
-from dagwright.core.model.stored_lists import StoredList, stored_list_from_json, stored_list_to_json
-from dagwright.core.scheduler.map_items import MapBatchEnd
+from dagwright.core.scheduler.map_items import MapBatchEnd, StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.features.regions.batches import end_from_json, end_to_json
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import INLINE_BATCH_RESULTS_BYTES
+from dagwright.core.compiler.projections import parts_of_key
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
 from dagwright.core.model.states import NodeError, NodeStatus, Record, Task
-from dagwright.core.model.stored_lists import StoredList, parts_of_key, stored_list_to_json
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
+from dagwright.core.scheduler.map_items import StoredList, stored_list_to_json
 from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.protocol.map_batch_messages import MapBatchInput
 from dagwright.protocol.run_input import RunInput

@@ -13,8 +13,8 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeStatus, Phase, Record, run_usage_from_json
-from dagwright.core.model.stored_lists import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.scheduler.extension import extension_from_json
+from dagwright.core.scheduler.map_items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.scheduler.run_state import Paused, override_from_json
 from dagwright.features.budgets.budget import budget_from_json
 from dagwright.features.fork_reuse.reuse import ReuseTable, reuse_table_from_json

@@ -15,7 +15,6 @@ from dagwright.core.expressions.references import Item, Placeholder, Reference, 
 from dagwright.core.expressions.stored_values import Path, Projection, query_of
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
-from dagwright.core.model.stored_lists import parts_of_key
 
 Use = Literal["value", "whole"]
 
@@ -250,3 +249,9 @@ def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int
                 yield read
             elif not isinstance(read.path, str):
                 yield read._replace(path=(*read.path, *rest))
+
+
+def parts_of_key(node: CompiledNode) -> list[Projection]:
+    """Return the projections of each item that the key of a node's items reads."""
+    paths = [part.path for part in node.key or () if isinstance(part, Item)]
+    return [(path, "value") for path in dict.fromkeys(paths) if path and not isinstance(path, str)]

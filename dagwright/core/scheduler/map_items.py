@@ -12,12 +12,12 @@ It must not import the scheduler.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import pydantic_core
 
 from dagwright.core.expressions.compute_budget import TooLargeHere
-from dagwright.core.expressions.paths import describe_type
+from dagwright.core.expressions.paths import describe_type, get_value, steps_for_each
 from dagwright.core.expressions.references import (
     Scope,
     Template,
@@ -27,16 +27,21 @@ from dagwright.core.expressions.references import (
     scope_of_item,
 )
 from dagwright.core.expressions.stored_values import (
+    Path,
+    ProjectedPart,
     StoredValue,
     is_whole,
+    stored_from_json,
+    stored_to_json,
 )
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeStatus, Record, TaskRef
-from dagwright.core.model.stored_lists import MAX_KEY_BYTES, StoredList
 from dagwright.core.model.tools import ToolDeclaration
 
 MAX_ITEMS = 250_000
 """Maximum number of items of one `for_each`: the run holds some hundred bytes for each batch of items."""
+MAX_KEY_BYTES = 200
+"""Longest key of an item in UTF-8, the same as for a node id."""
 _KEY_COST = 12
 _REFERENCE_COST = 7
 """Cost of each key, and of each reference in a key, in units of the compute budget; a text in a key costs 1."""
@@ -45,6 +50,88 @@ _KEY_IN_STORE = (
     "it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; leave "
     "out `key`, or make a smaller list in a tool"
 )
+
+
+class StoredList(Sequence[Any]):
+    """A slice of a list in the payload store; each item is a stored value.
+
+    Args:
+        value: the whole list.
+        first: position of the first item of the slice.
+        count: number of its items.
+    """
+
+    def __init__(self, value: StoredValue, first: int, count: int) -> None:
+        self.value = value
+        self.first = first
+        self._count = count
+        self._projected = _projections_of_items(value)
+
+    def without_parts(self) -> "StoredList":
+        """Return the same slice without the projected parts."""
+        without_parts = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
+        return StoredList(without_parts, self.first, self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> "StoredList": ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, int):
+            if not 0 <= index < self._count:
+                raise IndexError(index)
+            return self._item(self.first + index)
+        first, last, _ = index.indices(self._count)
+        return StoredList(self.value, self.first + first, last - first)
+
+    def _item(self, index: int) -> Any:
+        item = get_value(self.value, (index,), start=self.value.name)
+        if not self._projected or not isinstance(item, StoredValue):
+            return item
+        parts = {path: ProjectedPart("small", values[index]) for path, values in self._projected.items()}
+        return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredList):
+            return NotImplemented
+        return (self.value, self.first, len(self)) == (other.value, other.first, len(other))
+
+    __hash__ = None  # type: ignore[assignment]  # like every list
+
+
+def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
+    """Return the projected parts of the items of a stored list: path inside of an item -> that part of all items.
+
+    A part is left out if some items lack it, or if it is not small in all of them.
+    """
+    length = value.shape.length if value.shape is not None else None
+    projections: dict[Path, Sequence[Any]] = {}
+    for query, part in value.parts.items():
+        steps = steps_for_each(query) if isinstance(query, str) else None
+        if steps and isinstance(part.value, list) and len(part.value) == length and all(map(_is_small, part.value)):
+            projections[steps] = part.value
+    return projections
+
+
+def _is_small(part: Any) -> bool:
+    return not isinstance(part, dict | list) and not (isinstance(part, str) and len(part) > MAX_KEY_BYTES)
+
+
+def stored_list_to_json(stored_list: StoredList) -> dict[str, Any]:
+    """Return the JSON form of a slice of a stored list."""
+    return {"list": stored_to_json(stored_list.value), "first": stored_list.first, "count": len(stored_list)}
+
+
+def stored_list_from_json(encoded: Mapping[str, Any]) -> StoredList:
+    """Parse the JSON form of a slice of a stored list.
+
+    Raises:
+        ValueError, LookupError, TypeError: the form is invalid.
+    """
+    return StoredList(stored_from_json(encoded["list"]), int(encoded["first"]), int(encoded["count"]))
 
 
 def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | None:

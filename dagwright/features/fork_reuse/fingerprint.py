@@ -33,8 +33,7 @@ from dagwright.core.model.compiled import (
     tool_of,
 )
 from dagwright.core.model.states import NodeStatus, Record, TaskRef
-from dagwright.core.model.stored_lists import StoredList
-from dagwright.core.scheduler.map_items import items_of
+from dagwright.core.scheduler.map_items import StoredList, items_of
 from dagwright.features.fork_reuse.reuse import ReuseTable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dagwright.activities.store_retry import await_store_activity
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_BINDINGS
 from dagwright.core.expressions.stored_values import StoredValue
-from dagwright.core.model.stored_lists import StoredList, stored_list_to_json
+from dagwright.core.scheduler.map_items import StoredList, stored_list_to_json
 from dagwright.store import StoreUnavailable
 from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore

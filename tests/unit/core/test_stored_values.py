@@ -36,8 +36,8 @@ from dagwright.core.expressions.value_refs import (
     with_refs_formatted,
 )
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.stored_lists import StoredList
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.map_items import StoredList
 from dagwright.core.scheduler.propagation import largest_result_bytes
 from tests.support.plan_building import compiled, node, plan_of
 
