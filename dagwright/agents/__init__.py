@@ -1,6 +1,6 @@
 """Agents: cards from YAML or Python that plans can call as tools.
 
-`--agents FILE` names a file of cards. A card (`dagwright.core.model.tools`) describes the task of an agent. The
+`--agents FILE` names a file of cards. A card (`dagwright.core.model.agents`) describes the task of an agent. The
 model is not part of the card: each request chooses it. Imports `tools`, `database` and lower-level packages.
 """
 
