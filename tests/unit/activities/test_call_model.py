@@ -65,7 +65,7 @@ async def test_a_small_answer_is_in_the_result_with_its_attempt() -> None:
     }
     assert {name: value.decode() for name, value in payload.metadata.items()} == {
         "encoding": "json/plain",
-        "dagwright": '[1706933106789,"",2]',
+        "dagwright": "AY1tJDhl#2",
         "dagwright-usage": pydantic_core.to_json(json.loads(payload.data)["usage"]).decode(),
     }
     assert server.calls[0].metadata == {"run_id": "test", "node_id": "n1"}

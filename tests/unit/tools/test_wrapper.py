@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_IDEMPOTENCY_KEY
 from dagwright.logging import add_call
+from dagwright.protocol.attempts import read_attempt
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
 from dagwright.tools.spec import EffectsName
@@ -42,8 +43,8 @@ async def test_a_tool_gets_keyword_arguments_and_its_result_is_json_with_metadat
     assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
     assert payload.data == '{"item":4,"rest":"é"}'.encode()
     assert payload.metadata.keys() == {"encoding", "dagwright"}
-    started_at_ms, version, count = json.loads(payload.metadata["dagwright"])
-    assert (started_at_ms, len(version), count) == (1_706_933_106_789, 12, 2)
+    attempt = read_attempt(payload.metadata)
+    assert (attempt.started_at, len(attempt.tool_version), attempt.count) == (1_706_933_106.789, 12, 2)
 
 
 async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
