@@ -84,6 +84,6 @@ def test_probe_fails_where_nothing_listens_and_imports_nothing_of_the_project() 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         probed = _probe(free.getsockname()[1], "/livez")
-    assert (probed.returncode, probed.stderr[:11]) == (1, "no answer: ")
+    assert (probed.returncode, probed.stderr[:13]) == (1, "no response: ")
     imported = _probe(1, "/livez", "-X", "importtime").stderr
     assert not [name for name in ("temporalio", "dagwright", "asyncio", "ssl") if name in imported]

@@ -59,11 +59,11 @@ async def test_answer_without_text_is_json_because_a_chat_would_show_nothing() -
 
 
 async def _error(status: str, **document: Any) -> ApiError:
-    async def settled(_: str, __: str) -> None:
+    async def has_ended(_: str, __: str) -> None:
         return
 
     fields = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
-    context = _context(fields, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
+    context = _context(fields, sessions=SimpleNamespace(wait_for_turn_end=has_ended), caller=Caller("ann"))
     with pytest.raises(ApiError) as error:
         await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
     return error.value
