@@ -30,7 +30,7 @@ from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.plans.pages import PlanForTransfer, split_for_transfer
 from dagwright.plans.preparation import check_plan, policy_problems, prepare_for_requests
 from dagwright.store import PayloadStore
-from dagwright.toolset.tool_directory import names_unknown_tools, published_tools
+from dagwright.toolset.tool_directory import names_unknown_tools, published_tools_of_plan
 
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
@@ -123,7 +123,7 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
         tools = {**await asyncio.to_thread(scope.stored_agents), **tools}
         try:
             # Another worker may have the tools.
-            published = await published_tools(
+            published = await published_tools_of_plan(
                 message["plan"],
                 tools,
                 scope.store,

@@ -16,7 +16,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.expressions.hydration import stored_refs
 from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of
-from dagwright.core.model.compiled import PURE_TIMEOUT_S
+from dagwright.core.model.compiled import REGION_TIMEOUT_S
 from dagwright.core.model.states import NodeError, Task
 from dagwright.core.model.tools import Effects
 from dagwright.core.text import cut_bytes
@@ -214,7 +214,7 @@ async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
 
 def timeout_of(task: Task) -> float:
     """Return the timeout of one call of a task in a region, in seconds."""
-    return task.node.timeout_s or PURE_TIMEOUT_S
+    return task.node.timeout_s or REGION_TIMEOUT_S
 
 
 def timeout_error(task: Task) -> NodeError:

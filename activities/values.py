@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pydantic_core
 
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
-from dagwright.core.expressions.projection import describe
+from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
@@ -184,7 +184,7 @@ class LargeValues:
             message = f"the tool succeeded, but its result could not be stored: {error}"
             raise ResultNotStored(message, size_bytes=len(encoded)) from None
         return await asyncio.to_thread(
-            describe, value, ref, size_bytes=len(encoded), projections=projections, name=name
+            project_value, value, ref, size_bytes=len(encoded), projections=projections, name=name
         )
 
     async def put(self, content: bytes) -> str:

@@ -18,7 +18,7 @@ from benchmarks.processes import Bench
 from benchmarks.rows import Row
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import open_context
-from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.process.listening import address_of, listening, open_socket
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text
 from dagwright.toolset.toolset import load_toolset
@@ -88,7 +88,7 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
         openai_base_url=model.base_url,
         openai_api_key=SecretStr("key"),
     )
-    toolset, listener = load_toolset(settings), opened_socket("127.0.0.1", 0)
+    toolset, listener = load_toolset(settings), open_socket("127.0.0.1", 0)
     async with (
         worker.serving(bench.client, toolset, task_queue=settings.task_queue),
         open_context(settings, bench.connection, toolset, templates={}) as context,

@@ -18,7 +18,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.arguments import refuse_unknown
+from dagwright.core.boundary.arguments import reject_unknown
 from dagwright.core.boundary.limits import LARGE_HEARTBEAT_S, WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import Duration, format_duration
@@ -184,7 +184,7 @@ async def start_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpac
     Raises:
         WorkflowAlreadyStartedError: a run with this ID exists.
     """
-    refuse_unknown(options, ChildPlanOptions.__annotations__, function="start_plan")
+    reject_unknown(options, ChildPlanOptions.__annotations__, function="start_plan")
     info = workflow.info()
     caller_queue = options.get("task_queue")
     handle = await workflow.start_child_workflow(

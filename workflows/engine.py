@@ -21,7 +21,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NO_ATTEMPT, STILL_OUTSIDE, NodeError, NodeStatus, Phase, Task
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import PARENT_LOST, BudgetMessage, apply_budget_message
 from dagwright.protocol.commands import CommandResult
@@ -317,7 +317,7 @@ class Engine:
         self._clear_unrecorded()
 
     def _note_refusals(self) -> None:
-        for refusal in self.scheduler.features.feedback.requests.take_refusals():
+        for refusal in self.scheduler.features.feedback.requests.take_rejections():
             self._note("refused", refusal)
 
     def _publish_changes(self, at: float) -> None:
@@ -515,7 +515,7 @@ class Engine:
                 del self._stopping[task_id]
                 self._abandon(task_id, call)
         for task_id in self.scheduler.state.cancelling:
-            call = call_of_task(self.scheduler.state, task_id)
+            call = last_call_id(self.scheduler.state, task_id)
             if self._stopping.get(task_id) != call:
                 self._stopping[task_id] = call
                 if (handle := self._handles.get(task_id)) is not None:
@@ -557,4 +557,4 @@ class Engine:
         """Stop waiting for cancelled tasks."""
         for task_id in [*self._handles, *self._sub_plans.open_tasks]:
             self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
-            self._abandon(task_id, call_of_task(self.scheduler.state, task_id))
+            self._abandon(task_id, last_call_id(self.scheduler.state, task_id))

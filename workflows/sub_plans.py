@@ -26,7 +26,7 @@ from temporalio.exceptions import ActivityError, FailureError
 from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import encoded_size, value_to_json
 from dagwright.core.model.states import NodeError, RunStatus, Task
-from dagwright.core.scheduler.run_state import call_of_task, task_of_call
+from dagwright.core.scheduler.run_state import last_call_id, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.budgets import shared_budget
@@ -104,7 +104,7 @@ class SubPlans:
 
     async def _forward(self, message: ChildSignal, task_id: str) -> None:
         """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended refuses it."""
-        call = call_of_task(self._scheduler.state, task_id)
+        call = last_call_id(self._scheduler.state, task_id)
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
         handle = self._handles.get(call)
         if handle is None:
@@ -120,7 +120,7 @@ class SubPlans:
 
     def adopt(self, task_id: str) -> None:
         """Take over the sub-plan of a task that a previous execution has started; its end arrives as its report."""
-        call = call_of_task(self._scheduler.state, task_id)
+        call = last_call_id(self._scheduler.state, task_id)
         child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
         self._open[call] = None
         self._handles[call] = workflow.get_external_workflow_handle(child_id)

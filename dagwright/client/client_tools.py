@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.given_tools import ToolSource, read_given
-from dagwright.toolset.tool_directory import find_published_tools, names_unknown_tools, published_tools
+from dagwright.toolset.tool_directory import find_published_tools, names_unknown_tools, published_tools_of_plan
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class ClientTools:
                 raise
             task_queue = self._services.settings.task_queue
             try:
-                published = await published_tools(
+                published = await published_tools_of_plan(
                     plan, tools, self._services.store, task_queue=task_queue, context=context, dialect=dialect
                 )
             except PlanInvalid:
@@ -109,14 +109,16 @@ class ClientTools:
         The published declaration has that queue.
         """
         tools = toolset.declarations()
-        passed = [spec.name for spec in toolset.own if spec.function is not None and not self._is_served(spec.name)]
+        passed = [
+            spec.name for spec in toolset.user_tools if spec.function is not None and not self._is_served(spec.name)
+        ]
         published = await find_published_tools(
             self._services.store, passed, task_queue=self._services.settings.task_queue
         )
         return {**tools, **{name: tool for name, tool in published.items() if tool.version == tools[name].version}}
 
     def _is_served(self, name: str) -> bool:
-        return any(served.own.get(name) is not None for served in self._served)
+        return any(served.user_tools.get(name) is not None for served in self._served)
 
     async def _load_base(self) -> Toolset:
         async with self._load_lock:
@@ -137,9 +139,9 @@ def _reject_conflict(toolset: Toolset, other: Toolset) -> None:
     Raises:
         ToolLoadError: there is a conflict.
     """
-    for spec in toolset.own:
+    for spec in toolset.user_tools:
         # One function may be served on several queues.
-        if (other_spec := other.own.get(spec.name)) is not None and other_spec.version != spec.version:
+        if (other_spec := other.user_tools.get(spec.name)) is not None and other_spec.version != spec.version:
             raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has a different one")
     tools, other_tools = _tools_by_queue(toolset), _tools_by_queue(other)
     for queue, names in tools.items():
@@ -154,7 +156,7 @@ def _reject_conflict(toolset: Toolset, other: Toolset) -> None:
 
 def _tools_by_queue(toolset: Toolset) -> dict[str, set[str]]:
     names_by_queue: dict[str, set[str]] = {}
-    for spec in toolset.own.python_tools():
+    for spec in toolset.user_tools.python_tools():
         if spec.declaration.task_queue is not None:
             names_by_queue.setdefault(spec.declaration.task_queue, set()).add(spec.name)
     return names_by_queue

@@ -18,13 +18,13 @@ import pydantic_core
 
 from dagwright.client.errors import ForkRejected
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
-from dagwright.core.expressions.projection import describe
+from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.name_hints import suggestion
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.core.text import counted
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
@@ -217,7 +217,7 @@ class Forks:
                 f"a fork can reuse results of at most {MAX_SUB_PLANS_READ} sub-plans, and {view.workflow_id!r} has more"
             )
         assert view.scheduler is not None
-        child_id = child_workflow_id(view.workflow_id, call_of_task(view.scheduler.state, task_id))
+        child_id = child_workflow_id(view.workflow_id, last_call_id(view.scheduler.state, task_id))
         child = await self._open_reader(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
@@ -270,7 +270,7 @@ class Forks:
             return result
         content = await self._store.get(result.ref)
         value = pydantic_core.from_json(content)
-        return describe(value, result.ref, size_bytes=len(content), projections=node.projections, name=result.name)
+        return project_value(value, result.ref, size_bytes=len(content), projections=node.projections, name=result.name)
 
     async def _refs_of_offloaded_regions(self, plan: CompiledPlan) -> AsyncIterator[str]:
         for node in plan.nodes:

@@ -12,7 +12,7 @@ from dagwright.core.compiler.plan_text import changes_of
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
 from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
@@ -164,7 +164,7 @@ def prepare_start(
 
 def _check_plan(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
-) -> tuple[Checked, Sequence[Repair]]:
+) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Return the checked plan and its repairs."""
     raw, allow_unknown_tools = start.plan.document, start.allow_unknown_tools
     dialect = start.options.get("dialect") or start.plan.dialect

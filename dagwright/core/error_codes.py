@@ -1,7 +1,7 @@
 """The codes of problems of plans, and of failures of nodes and runs, each with its meaning and remedy.
 
-The reference is generated from these tables, and a test compares them with the codes that the code uses. Failed model
-calls have codes of their own: `planning.model_calls.model_requests.ModelError`.
+The reference is generated from these tables, and a test compares them with the codes that the code uses. The codes of
+failed model calls are in `planning.model_calls.model_requests.ModelError`.
 """
 
 from typing import Self
@@ -102,7 +102,7 @@ class FailureCode(DescribedCode):
     AGENT_STOPPED = ("agent_stopped", "An agent was stopped before it had an answer.", "Retry the node.")
     AGENT_UNFINISHED = (
         "agent_unfinished",
-        "An agent has no answer within its limits.",
+        "An agent reached its limits without an answer.",
         "Raise its limits, or make the objective smaller.",
     )
     ASK_PERSON = (
@@ -111,7 +111,7 @@ class FailureCode(DescribedCode):
         "Ask in a node of the plan; `pure` tools cannot ask.",
     )
     ASKS_TOO_MUCH = ("asks_too_much", "The answers to a call are over the limit.", "Ask in nodes of the plan.")
-    ASKS_TOO_OFTEN = ("asks_too_often", "A call makes more requests than it may.", "Ask in nodes of the plan.")
+    ASKS_TOO_OFTEN = ("asks_too_often", "A call makes too many requests to people.", "Ask in nodes of the plan.")
     BUDGET_SPENT = (
         "budget_spent",
         "The [budget](../guides/budgets.md) was used up before a round was planned.",
@@ -134,7 +134,7 @@ class FailureCode(DescribedCode):
     FAILED = ("failed", "A run ended without a document.", "See the execution in the Temporal UI.")
     INVALID = (
         "invalid",
-        "A value that is known only while the run proceeds is invalid.",
+        "A value that is only known during the run is invalid.",
         "Correct the node that made it.",
     )
     INVALID_ARGUMENTS = (
@@ -176,7 +176,7 @@ class FailureCode(DescribedCode):
     NEEDS_OWN_CALL = (
         "needs_own_call",
         "A `pure` node of a very large plan needs a model.",
-        "Give the node a `heartbeat`, so that it has an activity of its own.",
+        "Give the node a `heartbeat`, so that it runs as a separate activity.",
     )
     NO_ANSWER = (
         "no_answer",
@@ -194,12 +194,12 @@ class FailureCode(DescribedCode):
     NOT_STARTED = ("not_started", "The tool was not called, or had not started its change.", "Retry the node.")
     NOTHING_COMPLETED = (
         "nothing_completed",
-        "No node that the plan is for has completed.",
+        "No final node of the plan has completed.",
         "See the states of the nodes.",
     )
     OUTCOME_UNKNOWN = (
         "outcome_unknown",
-        "The worker died or the time was up in a `write` call, so its effect is unknown.",
+        "The worker died or the timeout passed during a `write` call, so its effect is unknown.",
         "Check the effect, then `retry` or `set-result`.",
     )
     PLAN_INVALID = ("plan_invalid", "No plan that the model wrote can be run.", "Ask again, or with another model.")
@@ -249,7 +249,7 @@ class FailureCode(DescribedCode):
     )
     STORE_REFUSED = (
         "store_refused",
-        "The payload store refuses the state or the results of a run.",
+        "The payload store rejects the state or the results of a run.",
         "Correct the [store](../deploy/storage.md), then `fork` the run.",
     )
     STORE_UNAVAILABLE = (
@@ -264,7 +264,7 @@ class FailureCode(DescribedCode):
     TOO_LARGE = ("too_large", "A value is over a limit.", "See [limits](limits.md).")
     TOOL_CHANGED = (
         "tool_changed",
-        "A tool or agent differs from the one that the plan was checked against.",
+        "A tool or agent has another version than the plan was checked against.",
         "Check the plan again, then `fork` the run.",
     )
     TOOL_FAILED = (
@@ -281,5 +281,5 @@ class FailureCode(DescribedCode):
     WORKER_STOPPED = (
         "worker_stopped",
         "The worker stopped while the tool ran.",
-        "Check the effect of a `write`, then retry the node.",
+        "Check the effect of a `write` call, then retry the node.",
     )

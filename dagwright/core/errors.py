@@ -70,7 +70,7 @@ class Problem:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def to_json(self) -> dict[str, Any]:
-        """Return the problem as an entry of `errors` in a refusal."""
+        """Return the JSON form for the `errors` of a rejection."""
         return {
             "code": self.code,
             "pointer": self.pointer,
@@ -104,8 +104,8 @@ class PlanInvalid(DagwrightError):
     """A document is not a runnable plan; `problems` has its errors in document order (see `limited`).
 
     Args:
-        document: the readable part of the document; harmless values replace its problems, so that the rest can be
-            checked. `None` if there is nothing to check.
+        document: the document with placeholders in place of the problems, so that the rest can be checked; `None` if
+            nothing can be checked.
     """
 
     def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:
@@ -119,7 +119,7 @@ class PlanInvalid(DagwrightError):
 
 
 class ProblemList(list[Problem]):
-    """Problems found so far in a document; stops the check if there are more than are reported."""
+    """Problems found so far in a document; raises `PlanInvalid` if there are more than `MAX_PROBLEMS`."""
 
     def append(self, problem: Problem) -> None:
         """Add a problem.
@@ -143,7 +143,7 @@ class ProblemList(list[Problem]):
 
 
 def limited(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the first `MAX_PROBLEMS` problems with shortened texts, and an entry that reports a cut, if any."""
+    """Return the first `MAX_PROBLEMS` problems with shortened texts; a last entry reports that there are more."""
     shortened: list[Problem] = []
     for problem in problems:
         if len(shortened) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:

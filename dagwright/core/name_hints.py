@@ -35,9 +35,7 @@ class NameHints:
         return self.remaining >= 0
 
     def near(self, name: str | None, known: Collection[str], *, excluded: str | None = None) -> str | None:
-        """Return a suggestion for an unknown name; `None` if no name is near, no name is given, or the budget is
-        spent.
-        """
+        """Return a suggestion for an unknown name; `None` without a near name, without a name, or without budget."""
         if name is None or len(known) > self.remaining:
             return None
         return suggestion(name, [known_name for known_name in known if known_name != excluded], hints=self)
@@ -84,9 +82,7 @@ def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints |
 
 
 def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
-    """Return the similar names, each after its ratio, as `difflib.get_close_matches` does; `None` if the budget is
-    spent.
-    """
+    """Return (ratio, name) of similar names, as `difflib.get_close_matches`; `None` if the budget is spent."""
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
     similar = []
     for candidate in candidates:
@@ -106,7 +102,7 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
 
 
 SHOWN_NAME_CHARACTERS = 81
-"""Longest external name in a message, with the mark of a cut."""
+"""Longest external name in a message, including the `…` of a cut."""
 
 
 def cut_name(name: str) -> str:

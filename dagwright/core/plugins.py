@@ -1,8 +1,8 @@
 """Plugins: contributions of applications to Dagwright, found through entry points of the group `dagwright.plugins`.
 
-An application is a distribution of its own, and the engine never imports one by name. Its entry point is a `Plugin`.
-Every command that knows tools loads the module of that object, so the module should import only this module: all
-other objects are referenced as `module:attribute` and imported on demand. This module must not import the engine.
+An application is a separate distribution, which the engine never imports by name. Its entry point is a `Plugin`. Every
+command that uses tools imports the module of this object, so that module should import only `core.plugins`: all other
+objects are referenced as `module:attribute` and imported on demand. This module must not import the engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ class Plugin:
     Args:
         tools: a function of the settings that returns a list of `ToolSpec`, the built-in tools of every process. It
             includes the tools of a resolver (`ToolDeclaration.resolver`).
-        worker_tools: modules that `--tools` can name; a user's worker tool must not have the name of one in them.
+        worker_tools: modules for `--tools`; a user's worker tool must not have the name of a tool in these modules.
         settings: a subclass of `dagwright.settings.Settings` with additional fields. Tools get it from
             `context().environment.settings_of(...)`.
         text_formats: name of a format in the schemas of tools (`x-dagwright-text`) -> a function that returns the
@@ -69,7 +69,7 @@ class InstalledPlugin:
         Raises:
             PluginError: the import fails.
         """
-        return _loaded(f"the {self}", reference, lambda: resolve_name(reference))
+        return _load(f"the {self}", reference, lambda: resolve_name(reference))
 
 
 @cache
@@ -77,13 +77,13 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
     """Return the plugins of all installed distributions, by name.
 
     Raises:
-        PluginError: one of them cannot be loaded, or two have the same name.
+        PluginError: a plugin cannot be loaded, or two plugins have the same name.
     """
     plugins: dict[str, InstalledPlugin] = {}
     # A distribution that is installed in editable mode may be found twice, with its metadata in two folders.
     for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))):
         plugin = _plugin_of(point)
-        refuse_duplicate("plugin", point.name, plugin, plugins.get(point.name))
+        reject_duplicate("plugin", point.name, plugin, plugins.get(point.name))
         plugins[point.name] = plugin
     return tuple(plugins.values())
 
@@ -100,16 +100,16 @@ def contributions(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dic
     owners: dict[str, InstalledPlugin] = {}
     for plugin in installed_plugins():
         for name in names_of(plugin.plugin):
-            refuse_duplicate(kind, name, plugin, owners.get(name))
+            reject_duplicate(kind, name, plugin, owners.get(name))
             owners[name] = plugin
     return owners
 
 
-def refuse_duplicate(kind: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
-    """Refuse a name that another plugin contributes.
+def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
+    """Reject a name that another plugin contributes.
 
     Raises:
-        PluginError: another plugin contributes it.
+        PluginError: another plugin contributes the name.
     """
     if other is not None:
         raise PluginError(f"two plugins contribute the {kind} {name!r}: the {other} and the {plugin}; remove one")
@@ -129,7 +129,7 @@ def text_format_names() -> tuple[str, ...]:
 
 
 def plugin_packages() -> tuple[str, ...]:
-    """Return the top-level packages of all plugins: workflows share them with the process, like those of the engine."""
+    """Return the top-level packages of all plugins, which workflows share with the process, like the engine."""
     names = (reference for plugin in installed_plugins() for reference in _references(plugin.plugin))
     return tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names))
 
@@ -142,13 +142,13 @@ def _references(plugin: Plugin) -> Iterable[str]:
 def _plugin_of(point: EntryPoint) -> InstalledPlugin:
     distribution = point.dist.name if point.dist is not None else "unknown"
     subject = f"the plugin {point.name!r} of the distribution {distribution}"
-    plugin = _loaded(subject, point.value, point.load)
+    plugin = _load(subject, point.value, point.load)
     if not isinstance(plugin, Plugin):
         raise PluginError(f"{subject} cannot be used: {point.value} is a {type(plugin).__name__}, expected a Plugin")
     return InstalledPlugin(point.name, distribution, plugin)
 
 
-def _loaded(subject: str, reference: str, load: Callable[[], Any]) -> Any:
+def _load(subject: str, reference: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (Exception, SystemExit) as error:

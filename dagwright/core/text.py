@@ -43,7 +43,7 @@ def cut_middle_for_model(text: str, max_characters: int) -> str:
 
 
 def cut_with_count(text: str, max_characters: int) -> str:
-    """Shorten a text for a model to its first `max_characters`, and add a line with the number of those left out."""
+    """Shorten a text for a model to its first `max_characters`, and add a line with the number of omitted ones."""
     omitted = len(text) - max_characters
     if omitted <= 0:
         return text
@@ -61,9 +61,9 @@ def counted(count: int, word: str) -> str:
 
 
 def join_first(texts: Sequence[str], max_count: int, *, separator: str = ", ") -> str:
-    """Join the first `max_count` texts; ` and 3 more` at the end counts those that are left out."""
+    """Join the first `max_count` texts; ` and 3 more` at the end counts the other texts."""
     joined = separator.join(texts[:max_count])
     omitted = len(texts) - max_count
-    # Sentences end with the sign that separates them.
+    # With another separator, such as "; ", the last text ends with the separator too.
     end = "" if separator == ", " else separator.rstrip()
     return f"{joined}{end} and {omitted:,} more" if omitted > 0 else joined

@@ -46,8 +46,8 @@ class Database:
 
     Raises:
         ValueError: the URL is invalid, or is for another kind of database or an in-memory one.
-        DatabaseUnusable: a newer version has used the store, the database lacks a required feature, or cannot be used.
-        DatabaseUnavailable: the database rejects something for now or does not respond; retrying at once does not help.
+        DatabaseUnusable: a newer version has used the database, or the database cannot be used at all.
+        DatabaseUnavailable: the database rejects an operation for now, or does not respond; retry later.
     """
 
     def __init__(self, url: str, schema: Schema) -> None:
@@ -96,7 +96,7 @@ class Database:
         while done < len(items):
             if done:
                 self.release_write_lock()
-            part = self.write(partial(_part, items=items, work=work, start=done))
+            part = self.write(partial(_write_part, items=items, work=work, start=done))
             done += len(part)
             yield part
 
@@ -143,14 +143,14 @@ class Database:
             return self._engine
 
 
-def _part(
+def _write_part(
     session: Session, *, items: Sequence[Item], work: Callable[[Session, Item], Value], start: int
 ) -> list[Value]:
-    """Return the results of `work` for the items from `start`, as many as time permits, at least one."""
+    """Run `work` for the items from `start` until `PART_S` is over, at least once; return the results."""
     values: list[Value] = []
     ends_at = time.monotonic() + PART_S
-    for at in range(start, len(items)):
-        values.append(work(session, items[at]))
+    for index in range(start, len(items)):
+        values.append(work(session, items[index]))
         if time.monotonic() >= ends_at:
             break
     return values
@@ -193,7 +193,7 @@ def _make_private(file: Path) -> None:
     """Create the folder of a database file for its owner only; in such a folder, create the file likewise."""
     file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if not file.exists() and not file.parent.stat().st_mode & UMASK:
-        # SQLite itself reports why it cannot be created.
+        # SQLite itself reports why the file cannot be created.
         with suppress(OSError), open(file, "ab", opener=private_opener):
             pass
 
@@ -208,10 +208,9 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to the write-ahead log; processes that start together all try.
+    """Switch the file to the write-ahead log.
 
-    The change needs exclusive access, and SQLite returns `locked` at once instead of waiting, because two waiting
-    connections would deadlock.
+    The change needs exclusive access. While another process has the file locked, SQLite fails at once, so repeat it.
     """
     give_up_at = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
     while True:
@@ -226,8 +225,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _start_sqlite_transaction(connection: Connection) -> None:
-    is_parsed = connection.get_execution_options().get(READ_ONLY, False)
-    connection.exec_driver_sql("BEGIN" if is_parsed else "BEGIN IMMEDIATE")
+    is_read_only = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if is_read_only else "BEGIN IMMEDIATE")
 
 
 def _is_retryable(error: DBAPIError) -> bool:

@@ -1,9 +1,9 @@
 """Migrate a database to the tables of this version.
 
 The revisions are Alembic's, in the folder of a `Schema`. They run when a database is first opened, one process at a
-time, each in its own transaction. A revision module with a function `part` has work that may take minutes: the function
-processes a few thousand rows in a transaction, and is called again with its return value until that is `None`. So no
-process waits long for a lock, and a killed process loses little work. Alembic is imported only when there is work.
+time, each in its own transaction. A revision whose work may take minutes has a function `part`, which processes a few
+thousand rows in a transaction. It is called again with its return value until it returns `None`. So no process waits
+long for a lock, and a killed process loses little work. Alembic is imported only if a revision has to run.
 
 This module must not import Temporal.
 """
@@ -57,42 +57,41 @@ class Schema:
 
 
 class DatabaseUnusable(GiveUp):
-    """This version cannot use the store; the message is one sentence with the reason and the fix."""
+    """This version cannot use the database; the message is one sentence with the reason and the fix."""
 
 
 def revision_of(engine: Engine, schema: Schema) -> str | None:
-    """Return the revision of a store, `None` for one without migrations, which may be empty."""
+    """Return the revision of a database; `None` if no revision has run."""
     with engine.execution_options(**{READ_ONLY: True}).begin() as connection:
         return _revision(connection, schema)
 
 
 def migrate(engine: Engine, schema: Schema) -> None:
-    """Migrate a store to the last revision; cheap if it has that revision already.
+    """Migrate a database to the last revision; cheap if it has that revision already.
 
     Raises:
-        DatabaseUnusable: a newer version of Dagwright has used the store.
+        DatabaseUnusable: a newer version of Dagwright has used the database.
     """
     if revision_of(engine, schema) == schema.newest:
         return
     logged_at = time.monotonic()
-    so_far: Any = None
-    while (step := _step(engine, schema, so_far)) is not _NOTHING_TO_DO:
-        if step is not None and time.monotonic() - logged_at > _LOG_INTERVAL_S:
-            _LOG.warning("migrating the database to this version: %s", step)
+    progress: Any = None
+    while (progress := _run_step(engine, schema, progress)) is not _NOTHING_TO_DO:
+        if progress is not None and time.monotonic() - logged_at > _LOG_INTERVAL_S:
+            _LOG.warning("migrating the database to this version: %s", progress)
             logged_at = time.monotonic()
-        if step is not None and engine.dialect.name == "sqlite":
+        if progress is not None and engine.dialect.name == "sqlite":
             time.sleep(LOCK_PAUSE_S)
-        so_far = step
 
 
-def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
+def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
     """Run one revision, or a part of one.
 
     Args:
-        so_far: return value of the previous part, `None` without one.
+        progress: return value of the revision's previous part; `None` if no part has run.
 
     Returns:
-        Printable progress of the revision; `None` when it is done; `_NOTHING_TO_DO` without a pending revision.
+        Printable progress of the revision; `None` when it is done; `_NOTHING_TO_DO` if all revisions have run.
     """
     with _locked(engine) as connection:
         revision = _revision(connection, schema)
@@ -105,10 +104,10 @@ def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
             )
         script = _next_of(revision, schema)
         part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
-        so_far = part(connection, so_far) if part is not None else None
-        if so_far is None:
+        progress = part(connection, progress) if part is not None else None
+        if progress is None:
             _run(connection, script, schema)
-        return so_far
+        return progress
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def _open_dependency_count(
 ) -> int:
     """Return how many dependencies of a possible follower have not ended."""
     state, records = scheduler.state, scheduler.records
-    node, wait = state.plan.nodes[number], state.waits[number]
+    node, wait = state.plan.nodes[number], state.dependency_counts[number]
     tool = state.plan.tools.get(node.tool)
     can_follow = (
         records[number].status is NodeStatus.PENDING

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.history.executions import RunNotFound
 from dagwright.protocol.node_paths import sub_plan_of_path
 
@@ -58,5 +58,5 @@ async def resolve_path(view: "RunView", path: str, *, open_reader: "Callable[[st
 
 def child_run_id(view: "RunView", task_id: str) -> str:
     """Return the workflow id of the child run of a task."""
-    call = call_of_task(view.scheduler.state, task_id) if view.scheduler is not None else task_id
+    call = last_call_id(view.scheduler.state, task_id) if view.scheduler is not None else task_id
     return child_workflow_id(view.workflow_id, call)

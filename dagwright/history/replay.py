@@ -19,7 +19,7 @@ from temporalio.converter import DataConverter
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.requests import Request, Through
 from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeError, NodeStatus
-from dagwright.core.scheduler.run_state import call_of_task, task_of_call
+from dagwright.core.scheduler.run_state import last_call_id, task_of_call
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
@@ -160,7 +160,7 @@ class HistoryReplay:
         task_id = self._tasks.get(activity) or self._loads.get(activity)
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
-        call = call_of_task(self.scheduler.state, task_id)
+        call = last_call_id(self.scheduler.state, task_id)
         is_current = activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
         return task_id if is_current else None
 
@@ -179,7 +179,7 @@ class HistoryReplay:
         task_id = self._workflows.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)
-        newest = limits.child_workflow_id(self._workflow_id, call_of_task(self.scheduler.state, task_id))
+        newest = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
         return task_id if newest == workflow_id else None
 
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
@@ -307,7 +307,7 @@ class HistoryReplay:
         self.scheduler = scheduler
         # Calls end before a run continues as new; sub-plans are runs of their own and continue.
         for task_id in tasks_in_flight(scheduler):
-            call = call_of_task(scheduler.state, task_id)
+            call = last_call_id(scheduler.state, task_id)
             self._children[limits.child_workflow_id(self._workflow_id, call)] = call
 
     # Batches of events.
@@ -392,7 +392,7 @@ class HistoryReplay:
         while not self.scheduler.is_stopped and self._limits.has_room(self._history_use, self.scheduler):
             if not self._dispatch_next():
                 break
-        for refusal in self.scheduler.features.feedback.requests.take_refusals():
+        for refusal in self.scheduler.features.feedback.requests.take_rejections():
             self._notes.add("refused", refusal)
         notifications = self.scheduler.features.feedback.requests.notifications
         self.opened |= {
@@ -562,7 +562,7 @@ class HistoryReplay:
         if self.scheduler.is_stopped or task_id in self.scheduler.state.cancelling:
             self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
             return
-        self._loads[limits.store_wait_id(call_of_task(self.scheduler.state, task_id))] = task_id
+        self._loads[limits.store_wait_id(last_call_id(self.scheduler.state, task_id))] = task_id
 
     async def _apply_child_end(self, event: HistoryEvent, at: float) -> None:
         """Apply the end of a sub-plan that sent no report before, or of the workflow that a node calls."""

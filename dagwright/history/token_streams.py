@@ -22,7 +22,7 @@ from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.requests import without_number
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.history.executions import RunNotFound
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.pending_activities import decode_pending
@@ -332,7 +332,7 @@ def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
         return False
     state = view.scheduler.state
     task = state.newest_id(without_number(call))
-    if call_of_task(state, task) != call:
+    if last_call_id(state, task) != call:
         # The call was retried.
         return True
     record = state.record_of(task)

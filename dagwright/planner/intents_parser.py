@@ -15,7 +15,7 @@ from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.argument_checks import accepted_kinds
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import repair_tool_names
@@ -219,7 +219,7 @@ def _confidence(answer: Mapping[str, Any]) -> float | None:
 # Text for a person who approves the plan.
 
 
-def _summary(answer: Mapping[str, Any], checked: Checked) -> str:
+def _summary(answer: Mapping[str, Any], checked: CheckedPlan) -> str:
     lines = [_explanation_text(answer), _lookups_text(checked.lookups), _order_text(checked.levels)]
     return "\n".join(filter(None, lines))
 

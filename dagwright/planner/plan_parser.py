@@ -19,7 +19,7 @@ from dagwright.core.model.agents import DECLARATION, agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import CHANGES_ASK
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
@@ -166,7 +166,9 @@ def parse_plan(
     return parsed
 
 
-def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_ids: Sequence[str] = ()) -> ParsedPlan:
+def build_parsed_plan(
+    checked: CheckedPlan, repairs: Sequence[Repair], *, referable_ids: Sequence[str] = ()
+) -> ParsedPlan:
     """Build the result for a valid plan.
 
     Args:
@@ -210,7 +212,7 @@ def reject_oversized(parsed_plan: ParsedPlan) -> None:
 
 def _check_answer(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
-) -> tuple[Checked, Sequence[Repair]]:
+) -> tuple[CheckedPlan, Sequence[Repair]]:
     if plan is None:
         return check_written_plan(text, tools, accepted=accepted)
     if isinstance(plan, str):
@@ -249,8 +251,8 @@ def _without_stand_ins(document: Mapping[str, Any], *, referable_ids: Sequence[s
 
 
 def _with_free_ids(
-    checked: Checked, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
-) -> tuple[Checked, Sequence[Repair]]:
+    checked: CheckedPlan, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
+) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Rename nodes whose ids are reserved for the run, if the change is unambiguous."""
     renamed = rename_reserved_ids(checked.document) if any(is_reserved(node.id) for node in checked.nodes) else None
     if renamed is None:
@@ -310,7 +312,7 @@ def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile
     }
 
 
-def problems_of(checked: Checked, *, referable_ids: Sequence[str] = ()) -> Iterator[Problem]:
+def problems_of(checked: CheckedPlan, *, referable_ids: Sequence[str] = ()) -> Iterator[Problem]:
     """Yield the problems of a valid plan that prevent its nodes from being added to a running run.
 
     Args:
@@ -335,7 +337,7 @@ def problems_of(checked: Checked, *, referable_ids: Sequence[str] = ()) -> Itera
     yield from _secret_problems(checked)
 
 
-def _secret_problems(checked: Checked) -> Iterator[Problem]:
+def _secret_problems(checked: CheckedPlan) -> Iterator[Problem]:
     """Yield the nodes that use a secret: a prompt injection could have the secret sent anywhere."""
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if references.has_secrets:
@@ -346,13 +348,13 @@ def _secret_problems(checked: Checked) -> Iterator[Problem]:
             yield from _secret_problems(checked.sub_plans[index])
 
 
-def _inline_agent_problems(checked: Checked) -> Iterator[Problem]:
+def _inline_agent_problems(checked: CheckedPlan) -> Iterator[Problem]:
     """Yield the agents that the plan defines, for a policy that allows only existing agents."""
     for problem in policy_problems(checked, CHANGES_ASK):
         yield replace(problem, hint="use a listed agent, or tools")
 
 
-def _notes_of(checked: Checked) -> Iterator[Note]:
+def _notes_of(checked: CheckedPlan) -> Iterator[Note]:
     plan_document = checked.document.plan
     for name in _IGNORED:
         if plan_document.get(name) is not None:

@@ -13,7 +13,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.tools import is_inline
 from dagwright.core.text import counted
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.plans.drawing_svg import draw_svg
 from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
 
@@ -172,7 +172,7 @@ def duration_text(node: DrawnNode) -> str:
     return format_elapsed(node.duration_s) if node.duration_s is not None else ""
 
 
-def draw_plan(checked: Checked) -> Drawing:
+def draw_plan(checked: CheckedPlan) -> Drawing:
     """Return the drawing of a checked plan.
 
     Raises:

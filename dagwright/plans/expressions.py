@@ -18,7 +18,7 @@ from dagwright.core.model.value_schemas import (
     JsonTypes,
     ValueSchema,
     names_of_types,
-    not_a_constant,
+    never_equal_problem,
 )
 
 BOOLEAN = ValueSchema({"type": "boolean"})
@@ -268,7 +268,7 @@ def _check_constants(left: object, right: object) -> None:
     operand, value, allowed = (
         (left, right, left_constants) if isinstance(left, Operand) else (right, left, right_constants)
     )
-    message, hint = not_a_constant(f"{operand!r:.80}", value, allowed)
+    message, hint = never_equal_problem(f"{operand!r:.80}", value, allowed)
     raise PlanInvalid([Problem("invalid_field", message, hint=hint)])
 
 

@@ -16,7 +16,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import join_first
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
 from dagwright.dialects.reading import read_text
@@ -108,7 +108,7 @@ def read_posted(posted: PostedPlan) -> Any:
         return invalid
 
 
-def checked_posted(posted: PostedPlan, tools: Tools) -> tuple[Checked, Any]:
+def checked_posted(posted: PostedPlan, tools: Tools) -> tuple[CheckedPlan, Any]:
     """Return the checked plan, and the plan as it was written, with its sub-plans.
 
     Raises:
@@ -156,7 +156,7 @@ def prepare_posted(
     return PreparedPlan(compile_for_requests(checked, inputs), source_of(document, checked.dialect))
 
 
-def compile_for_requests(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+def compile_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Compile a posted plan whose run requests missing inputs.
 
     Raises:

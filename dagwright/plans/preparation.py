@@ -12,7 +12,7 @@ from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
 from dagwright.core.compiler.compilation import compile_plan, compiled_form, unavailable_features
 from dagwright.core.compiler.regions import REGION_PREFIX, with_regions
 from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
-from dagwright.core.expressions.condition_parser import read_condition
+from dagwright.core.expressions.condition_parser import parse_checked_condition
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agents import AgentCard, tool_of_agent
@@ -21,7 +21,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_inputs, misspelt_keywords, undeclared_inputs
 from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
 from dagwright.core.validation.validation import inspect_document
@@ -46,7 +46,7 @@ def check_plan(
     context: Mapping[str, Any] | None = None,
     allow_unknown_tools: bool = False,
     accepted: Sequence[Any] = (),
-) -> Checked:
+) -> CheckedPlan:
     """Check a document in any dialect and return the checked plan.
 
     Args:
@@ -86,7 +86,7 @@ def _reject_surrogates(raw: Any) -> None:
             raise PlanInvalid(problems) from None
 
 
-def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, allow_unknown_tools: bool) -> Checked:
+def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, allow_unknown_tools: bool) -> CheckedPlan:
     """Return the checked plan of a document.
 
     Raises:
@@ -113,7 +113,7 @@ def check_written_plan(
     context: Mapping[str, Any] | None = None,
     allow_unknown_tools: bool = False,
     accepted: Sequence[Any] = (),
-) -> tuple[Checked, Sequence[Repair]]:
+) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Check the plan in a model's response; return the checked plan, and the repairs that were needed to read it.
 
     Args:
@@ -169,7 +169,7 @@ def _merged_errors(read_error: PlanInvalid, further: PlanInvalid) -> PlanInvalid
     )
 
 
-def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
+def inline_card(checked: CheckedPlan, agent: str | None) -> AgentCard | None:
     """Return the card of an agent that is defined in the plan itself; `None` for other agents."""
     if agent is None or not is_inline(agent):
         return None
@@ -177,7 +177,7 @@ def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
     return declared.agent if declared is not None else None
 
 
-def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
+def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
     """Return a problem for each agent defined in the plan itself that the policy of the run rejects."""
     problems = []
     for index, node in enumerate(checked.nodes):
@@ -191,14 +191,14 @@ def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
     ]
 
 
-def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
+def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
     """Return the names of inputs that the plan neither declares nor reads."""
     undeclared = [name for name in names if name not in checked.inputs]
     read = _inputs_of_conditions(checked) if undeclared else frozenset[str]()
     return [name for name in undeclared if name not in read] if _ALL not in read else []
 
 
-def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
+def unused_inputs(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
     """Return a problem for each input name that the plan neither declares nor reads, or for the first of many."""
     unused = unused_names(checked, names)
     used_inputs = [*checked.inputs, *sorted(_inputs_of_conditions(checked))] if unused else []
@@ -223,7 +223,7 @@ def unknown_input_problems(names: Sequence[str], known: Collection[str]) -> list
     ]
 
 
-def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
+def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
     """Return a note for each session name that the plan does not use.
 
     Args:
@@ -253,10 +253,10 @@ _ALL = ""
 """Wildcard for all names; not a valid name."""
 
 
-def _inputs_of_conditions(checked: Checked) -> frozenset[str]:
+def _inputs_of_conditions(checked: CheckedPlan) -> frozenset[str]:
     """Return the names of the inputs that conditions read; they need no declaration."""
     ids = {node.id for node in checked.nodes}
-    reads = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
+    reads = (parse_checked_condition(node.when, ids.__contains__).analysis.reads for node in checked.nodes if node.when)
     return frozenset(
         str(read.steps[0]) if read.steps else _ALL
         for node_reads in reads
@@ -265,7 +265,7 @@ def _inputs_of_conditions(checked: Checked) -> frozenset[str]:
     )
 
 
-def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collection[str]) -> list[Problem]:
+def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given: Collection[str]) -> list[Problem]:
     """Return the problems of input values, and the missing inputs.
 
     Args:
@@ -284,7 +284,7 @@ def _misspelt_problem(name: str, hint: str) -> Problem:
     return Problem("missing_input", message, pointer("inputs", name), hint=hint)
 
 
-def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+def prepare_plan(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Compile a checked plan with its inputs.
 
     Raises:
@@ -294,7 +294,7 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     return _prepared(checked, inputs, input_problems(checked, inputs, given=inputs))
 
 
-def prepare_for_requests(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Compile a checked plan whose run requests missing inputs.
 
     Raises:
@@ -303,7 +303,7 @@ def prepare_for_requests(checked: Checked, inputs: Mapping[str, Any]) -> Compile
     return _prepared(checked, inputs, invalid_inputs(checked.inputs, inputs))
 
 
-def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
+def _prepared(checked: CheckedPlan, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
     if problems:
         raise PlanInvalid([*problems, *unavailable_features(checked)])
     compiled = with_regions(with_agents(compile_plan(checked), checked.tools))
@@ -315,7 +315,7 @@ def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Pr
     return compiled
 
 
-def check_size(checked: Checked) -> CompiledPlan:
+def check_size(checked: CheckedPlan) -> CompiledPlan:
     """Reject a valid plan that is too large for a run, as `prepare_plan` does; return the plan with its regions.
 
     For a plan that is a single region, which would take long to compile, only that region is returned.
@@ -330,7 +330,7 @@ def check_size(checked: Checked) -> CompiledPlan:
     return compiled
 
 
-def _is_one_small_region(checked: Checked) -> bool:
+def _is_one_small_region(checked: CheckedPlan) -> bool:
     """Return whether a plan is certainly a single region, which is small in a run but takes long to compile."""
     tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
     plain = [
@@ -348,7 +348,7 @@ def _is_one_small_region(checked: Checked) -> bool:
     return encoded_size(other_parts) < PLAN_PART_BYTES // 8
 
 
-def _reject_too_large(compiled: CompiledPlan, checked: Checked) -> None:
+def _reject_too_large(compiled: CompiledPlan, checked: CheckedPlan) -> None:
     try:
         reject_too_large(compiled)
     except PlanTooLarge as error:

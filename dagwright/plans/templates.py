@@ -21,7 +21,7 @@ from dagwright.core.errors import DagwrightError, PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.reading import FileStamp, inline_files, read_plan_file, stamp_of
@@ -62,7 +62,7 @@ class Template:
     name: str
     file: str
     written: JsonValue
-    checked: Checked
+    checked: CheckedPlan
 
     @property
     def title(self) -> str:
@@ -97,7 +97,7 @@ class Template:
         return compile_template(self.checked, inputs)
 
 
-def compile_template(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+def compile_template(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Compile a checked plan with inputs from a program; unknown names are rejected.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Model calls of worker tools: messages, answers and failures."""
+"""Model calls of worker tools: messages, responses and failures."""
 
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.model_calls.model_failure import Action, ModelError, ModelFailure

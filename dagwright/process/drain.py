@@ -21,20 +21,20 @@ def grace_s(limit_s: float | None) -> float:
     return GRACE_S if limit_s is None else min(GRACE_S, limit_s)
 
 
-def drain_s(own_s: float, *, limit_s: float | None) -> float:
+def drain_s(remaining_s: float, *, limit_s: float | None) -> float:
     """Return the seconds that the call of a `write` tool may continue after the grace period.
 
     Args:
-        own_s: remaining time of its own timeout.
+        remaining_s: time until the call's own timeout.
         limit_s: `DAGWRIGHT_DRAIN_S`, if it is set; counted from the start of the grace period.
     """
     if limit_s is None:
-        return max(0.0, own_s)
-    return max(0.0, min(own_s, limit_s - grace_s(limit_s)))
+        return max(0.0, remaining_s)
+    return max(0.0, min(remaining_s, limit_s - grace_s(limit_s)))
 
 
 class WritesInFlight:
-    """Counter of the running calls of `write` tools in this process; thread-safe."""
+    """Thread-safe counter of the running calls of `write` tools in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -60,7 +60,7 @@ class WritesInFlight:
         return self._count
 
     def quiet_s(self) -> float:
-        """Seconds since the last such call ended: 0 during a call, infinite if there was none."""
+        """Return the seconds since the last call ended: 0 during a call, infinite if there was no call."""
         with self._lock:
             return 0.0 if self._count else self._clock() - self._ended_at
 

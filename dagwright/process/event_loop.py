@@ -37,7 +37,7 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 @contextmanager
-def few_collections() -> Iterator[None]:
+def fewer_garbage_collections() -> Iterator[None]:
     """Reduce the frequency of garbage collections, which stop all threads."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GARBAGE_THRESHOLDS)

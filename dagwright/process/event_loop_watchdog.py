@@ -17,17 +17,16 @@ import structlog
 
 CHECK_INTERVAL_S = 1.0
 BLOCKED_S = 2.0
-"""Time without a finished step of the loop after which the next check logs it: after 3 s at the latest, which is the
-shortest heartbeat timeout. A call whose last heartbeat was a second earlier times out slightly before, without a log
-line.
+"""A loop that is blocked this long is logged at the next check, after at most 3 s: the shortest heartbeat timeout.
+Calls whose last heartbeat was earlier than that may time out before the log line.
 """
 
 _LOG = structlog.stdlib.get_logger("dagwright.process.event_loop")
-_OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_LIBRARY_FOLDERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 @contextmanager
-def blocked_loop_logged() -> Iterator[None]:
+def logging_blocked_loop() -> Iterator[None]:
     """Watch the running loop until the block ends; each time the loop blocks, log a warning with the location."""
     watch = _Watch(asyncio.get_running_loop())
     thread = threading.Thread(target=watch.run, name="loop watch", daemon=True)
@@ -50,13 +49,13 @@ class _Watch:
 
     def run(self) -> None:
         is_logged = False
-        before = time.monotonic()
+        checked_at = time.monotonic()
         while not self.is_over.wait(CHECK_INTERVAL_S):
             now = time.monotonic()
-            if now - before > CHECK_INTERVAL_S + BLOCKED_S:
+            if now - checked_at > CHECK_INTERVAL_S + BLOCKED_S:
                 # The whole process was suspended, for example by SIGSTOP.
                 self._stepped_at = now
-            before = now
+            checked_at = now
             blocked_s = now - self._stepped_at
             if blocked_s < BLOCKED_S + CHECK_INTERVAL_S:
                 is_logged = False
@@ -73,17 +72,17 @@ class _Watch:
     def _log_blocked(self, blocked_s: float) -> None:
         frame = sys._current_frames().get(self._thread)
         _LOG.warning(
-            "the event loop is blocked, so no call of this worker can heartbeat, and the server gives them up: "
-            "an async tool must not block; write it as a plain def, which runs in a thread, or await what takes long",
-            where=_place_of(frame) if frame is not None else None,
+            "the event loop is blocked, so no call of this worker can heartbeat, and the server times them out: "
+            "an async tool must not block; write it as a plain def, which runs in a thread, or await slow operations",
+            where=_location_of(frame) if frame is not None else None,
             since_s=round(blocked_s, 1),
         )
 
 
-def _place_of(frame: FrameType) -> str:
+def _location_of(frame: FrameType) -> str:
     """Return function, file and line of the innermost frame outside of libraries."""
     current: FrameType | None = frame
-    while current is not None and current.f_code.co_filename.startswith(_OF_OTHERS):
+    while current is not None and current.f_code.co_filename.startswith(_LIBRARY_FOLDERS):
         current = current.f_back
     current = current or frame
     return f"{current.f_code.co_qualname} ({current.f_code.co_filename}:{current.f_lineno})"

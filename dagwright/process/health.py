@@ -63,7 +63,7 @@ class Readiness:
         """Failed checks: name of the check -> reason."""
         async with self._lock:
             if time.monotonic() - self._checked_at >= FRESH_S:
-                results = await asyncio.gather(*map(_problem, self._checks.values()))
+                results = await asyncio.gather(*map(_run_check, self._checks.values()))
                 problems = {
                     name: message for name, message in zip(self._checks, results, strict=True) if message is not None
                 }
@@ -72,7 +72,7 @@ class Readiness:
             return self._problems
 
     async def response(self) -> JSONResponse:
-        """Return the response of `/readyz`; it has no reasons, because the caller needs no key; they are in the log."""
+        """Return the response of `/readyz`, without reasons: callers need no API key. The reasons are logged."""
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         if self.is_draining:
             return JSONResponse({"status": DRAINING}, status_code=503, headers=headers)
@@ -90,12 +90,13 @@ class Readiness:
                 _LOG.info("ready again", check=name)
 
 
-async def _problem(check: Check) -> str | None:
+async def _run_check(check: Check) -> str | None:
+    """Return the reason why a check fails; `None` if it succeeds."""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             await check()
     except TimeoutError:
-        return f"no answer within {CHECK_TIMEOUT_S:g} s"
+        return f"no response within {CHECK_TIMEOUT_S:g} s"
     # The outermost handler of the probe: the error of a check is the reason that the probe logs.
     except Exception as error:
         return str(error) or type(error).__name__
@@ -154,7 +155,7 @@ async def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T])
     """Run a coroutine on another event loop and return its result.
 
     Raises:
-        TimeoutError: that loop does not respond, or stops.
+        TimeoutError: the other loop does not respond, or stops.
     """
     try:
         return await asyncio.wait_for(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop)), LOOP_TIMEOUT_S)

@@ -27,11 +27,11 @@ class PortTaken(Exception):
     """The address is not available; the message has the reason and a hint."""
 
 
-def opened_socket(host: str, port: int | None) -> socket.socket:
-    """Return a listening socket.
+def open_socket(host: str, port: int | None) -> socket.socket:
+    """Open a listening socket.
 
     Args:
-        port: 0 for any free port; `None` for the default port, or any free port if that is taken.
+        port: 0 for any free port; `None` for the default port, or any free port if the default port is taken.
 
     Raises:
         PortTaken: the address is not available.
@@ -50,14 +50,14 @@ def opened_socket(host: str, port: int | None) -> socket.socket:
                 listener.close()
                 raise
         except OSError as error:
-            wrong = error
+            failure = error
         else:
             return listener
     where = f"{host}:{port if port is not None else PORT}"
-    raise PortTaken(f"{where} cannot be listened on: {wrong.strerror}; name another --host or --port")
+    raise PortTaken(f"cannot listen on {where}: {failure.strerror}; pass another --host or --port")
 
 
-def is_of_this_machine(listener: socket.socket) -> bool:
+def is_local(listener: socket.socket) -> bool:
     """Return whether a socket is reachable only from this machine."""
     return ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
 
@@ -65,8 +65,8 @@ def is_of_this_machine(listener: socket.socket) -> bool:
 def address_of(listener: socket.socket) -> str:
     """Return the URL of a server for clients on this machine, without a trailing slash."""
     host, port = listener.getsockname()[:2]
-    known = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{known}]:{port}" if ":" in known else f"http://{known}:{port}"
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{local}]:{port}" if ":" in local else f"http://{local}:{port}"
 
 
 class _Server(uvicorn.Server):

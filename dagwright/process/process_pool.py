@@ -47,10 +47,10 @@ class ProcessLost(Exception):
 
 @dataclass(slots=True)
 class ProcessPool:
-    """A few processes, started on demand and reused; `close` ends them.
+    """A few processes, started on demand and reused; `close` kills them.
 
     Args:
-        timeout_s: timeout of a function, after which its process is killed; waiting for a free slot does not count.
+        timeout_s: running time after which the process of a function is killed.
         size: maximum number of processes.
     """
 
@@ -76,19 +76,19 @@ class ProcessPool:
         """
         request = await asyncio.to_thread(pickle.dumps, (function, args, named))
         async with self._slots, asyncio.timeout(self.timeout_s):
-            answer = await self._answer(request)
-        is_result, value = await asyncio.to_thread(pickle.loads, answer)
+            response = await self._respond(request)
+        is_result, value = await asyncio.to_thread(pickle.loads, response)
         if is_result:
             return value  # type: ignore[no-any-return]
         raise value
 
-    async def _answer(self, request: bytes) -> bytes:
+    async def _respond(self, request: bytes) -> bytes:
         idle = self._take_idle()
         if idle is not None:
             # An idle process may have ended, for example because the machine was out of memory.
             with suppress(ProcessLost):
-                return await self._exchange(idle, request)
-        return await self._exchange(await _started(), request)
+                return await self._run_in(idle, request)
+        return await self._run_in(await _start_process(), request)
 
     def _take_idle(self) -> Process | None:
         while self._idle:
@@ -97,31 +97,31 @@ class ProcessPool:
                 return process
         return None
 
-    async def _exchange(self, process: Process, request: bytes) -> bytes:
+    async def _run_in(self, process: Process, request: bytes) -> bytes:
         self._busy.add(process)
         try:
-            answer = await _exchanged(process, request)
+            response = await _exchange(process, request)
         except BaseException:
-            await _killed(process)
+            await _kill(process)
             raise
         finally:
             self._busy.discard(process)
         self._idle.append(process)
-        return answer
+        return response
 
     async def close(self) -> None:
         """Kill all processes."""
-        await asyncio.gather(*map(_killed, [*self._idle, *self._busy]))
+        await asyncio.gather(*map(_kill, [*self._idle, *self._busy]))
         self._idle.clear()
 
 
-async def _started() -> Process:
+async def _start_process() -> Process:
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)]
     # In a separate session: Ctrl-C in the terminal ends this process, which then ends the child.
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
 
-async def _exchanged(process: Process, request: bytes) -> bytes:
+async def _exchange(process: Process, request: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -133,7 +133,7 @@ async def _exchanged(process: Process, request: bytes) -> bytes:
         raise ProcessLost("the process ended without a result") from error
 
 
-async def _killed(process: Process) -> None:
+async def _kill(process: Process) -> None:
     with suppress(ProcessLookupError):
         process.kill()
     await asyncio.shield(process.wait())
@@ -150,7 +150,7 @@ def serve() -> None:
     os.dup2(2, 1)
     while (head := requests.read(_LENGTH.size)) and len(head) == _LENGTH.size:
         (length,) = _LENGTH.unpack(head)
-        _answer(requests.read(length), results)
+        _respond(requests.read(length), results)
 
 
 def _limit_memory() -> None:
@@ -161,24 +161,25 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _answer(request: bytes, results: BinaryIO) -> None:
+def _respond(request: bytes, results: BinaryIO) -> None:
     try:
         function, args, named = pickle.loads(request)
-        answer = pickle.dumps((True, function(*args, **named)))
+        response = pickle.dumps((True, function(*args, **named)))
     except MemoryError:
         # The process is no longer usable: the caller receives ProcessLost.
         os._exit(_OUT_OF_MEMORY)
     # The outermost handler of the process: each error is returned to the caller.
     except Exception as error:
-        answer = _of_error(error)
-    results.write(_LENGTH.pack(len(answer)) + answer)
+        response = _encode_error(error)
+    results.write(_LENGTH.pack(len(response)) + response)
     results.flush()
 
 
-def _of_error(error: Exception) -> bytes:
+def _encode_error(error: Exception) -> bytes:
+    """Pickle an error; an error that cannot be pickled and loaded again becomes a `RuntimeError`."""
     try:
-        answer = pickle.dumps((False, error))
-        pickle.loads(answer)
+        response = pickle.dumps((False, error))
+        pickle.loads(response)
     except Exception:
         return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
-    return answer
+    return response

@@ -11,19 +11,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; the next signal has its default effect.
+    """Yield an event that the first SIGINT or SIGTERM sets; the next signal has its earlier handler.
 
-    Outside of the main thread signals cannot be handled, so only cancellation ends the wait for the event.
+    Only the main thread can handle signals. In another thread the event is never set: cancel the waiting task instead.
     """
     stopped = asyncio.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
     loop = asyncio.get_running_loop()
-    usual = {number: signal.getsignal(number) for number in _SIGNALS}
+    earlier_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def restore() -> None:
-        for number, handler in usual.items():
+        for number, handler in earlier_handlers.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 

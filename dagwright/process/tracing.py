@@ -23,7 +23,7 @@ SERVICE_NAME = "dagwright"
 
 @asynccontextmanager
 async def traced(client: Client, *, endpoint: str | None) -> AsyncIterator[Client]:
-    """Return the client with tracing, which its workers share; spans are flushed at the end of the block.
+    """Yield the client with tracing, which its workers share; spans are flushed at the end of the block.
 
     Args:
         endpoint: address of the collector; without an address, or without the extra, the client is unchanged.
@@ -51,9 +51,9 @@ def _tracer_provider() -> "TracerProvider":
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - optional
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - optional
 
-    known = trace.get_tracer_provider()
-    if isinstance(known, TracerProvider):
-        return known
+    existing = trace.get_tracer_provider()
+    if isinstance(existing, TracerProvider):
+        return existing
     # The detector reads `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, which take precedence.
     provider = TracerProvider(resource=Resource({KEY: SERVICE_NAME}).merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -36,7 +36,7 @@ from dagwright.core.boundary.usage_reports import (
 )
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
-from dagwright.core.model.requests import Raised
+from dagwright.core.model.requests import RaisedQuestion
 from dagwright.core.model.states import NO_ATTEMPT, Attempt, NodeError, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.text import cut_bytes
@@ -301,14 +301,16 @@ def _terminated(tool: ToolDeclaration) -> NodeError:
     return NodeError("terminated", f"{tool.name}: {event}", retryable=True)
 
 
-def _question_of(error: BaseException) -> Raised | None:
+def _question_of(error: BaseException) -> RaisedQuestion | None:
     """Return the question to a person for which a call ended, or `None`."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_ASK_PERSON:
         return None
     details = cause.details[0] if cause.details else None
     details = details if isinstance(details, Mapping) else {}
-    return Raised(details.get("request") or cause.message or "A person has to decide", details.get("checkpoint"))
+    return RaisedQuestion(
+        details.get("request") or cause.message or "A person has to decide", details.get("checkpoint")
+    )
 
 
 def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:

@@ -54,7 +54,7 @@ async def start_note(
         await client.start_workflow(
             kind,
             id=workflow_id,
-            task_queue=wire.QUEUE_OF_NOTES,
+            task_queue=wire.NOTE_TASK_QUEUE,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             memo=memo,
             static_summary=summary_of(summary),

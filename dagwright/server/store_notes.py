@@ -91,7 +91,7 @@ async def _start_note(client: Client, store: PublishedStore, *, task_queue: str)
     try:
         return await start_note(
             client,
-            wire.NOTE_PAYLOAD_STORE,
+            wire.WORKFLOW_PAYLOAD_STORE,
             _note_id(task_queue),
             memo={wire.MEMO_STORE_ID: store.store_id, wire.MEMO_STORE_LOCATION: store.location},
             summary=f"the payload store of task queue {task_queue}: {store.location}",

@@ -102,7 +102,7 @@ async def find_tool_pause(client: Client, tool: str) -> ToolPause | None:
 
 async def list_paused_tools(client: Client) -> list[ToolPause]:
     """Return the pauses of all paused tools, sorted by tool name."""
-    query = f"WorkflowType = '{wire.NOTE_PAUSED_TOOL}' AND ExecutionStatus = 'Running'"
+    query = f"WorkflowType = '{wire.WORKFLOW_PAUSED_TOOL}' AND ExecutionStatus = 'Running'"
     pauses = [await _pause_of(note) async for note in client.list_workflows(query)]
     return sorted(pauses, key=lambda pause: pause.tool)
 
@@ -111,7 +111,7 @@ async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str |
     """Pause a tool and wait until all workers apply the pause; if it is paused already, return that pause at once."""
     is_new = await start_note(
         client,
-        wire.NOTE_PAUSED_TOOL,
+        wire.WORKFLOW_PAUSED_TOOL,
         _note_id(tool),
         memo={
             wire.MEMO_TOOL: tool,

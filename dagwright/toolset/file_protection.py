@@ -35,7 +35,7 @@ _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
 def protected_paths(settings: Settings, references: Sequence[str] = ()) -> ProtectedPaths:
-    """Return the paths and modules that the file tools of a process refuse.
+    """Return the paths and modules that the file tools of a process must not access.
 
     Args:
         references: as returned by `references_of`.
@@ -64,21 +64,21 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
     """
     record = settings.state_dir / RECORD
     paths = [*protected.paths, *protected.module_files()]
-    own = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
-    if set(own) <= {str(path) for path in recorded_paths(record)}:
+    outside = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
+    if set(outside) <= {str(path) for path in recorded_paths(record)}:
         return
     try:
         make_private_folder(settings.state_dir)
         lock = os.open(record.with_name(f".{RECORD}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
-        # A read-only folder has no files of other processes.
+        # No other process can write to a read-only folder, so none reads this record.
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = [str(path) for path in recorded_paths(record)]
-        number, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            json.dump(list(dict.fromkeys([*known, *own]))[-MAX_RECORDED:], file)
+        recorded = [str(path) for path in recorded_paths(record)]
+        descriptor, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(list(dict.fromkeys([*recorded, *outside]))[-MAX_RECORDED:], file)
         Path(name).replace(record)
     finally:
         os.close(lock)
@@ -106,9 +106,9 @@ def _paths_of(settings: Settings) -> Iterator[Path]:
 
 def _file_in(reference: str) -> Path | None:
     """Return the file of a reference; `None` if the reference is a module."""
-    agents = file_of_reference(reference)
-    if agents is not None:
-        return absolute_path(agents)
+    agents_file = file_of_reference(reference)
+    if agents_file is not None:
+        return absolute_path(agents_file)
     is_file = is_path(reference) and queue_of_reference(reference) is None
     return absolute_path(reference) if is_file else None
 

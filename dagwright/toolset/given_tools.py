@@ -36,7 +36,7 @@ class GivenTools:
 
     Args:
         functions: tools given as objects, with the module or file of each as its source.
-        references: modules, files and the chosen queue, as `load_toolset` takes them.
+        references: modules, files and the chosen queue, in the form that `load_toolset` accepts.
         agents: cards given as objects.
     """
 

@@ -1,8 +1,8 @@
 """Tool directory: declarations of worker tools, and agent cards that plans were checked with, published in the store.
 
-Several workers may serve the queue of the workflows, each with its own tools on its own queue. Any of them may
-compile a plan that was sent as it was written, so each worker publishes its tools for the others. The store may
-delete entries at any time; then a worker that lacks the tool rejects the plan.
+Several workers may serve the queue of the workflows, each with other tools on a separate queue. Any of them may
+compile a plan that a client sent uncompiled, so each worker publishes its tools for the others. The store may delete
+entries at any time; then a worker that does not have the tool rejects the plan.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import unknown_tools
 from dagwright.store import PayloadStore, StoreUnavailable
 
-_MAX_ENTRIES = timedelta(days=365)
+_ENTRY_LIFETIME = timedelta(days=365)
 _logger = structlog.get_logger(__name__)
 
 
 async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, task_queue: str) -> None:
     """Publish the tools of a worker whose workflows are on `task_queue`; if the store is unavailable, log a warning."""
-    expires_at = datetime.now(UTC) + _MAX_ENTRIES
+    expires_at = datetime.now(UTC) + _ENTRY_LIFETIME
     try:
         # Concurrently: with a bucket, a worker of hundreds of tools would otherwise accept no work for many seconds.
         async with asyncio.TaskGroup() as group:
@@ -41,7 +41,7 @@ async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *
 async def find_published_tools(
     store: PayloadStore, names: Iterable[str], *, task_queue: str
 ) -> Mapping[str, ToolDeclaration]:
-    """Return those of the tools that a worker has published; empty if the store is unavailable."""
+    """Return the tools in `names` that a worker has published; empty if the store is unavailable."""
     declarations: dict[str, ToolDeclaration] = {}
     for name in names:
         try:
@@ -62,7 +62,7 @@ async def find_tool(
     return (await find_published_tools(store, [name], task_queue=task_queue)).get(name)
 
 
-async def published_tools(
+async def published_tools_of_plan(
     plan: Any,
     tools: Mapping[str, ToolDeclaration],
     store: PayloadStore,
@@ -74,17 +74,17 @@ async def published_tools(
     """Return the tools of a plan that are not among `tools` and that other workers have published.
 
     Args:
-        plan: as it was written.
+        plan: an uncompiled plan.
         dialect: dialect of the plan; `None` detects it.
-        task_queue: queue of the workflows of those workers.
+        task_queue: queue of the workflows of the other workers.
 
     Raises:
         PlanInvalid: the plan has problems other than unknown tools.
     """
     names = await asyncio.to_thread(unknown_tools, plan, tools, context=context, dialect=dialect)
     published = await find_published_tools(store, names, task_queue=task_queue)
-    of_agents = [name for card in agent_cards(published) for name in card.tools if name not in tools]
-    return {**published, **await find_published_tools(store, of_agents, task_queue=task_queue)}
+    agent_tools = [name for card in agent_cards(published) for name in card.tools if name not in tools]
+    return {**published, **await find_published_tools(store, agent_tools, task_queue=task_queue)}
 
 
 def names_unknown_tools(invalid: PlanInvalid) -> bool:
@@ -93,8 +93,8 @@ def names_unknown_tools(invalid: PlanInvalid) -> bool:
 
 
 async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
-    """Store cards by version, for workers with other versions; if the store is unavailable, log a warning."""
-    expires_at = datetime.now(UTC) + _MAX_ENTRIES
+    """Publish cards by version, for workers with other versions; if the store is unavailable, log a warning."""
+    expires_at = datetime.now(UTC) + _ENTRY_LIFETIME
     try:
         async with asyncio.TaskGroup() as group:
             for card in cards:

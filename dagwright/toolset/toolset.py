@@ -18,8 +18,8 @@ from dagwright.agents.class_agents import load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.model.call_limits import CallLimit, Subject, parse_limits
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
-from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
+from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, reject_duplicate
+from dagwright.core.validation.workers import WorkersRejected, check_workers, workers_among
 from dagwright.llm.client import Endpoint, ModelSetup
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.protocol.plan_limits import is_queue
@@ -56,8 +56,8 @@ class Toolset:
 
     Args:
         built_in: served on the task queue of the workflows, with the agents that were added to the database.
-        own: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on that of
-            `--tools-queue`; they take precedence over built-in tools of the same name.
+        user_tools: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on
+            that of `--tools-queue`; they take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
             the same tools.
         database_url: the database of added agents.
@@ -71,7 +71,7 @@ class Toolset:
     """
 
     built_in: ToolRegistry
-    own: ToolRegistry
+    user_tools: ToolRegistry
     references: tuple[str, ...]
     environment: ToolEnvironment
     database_url: str
@@ -85,12 +85,12 @@ class Toolset:
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Return the tools that a plan can call: tool name -> declaration."""
-        return self.built_in.merged(self.own).declarations()
+        return self.built_in.merged(self.user_tools).declarations()
 
     @property
-    def own_queues(self) -> tuple[str, ...]:
-        """Queues of the own tools."""
-        return self.own.queues
+    def user_queues(self) -> tuple[str, ...]:
+        """Queues of the user's tools."""
+        return self.user_tools.queues
 
 
 def references_of(tools: Sequence[str], agents: Sequence[str], tools_queue: str | None = None) -> list[str]:
@@ -123,19 +123,19 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     built_in = built_in.merged(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
     files = [file for file in map(file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
-    own, servers = _own_tools(settings, [reference for reference in references if file_of_reference(reference) is None])
-    own = _with_functions(own, given.functions)
+    tool_references = [reference for reference in references if file_of_reference(reference) is None]
+    user_tools, servers = _user_tools(settings, tool_references)
+    user_tools = _with_functions(user_tools, given.functions)
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
-    _check_workers(own, built_in)
+    _check_workers(user_tools, built_in)
     agents = _with_cards(agents, given.agents)
-    own = own.merged(agent_tools(agents, environment, find=partial(find_published_card, store)))
-    named = own.on_queue(queue) if queue else own.on_queues(partial(queue_name, task_queue=settings.task_queue))
-    named_modules = [*map(_absolute, references), *given.importable_modules]
-    modules = [*dict.fromkeys(named_modules), *([queue_reference(queue)] if queue else [])]
+    user_tools = user_tools.merged(agent_tools(agents, environment, find=partial(find_published_card, store)))
+    default_queue = partial(queue_name, task_queue=settings.task_queue)
+    sources = dict.fromkeys([*map(_absolute, references), *given.importable_modules])
     return Toolset(
         built_in=built_in,
-        own=named,
-        references=tuple(modules),
+        user_tools=user_tools.on_queue(queue) if queue else user_tools.on_queues(default_queue),
+        references=(*sources, *([queue_reference(queue)] if queue else [])),
         limits=parse_limits(settings.limits),
         environment=environment,
         database_url=settings.database_url,
@@ -162,20 +162,20 @@ def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
         for spec in plugin.load(plugin.plugin.tools)(settings) if plugin.plugin.tools is not None else ():
             if spec.name in built_in:
                 raise PluginError(f"the {plugin} contributes the tool {spec.name!r}, which is built in")
-            refuse_duplicate("tool", spec.name, plugin, owners.get(spec.name))
+            reject_duplicate("tool", spec.name, plugin, owners.get(spec.name))
             owners[spec.name] = plugin
             if spec.declaration.resolver is not None:
-                refuse_duplicate("resolver", spec.name, plugin, resolver_owner)
+                reject_duplicate("resolver", spec.name, plugin, resolver_owner)
                 resolver_owner = plugin
             specs.append(spec)
     return ToolRegistry.of(*specs)
 
 
 def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEnvironment:
-    """Build the environment of a process's tools from its settings; opens nothing.
+    """Build the environment of a process's tools from its settings, without opening anything.
 
     Args:
-        references: as returned by `references_of`; the file tools refuse these files.
+        references: as returned by `references_of`; the file tools must not access these files.
     """
     return ToolEnvironment(
         files_root=settings.files_root,
@@ -192,14 +192,14 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
     )
 
 
-def _check_workers(own: ToolRegistry, built_in: ToolRegistry) -> None:
-    workers = workers_among(own.declarations())
+def _check_workers(user_tools: ToolRegistry, built_in: ToolRegistry) -> None:
+    workers = workers_among(user_tools.declarations())
     for name in workers:
         if name in built_in:
-            raise ToolLoadError(f"The worker {name!r} has the name of a tool that is built in; call it something else")
+            raise ToolLoadError(f"The worker tool {name!r} has the name of a built-in tool; rename it")
     try:
         check_workers(workers)
-    except WorkersRefused as error:
+    except WorkersRejected as error:
         raise ToolLoadError(f"The worker tools cannot work together: {error}") from None
 
 
@@ -213,31 +213,33 @@ def _models_of(settings: Settings) -> ModelSetup:
     )
 
 
-def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, LoadedServers | None]":
+def _user_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, LoadedServers | None]":
     modules = [reference for reference in references if not reference.endswith(SERVERS_SUFFIX)]
     files = dict.fromkeys(absolute_path(reference) for reference in references if reference.endswith(SERVERS_SUFFIX))
-    own = load_tools(modules) if modules else ToolRegistry()
+    tools = load_tools(modules) if modules else ToolRegistry()
     if not files:
-        return own, None
+        return tools, None
     from dagwright.mcp_client import Variables, load_servers  # noqa: PLC0415 - most commands name no server
 
     servers = load_servers([*files], Variables(settings.secret, settings.variable))
-    for name in own.specs:
+    for name in tools.specs:
         if name in servers.registry:
-            raise ToolLoadError(f"Duplicate tool {name!r}: in {', '.join(modules)} and of an MCP server")
-    return own.merged(servers.registry), servers
+            raise ToolLoadError(f"Duplicate tool {name!r}: in {', '.join(modules)} and in an MCP server")
+    return tools.merged(servers.registry), servers
 
 
-def _with_functions(own: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
+def _with_functions(tools: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
     """Return the tools of modules and files together with the functions that a program passes.
 
     Raises:
         ToolLoadError: two different tools have the same name.
     """
     for spec in functions:
-        if (other := own.get(spec.name)) is not None and other is not spec:
-            raise ToolLoadError(f"Duplicate tool {spec.name!r}: one of {own.sources[spec.name]}, one passed")
-    merged = own.merged(functions)
+        if (other := tools.get(spec.name)) is not None and other is not spec:
+            raise ToolLoadError(
+                f"Duplicate tool {spec.name!r}: in {tools.sources[spec.name]} and among the passed functions"
+            )
+    merged = tools.merged(functions)
     try:
         check_tool_names(merged.specs)
     except ValueError as error:
@@ -255,7 +257,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
         return agents
     for name, card in cards.cards.items():
         if agents.cards.get(name, card) != card:
-            raise ToolLoadError(f"Two agents are called {name!r}: one of {agents.files[name]}, one passed")
+            raise ToolLoadError(f"Duplicate agent {name!r}: in {agents.files[name]} and among the passed cards")
     try:
         classes = {card.name: load_class(card.class_name, folder=Path.cwd()) for card in cards if card.class_name}
     except ToolLoadError as error:
@@ -269,9 +271,9 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 
 def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     """Return a toolset with the tools of others, for compiling plans; the last tool with a name is used."""
-    own = base.own.merged(*(other.own for other in others))
+    user_tools = base.user_tools.merged(*(other.user_tools for other in others))
     references = dict.fromkeys(ref for each in (base, *others) for ref in each.references)
-    return replace(base, own=own, references=tuple(references))
+    return replace(base, user_tools=user_tools, references=tuple(references))
 
 
 def _webhook_of(settings: Settings) -> Webhook | None:

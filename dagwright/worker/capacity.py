@@ -24,9 +24,9 @@ from dagwright.settings import (
 )
 
 _MIN_SLOTS = 4
-"""Calls at once however busy the machine is: a busy neighbour must not stop a worker."""
+"""Slots for calls however busy the machine is: other busy processes must not stop a worker."""
 _RAMP = timedelta(milliseconds=20)
-"""Wait before each slot above the least: the SDK's 50 ms make a fan-out of 100 four times slower
+"""Wait before each slot above `_MIN_SLOTS`: the SDK's 50 ms make a fan-out of 100 four times slower
 (docs/contributing/internals/temporal.md)."""
 
 
@@ -37,11 +37,11 @@ class WorkerCapacity:
     Args:
         role: `workflows` executes runs, `tools` calls tools and models, `all` does both.
         workflow_slots: workflow tasks at once.
-        activity_slots: calls at once; with a target, the most.
+        activity_slots: calls at once; the maximum if a target is set.
         cached_runs: runs in memory; others are replayed when they continue.
         pollers: concurrent polls for calls.
-        target_cpu, target_memory: share of the machine, 0 to 1, up to which the worker takes more calls; `None` for
-            both takes calls up to `activity_slots`.
+        target_cpu, target_memory: share of the machine, 0 to 1, up to which the worker accepts more calls. Without a
+            target it accepts calls up to `activity_slots`.
     """
 
     role: WorkerRole = "all"

@@ -1,8 +1,8 @@
-"""Release paused calls: a worker that has a tool resumes the calls that a worker without the tool has paused.
+"""Release held calls: a worker that has a tool resumes the calls that a worker without the tool has paused.
 
 A worker that receives a call of a tool that it does not have lets the server pause the call
-(`dagwright.activities.unknown_tools`). Every worker with tools of its own looks for such calls when it starts and
-periodically after that: in a rolling deployment, old workers hold calls while new ones already have the tool.
+(`dagwright.activities.unknown_tools`). Every worker with user tools looks for such calls when it starts and
+periodically after that: in a rolling deployment, old workers pause calls while new workers already have the tool.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from dagwright.server.tool_pauses import PAUSED_STATES
 
 SEARCH_INTERVAL_S = 20.0
 """Average interval, in seconds, between two searches of a worker."""
-_TOOLS_OF_A_QUERY = 50
+_TOOLS_PER_QUERY = 50
 _JITTER = timedelta(seconds=5)
 """Period over which the calls of a run start again."""
 _RPC_TIMEOUT = timedelta(seconds=5)
@@ -74,7 +74,7 @@ async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIt
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
-            # A server that does not index paused calls.
+            # This server does not index paused calls.
             found = [run async for run in client.list_workflows(running)]
         for run in found:
             if run.run_id in seen:
@@ -89,16 +89,16 @@ async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIt
 
 def _queries(running: str, tools: Sequence[str]) -> Iterator[str]:
     if not all(map(is_queryable, tools)):
-        # The server indexes names as they are, and a query cannot contain all of them.
+        # The server indexes names unescaped, and a query cannot contain every name.
         yield running
         return
-    for first in range(0, len(tools), _TOOLS_OF_A_QUERY):
-        values = ", ".join(f"'property:activityType={name}'" for name in tools[first : first + _TOOLS_OF_A_QUERY])
+    for first in range(0, len(tools), _TOOLS_PER_QUERY):
+        values = ", ".join(f"'property:activityType={name}'" for name in tools[first : first + _TOOLS_PER_QUERY])
         yield f"{running} AND TemporalPauseInfo IN ({values})"
 
 
 async def _release(client: Client, run: WorkflowExecutionDescription, call: PendingActivityInfo) -> None:
-    """Release one call; the attempts without the tool do not count."""
+    """Release one call; its attempts on workers without the tool are not counted."""
     request = UnpauseActivityRequest(
         namespace=client.namespace,
         execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id),

@@ -2,7 +2,7 @@
 
 On a client it composes the data converter (`dagwright.protocol.conversion.compose_converter`). On each worker of that
 client, or on a single worker, it adds the workflows, activities, interceptors and the sandbox passthrough of
-`dagwright.worker.serving`, and holds the resources that `dagwright worker` holds.
+`dagwright.worker.serving`. While the worker runs, the plugin opens the same resources as `dagwright worker`.
 
 User settings take precedence. A worker setting that still has the SDK's default gets the value that `dagwright worker`
 uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
@@ -39,10 +39,10 @@ from dagwright.worker.serving import (
     STICKY_TIMEOUT,
     WORKFLOWS,
     Activity,
-    OwnWorker,
+    DagwrightWorkerMark,
+    closing_resources,
     create_activities,
     create_interceptors,
-    held_resources,
     prepare_to_serve,
     publish_toolset,
     releasing_calls,
@@ -52,12 +52,12 @@ from dagwright.worker.serving import (
 
 
 class PluginConflict(DagwrightError, ValueError):
-    """A worker has a workflow, an activity or a plugin that excludes this plugin; rename it, or set `task_queue`."""
+    """A worker has a workflow, an activity or a plugin that conflicts with this plugin; the message has the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WorkerResources:
-    """Resources and tasks of one worker while it polls."""
+    """Resources of a worker between its configuration and its start."""
 
     client: Client
     toolset: Toolset
@@ -101,8 +101,8 @@ class DagwrightPlugin(SimplePlugin):
         self._separate_queue = task_queue
         self._separate_worker: _SeparateQueueWorker | None = None
         """Worker of the separate queue, if `task_queue` is set."""
-        self._served: dict[str, _WorkerResources] = {}
-        """Task queue of a worker that was configured and does not run yet -> its resources and tasks."""
+        self._configured: dict[str, _WorkerResources] = {}
+        """Task queue of a worker that was configured and does not run yet -> its resources."""
         has_separate_queue = task_queue is not None
         super().__init__(
             "dagwright.DagwrightPlugin",
@@ -116,8 +116,8 @@ class DagwrightPlugin(SimplePlugin):
         """Add workflows, activities and settings to the configuration of a worker, unless it has them already."""
         queue = config["task_queue"]
         given = config.get("workflows") or ()
-        is_dagwright_worker = any(isinstance(each, OwnWorker) for each in config.get("interceptors") or ())
-        if is_dagwright_worker or queue in self._served:
+        is_dagwright_worker = any(isinstance(each, DagwrightWorkerMark) for each in config.get("interceptors") or ())
+        if is_dagwright_worker or queue in self._configured:
             return config
         client = config["client"] = _with_converter(config["client"])
         if self._separate_queue is not None and self._separate_queue != queue:
@@ -139,20 +139,20 @@ class DagwrightPlugin(SimplePlugin):
         added = create_activities(client, toolset, task_queue=queue, models=models)(queue)
         config["activities"] = [*activities, *_missing_activities(activities, added)]
         _apply_settings(config, drain_limit_s=toolset.environment.drain_limit_s)
-        self._served[queue] = _WorkerResources(client, toolset, models, queue)
+        self._configured[queue] = _WorkerResources(client, toolset, models, queue)
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run a worker with its resources and tasks."""
-        served = self._served.pop(worker.task_queue, None)
+        resources = self._configured.pop(worker.task_queue, None)
         is_on_other_queue = self._separate_worker is not None and worker.task_queue != self._separate_queue
-        if served is None and not is_on_other_queue:
+        if resources is None and not is_on_other_queue:
             await next(worker)
             return
         async with AsyncExitStack() as stack:
             try:
-                if served is not None:
-                    await stack.enter_async_context(_hold_resources(served, self._settings_or_default()))
+                if resources is not None:
+                    await stack.enter_async_context(_opened(resources, self._settings_or_default()))
                 elif self._separate_worker is not None:
                     await stack.enter_async_context(self._separate_worker.serving())
             except BaseException:
@@ -226,18 +226,19 @@ class _SeparateQueueWorker:
 
 
 @asynccontextmanager
-async def _hold_resources(served: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
-    """Hold the resources and tasks of a worker while the block lasts.
+async def _opened(resources: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
+    """Open the resources of a worker, and run its tasks, until the block ends.
 
     Raises:
         StoreMismatch: the other workers of the queue use another payload store.
         StoreUnavailable: the payload store does not respond.
         PricesUnreadable: the prices of models cannot be read.
     """
-    await prepare_to_serve(settings, served.toolset)
-    await publish_toolset(served.client, served.toolset, task_queue=served.task_queue)
-    async with held_resources(served.toolset, served.models), releasing_calls(served.client, served.toolset):
-        with event_loop_watchdog.blocked_loop_logged():
+    client, toolset = resources.client, resources.toolset
+    await prepare_to_serve(settings, toolset)
+    await publish_toolset(client, toolset, task_queue=resources.task_queue)
+    async with closing_resources(toolset, resources.models), releasing_calls(client, toolset):
+        with event_loop_watchdog.logging_blocked_loop():
             yield
 
 
@@ -253,6 +254,11 @@ def _with_converter(client: Client) -> Client:
 
 
 def _missing_workflows(given: Sequence[type]) -> list[type]:
+    """Return the workflows to add to those of the user.
+
+    Raises:
+        PluginConflict: the user has a workflow of the same name.
+    """
     names = {_workflow_name(each) for each in given}
     for each in WORKFLOWS:
         if (name := _workflow_name(each)) is not None and name in names:
@@ -262,6 +268,7 @@ def _missing_workflows(given: Sequence[type]) -> list[type]:
 
 
 def _missing_activities(given: Sequence[Activity], added: Sequence[Activity]) -> list[Activity]:
+    """Return the activities to add to those of the user; raise like `_missing_workflows`."""
     names = {_activity_name(each) for each in given}
     for each in added:
         if (name := _activity_name(each)) is not None and name in names:

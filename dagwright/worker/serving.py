@@ -42,7 +42,7 @@ from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.activities.values import LargeValues
 from dagwright.agents.agent_calls import declared_agents
 from dagwright.agents.agent_database import StoredAgentTools, stored_cards
-from dagwright.core.expressions import query_analysis  # noqa: F401 - not first in a workflow task
+from dagwright.core.expressions import query_analysis  # noqa: F401 - so that no workflow task has to import it
 from dagwright.core.expressions.condition_parser import compile_cel
 from dagwright.core.model.call_limits import CallLimit, Subject
 from dagwright.core.plugins import plugin_packages
@@ -85,7 +85,7 @@ Activity = Callable[..., Any]
 
 
 def create_interceptors() -> list[Interceptor]:
-    """Create the interceptors that carry the headers of calls."""
+    """Create the interceptors that send and read the headers of calls."""
     return [CallInterceptor(), ToolInterceptor()]
 
 
@@ -100,14 +100,14 @@ def with_shared_modules(runner: WorkflowRunner) -> WorkflowRunner:
 def create_activities(
     client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients, activity_slots: int = ACTIVITY_SLOTS
 ) -> Callable[[str], list[Activity]]:
-    """Create the activities of a process; return the function that lists those of a queue.
+    """Create the activities of a process; return a function from a queue to its activities.
 
-    The last activity of a list is dynamic: it handles calls of tools that the worker does not have.
+    The last activity of a queue is dynamic: it handles calls of tools that the worker does not have.
 
     Args:
         task_queue: queue of the workflows.
-        models: calls models; the caller closes it.
-        activity_slots: calls at once; those in batches have as many slots of their own.
+        models: clients for model calls; the caller closes them.
+        activity_slots: maximum number of concurrent calls; calls in batches have the same number of separate slots.
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
     paused, detached, records = PausedCalls(client), DetachedCalls(), BatchRecords(toolset.store, client)
@@ -134,23 +134,23 @@ def create_activities(
     )
 
     def activities_on(queue: str) -> list[Activity]:
-        own = toolset.own.served_on(queue)
-        batch_tools = {**tools_of(toolset.built_in), **tools_of(own)}
+        user_tools = toolset.user_tools.served_on(queue)
+        batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
         batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, detached, limits))
         region = region_activity(
-            toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
+            toolset.built_in.merged(user_tools), toolset.environment, store=toolset.store, values=values, cache=cache
         )
-        unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.own_queues else stored_agents
-        return [*{**built_in, **activities_of(own)}.values(), region, batch, *shared, unknown]
+        unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.user_queues else stored_agents
+        return [*{**built_in, **activities_of(user_tools)}.values(), region, batch, *shared, unknown]
 
     return activities_on
 
 
 def declared_limits(toolset: Toolset) -> Mapping[Subject, CallLimit]:
     """Return the limits that a process declares; those of the settings override those of its tools."""
-    tools = toolset.built_in.merged(toolset.own).python_tools()
-    of_tools = {Subject("tool", spec.name): spec.limit for spec in tools if spec.limit is not None}
-    return {**of_tools, **toolset.limits}
+    tools = toolset.built_in.merged(toolset.user_tools).python_tools()
+    tool_limits = {Subject("tool", spec.name): spec.limit for spec in tools if spec.limit is not None}
+    return {**tool_limits, **toolset.limits}
 
 
 def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *, task_queue: str) -> list[Activity]:
@@ -188,7 +188,7 @@ BUILD_ID = __version__
 code of every module, a second of CPU."""
 
 
-class OwnWorker(Interceptor):
+class DagwrightWorkerMark(Interceptor):
     """Marks the workers that Dagwright creates: a plugin of their client leaves them as they are."""
 
 
@@ -200,13 +200,13 @@ def create_workers(
     models: ModelClients | None = None,
     capacity: WorkerCapacity = FULL_CAPACITY,
 ) -> list[Worker]:
-    """Create the workers of a process: one for each queue, each with workflows, built-in tools and its own tools.
+    """Create the workers of a process: one for each queue, each with workflows, built-in tools and the queue's tools.
 
-    Workflows are on the queues of tools too, because Temporal hands an activity out eagerly only to the worker that
-    ended the workflow task, and only on the queue of the workflow.
+    The queues of tools have workflows too. Temporal starts an activity eagerly only on the worker that ended the
+    workflow task, and only on the queue of the workflow.
 
     Args:
-        models: calls models, and is closed by its creator; by default one that stays open as long as the process.
+        models: clients for model calls; the caller closes them. By default new clients that are never closed.
         capacity: role of the process, and its slots for each queue.
     """
     clients = models or ModelClients(toolset.models)
@@ -214,7 +214,7 @@ def create_workers(
         client, toolset, task_queue=task_queue, models=clients, activity_slots=capacity.activity_slots
     )
     limit_s = toolset.environment.drain_limit_s
-    queues = dict.fromkeys([task_queue, *toolset.own_queues])
+    queues = dict.fromkeys([task_queue, *toolset.user_queues])
     return [
         _create_worker(client, queue, activities=activities_on(queue), drain_limit_s=limit_s, capacity=capacity)
         for queue in queues
@@ -235,7 +235,7 @@ def _create_worker(
         activities=activities if capacity.serves_tools else (),
         workflows=WORKFLOWS if capacity.serves_workflows else (),
         workflow_runner=with_shared_modules(SandboxedWorkflowRunner()),
-        interceptors=[*create_interceptors(), OwnWorker()],
+        interceptors=[*create_interceptors(), DagwrightWorkerMark()],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=timedelta(seconds=grace_s(drain_limit_s)),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
@@ -245,7 +245,7 @@ def _create_worker(
 
 
 async def prepare_to_serve(settings: Settings, toolset: Toolset) -> None:
-    """Check the settings of a worker and load its libraries, before it takes work.
+    """Check the settings of a worker and load its libraries, before it accepts work.
 
     Raises:
         PricesUnreadable: the prices of models cannot be read.
@@ -265,12 +265,12 @@ async def publish_toolset(client: Client, toolset: Toolset, *, task_queue: str) 
     """
     await publish_store(client, toolset.store, task_queue=task_queue)
     await claim_store(toolset.store, client)
-    await publish_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
+    await publish_tools(toolset.store, toolset.user_tools.declarations().values(), task_queue=task_queue)
     await publish_cards(toolset.store, toolset.agents)
 
 
 @asynccontextmanager
-async def held_resources(toolset: Toolset, models: ModelClients) -> AsyncIterator[None]:
+async def closing_resources(toolset: Toolset, models: ModelClients) -> AsyncIterator[None]:
     """Close the model clients and MCP servers of a process when the block ends."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(models)
@@ -282,11 +282,11 @@ async def held_resources(toolset: Toolset, models: ModelClients) -> AsyncIterato
 
 @asynccontextmanager
 async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[None]:
-    """Resume calls that wait for a tool of the process, as long as the block lasts."""
-    if not toolset.own_queues:
+    """Resume calls that wait for a tool of the process until the block ends."""
+    if not toolset.user_queues:
         yield
         return
-    async with running_task(keep_releasing(client, toolset.own.served_names(), toolset.own_queues)):
+    async with running_task(keep_releasing(client, toolset.user_tools.served_names(), toolset.user_queues)):
         yield
 
 
@@ -294,7 +294,7 @@ async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[Non
 async def serving(
     client: Client, toolset: Toolset, *, task_queue: str, capacity: WorkerCapacity = FULL_CAPACITY
 ) -> AsyncIterator[None]:
-    """Serve runs and tools while the block lasts, or those that the role of the capacity has.
+    """Serve runs and tools until the block ends; with a role in `capacity`, only runs or only tools.
 
     Raises:
         StoreMismatch: the other workers of the queue use another payload store.
@@ -303,11 +303,11 @@ async def serving(
     await publish_toolset(client, toolset, task_queue=task_queue)
     models = ModelClients(toolset.models)
     async with AsyncExitStack() as stack:
-        stack.enter_context(event_loop.few_collections())
-        await stack.enter_async_context(held_resources(toolset, models))
+        stack.enter_context(event_loop.fewer_garbage_collections())
+        await stack.enter_async_context(closing_resources(toolset, models))
         workers = create_workers(client, toolset, task_queue=task_queue, models=models, capacity=capacity)
         # From here on, a blocked loop would stop heartbeats.
-        stack.enter_context(event_loop_watchdog.blocked_loop_logged())
+        stack.enter_context(event_loop_watchdog.logging_blocked_loop())
         for worker in workers:
             await stack.enter_async_context(worker)
         if capacity.serves_tools:
@@ -317,7 +317,7 @@ async def serving(
 
 @asynccontextmanager
 async def running_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something for as long as the block lasts."""
+    """Run a coroutine as a task until the block ends."""
     task = asyncio.create_task(work)
     try:
         yield

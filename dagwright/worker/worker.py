@@ -45,11 +45,11 @@ class Worker:
 
     Plans that its client starts meanwhile are compiled against its tools. Tools of one module share a task queue, which
     `dagwright worker --tools MODULE` serves too; workers in several processes with different tools of one module need
-    different queues. In a program that has not configured logging, it writes log lines to stderr as
-    `DAGWRIGHT_LOG_LEVEL` and `DAGWRIGHT_LOG_FORMAT` say.
+    different queues. If the program has not configured logging, the worker logs to stderr, with `DAGWRIGHT_LOG_LEVEL`
+    and `DAGWRIGHT_LOG_FORMAT`.
 
     Args:
-        client: connected; it closes the worker if it is closed first.
+        client: a connected client; closing it closes the worker.
         tools: functions decorated with `@tool`, declared activities, modules, module names, or files (.py with tools,
             .json with MCP servers).
         agents: agent cards, or files of agents.
@@ -97,7 +97,7 @@ class Worker:
             DagwrightError: the worker is open already.
             ToolLoadError: a module or file cannot be loaded.
             StoreMismatch: the other workers use another payload store.
-            StoreUnavailable: large values cannot be stored.
+            StoreUnavailable: the payload store does not respond.
             PricesUnreadable: the prices of models cannot be read.
         """
         if self._open is not None:
@@ -114,7 +114,7 @@ class Worker:
             await stack.enter_async_context(running_task(self._report_end_of_loop()))
             self._open = stack.pop_all()
         self._closed.clear()
-        self._queues = tuple(dict.fromkeys([task_queue, *toolset.own_queues]))
+        self._queues = tuple(dict.fromkeys([task_queue, *toolset.user_queues]))
         return self
 
     async def __aexit__(
@@ -127,10 +127,10 @@ class Worker:
         """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as `__aenter__`."""
         with stop_signals() as stopped:
             if self._open is not None:
-                await self._closed_or(stopped)
+                await self._wait_until_closed_or(stopped)
                 return
             async with self:
-                await self._closed_or(stopped)
+                await self._wait_until_closed_or(stopped)
 
     async def _close(self) -> None:
         stack, self._open, self._queues = self._open, None, ()
@@ -138,7 +138,7 @@ class Worker:
             await stack.aclose()
             self._closed.set()
 
-    async def _closed_or(self, stopped: asyncio.Event) -> None:
+    async def _wait_until_closed_or(self, stopped: asyncio.Event) -> None:
         waits = [asyncio.create_task(event.wait()) for event in (self._closed, stopped)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

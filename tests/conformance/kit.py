@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 
@@ -221,7 +221,7 @@ DIALECTS = (
 JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 
 
-def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Checked:
+def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> CheckedPlan:
     return check_document(to_document(raw, dialect=dialect, context=context), tools={}, allow_unknown_tools=True)
 
 

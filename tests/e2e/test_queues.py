@@ -39,7 +39,7 @@ def _write_tools(folder: Path, name: str) -> Path:
 
 
 def _own_queue(tools: Path) -> str:
-    [queue] = load_toolset(Settings(), [str(tools)]).own_queues
+    [queue] = load_toolset(Settings(), [str(tools)]).user_queues
     return queue
 
 

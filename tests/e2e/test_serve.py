@@ -45,7 +45,7 @@ async def test_serve_reports_problems_before_it_starts(command_line: CommandLine
     nothing = await command_line("serve", "--plans", str(tmp_path / "none"), "--json")
     taken.close()
     assert (there.code, there.document["status"]) == (2, "bad_usage")
-    assert f"127.0.0.1:{port} cannot be listened on" in there.document["message"]
+    assert f"cannot listen on 127.0.0.1:{port}" in there.document["message"]
     assert (nothing.code, nothing.document["status"]) == (2, "unreadable")
 
 

@@ -48,8 +48,8 @@ def test_condition_reads_the_value_of_the_handle(node_id: str, steps: list[str |
     handle = handle_of(plan, node_id, steps)
     (node,) = plan.nodes
     condition = check_condition(str(handle == 1), {node.id}.__contains__)
-    assert condition.reading.reads == [
-        Read(condition.reading.reads[0].variable, "nodes", node.id, ("result", *steps), "value", False)
+    assert condition.analysis.reads == [
+        Read(condition.analysis.reads[0].variable, "nodes", node.id, ("result", *steps), "value", False)
     ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.paths import format_path, parse_path
-from dagwright.core.expressions.reference_parser import BadReferences, _parse_any, parse_template
+from dagwright.core.expressions.reference_parser import BadReferences, _parse_general, parse_template
 from dagwright.core.expressions.references import (
     MAX_ID_BYTES,
     Index,
@@ -109,7 +109,7 @@ def test_fast_path_of_the_parser_equals_the_slow_path(tokens: list[str], extra: 
     text = "".join(tokens)
     ids = {"a", "b", "a b", *(name for name in extra if is_id(name))}
     try:
-        expected: Any = _parse_any(text, ids)
+        expected: Any = _parse_general(text, ids)
     except BadReferences as error:
         expected = error.invalid, error.parts
     try:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from dagwright.core.expressions.hydration import hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
-from dagwright.core.expressions.projection import describe
+from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import (
-    PARTS_BYTES,
+    DECISION_PARTS_BYTES,
+    OTHER_PARTS_BYTES,
     VALUE_BYTES,
-    WHOLE_BYTES,
     Path,
     Projection,
     Secret,
@@ -91,7 +91,7 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
     )
     size = len(pydantic_core.to_json(value))
-    result = describe(value, "sha256-v", size_bytes=size, projections=required, name="a.result")
+    result = project_value(value, "sha256-v", size_bytes=size, projections=required, name="a.result")
     stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
     assert stored == result
     for path in [path for path, _ in required] + data.draw(st.lists(_paths(value), max_size=4)):
@@ -107,7 +107,7 @@ def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
     required: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
-    stored = describe(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
+    stored = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
     expected, found = _found(value, first), _found(stored, first)
     assume(not isinstance(expected, tuple))
     second = data.draw(_paths(expected))
@@ -121,8 +121,8 @@ def test_report_of_a_value_has_a_limit_for_all_projections(data: st.DataObject) 
     expected: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
-    result = describe(value, "sha256-v", size_bytes=1, projections=expected, name="a.result")
-    assert len(json.dumps(stored_to_json(result))) < 2 * (PARTS_BYTES + WHOLE_BYTES)
+    result = project_value(value, "sha256-v", size_bytes=1, projections=expected, name="a.result")
+    assert len(json.dumps(stored_to_json(result))) < 2 * (OTHER_PARTS_BYTES + DECISION_PARTS_BYTES)
     for part in result.parts.values():
         if part.state == "small":
             assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES

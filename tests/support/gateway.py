@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import HEARTBEAT_S, GatewayContext, open_context
-from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.process.listening import address_of, listening, open_socket
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
@@ -188,7 +188,7 @@ async def gateway(
         )
         toolset = load_toolset(settings, references)
         templates = load_templates(published, toolset.declarations()) if plans else {}
-        listener = opened_socket("127.0.0.1", port)
+        listener = open_socket("127.0.0.1", port)
         url = address_of(listener)
         async with (
             # Without the keys of a test, which would disable the UI of the shared server.

@@ -15,7 +15,7 @@ from dagwright.core.model.states import NodeError, Record, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.validation import check_document
 from dagwright.features.budgets.budget import Budget
 from dagwright.features.plan_extension.extender import PlanExtender
@@ -59,7 +59,7 @@ def check(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     allow_unknown_tools: bool = False,
     workers: Collection[int] = (),
-) -> Checked:
+) -> CheckedPlan:
     return check_document(Document(dict(raw), workers=workers), tools=tools, allow_unknown_tools=allow_unknown_tools)
 
 

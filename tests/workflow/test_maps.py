@@ -165,7 +165,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 @pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "chunks"])
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """The items are so large that neither the list nor an item of a batch is inline in a run."""
-    monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": 2_000}}
     arguments = {"name": "{{item.name}}", "at": "{{index}}"}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
@@ -191,7 +191,7 @@ async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
 async def test_death_of_a_worker_is_noticed_in_each_activity_of_a_map(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
     monkeypatch.setattr(map_batch_runs, "INLINE_BATCH_RESULTS_BYTES", 10)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 24, "size": 500}}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")

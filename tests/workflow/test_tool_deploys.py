@@ -52,7 +52,7 @@ class Deployment:
         toolset = self.load(*parts)
         async with worker.serving(self._client, toolset, task_queue=self._settings.task_queue):
             yield Runs(
-                self._client, task_queue=toolset.own_queues[0], tools=toolset.declarations(), store=toolset.store
+                self._client, task_queue=toolset.user_queues[0], tools=toolset.declarations(), store=toolset.store
             )
 
     async def view(self, handle: Handle) -> RunView:

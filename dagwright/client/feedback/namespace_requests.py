@@ -33,7 +33,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.requests import Request, without_number
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.core.text import join_first
 from dagwright.history.executions import RunClosed, RunNotFound, path_in, root_in
 from dagwright.history.run_view import RunView
@@ -184,7 +184,7 @@ class NamespaceRequests:
             return RequestRef(workflow_id, request)
         task_id, rest = sub_plan
         child = self._client.get_workflow_handle(
-            child_workflow_id(workflow_id, call_of_task(view.scheduler.state, task_id))
+            child_workflow_id(workflow_id, last_call_id(view.scheduler.state, task_id))
         )
         try:
             await _describe(child)

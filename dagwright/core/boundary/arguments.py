@@ -29,14 +29,14 @@ _DESCRIPTIONS: Mapping[str, str] = {
 _LIST_TYPES = (Sequence, Iterable, Collection, AbstractSet)
 
 
-def refuse_unknown(names: Iterable[str], known: Collection[str], *, function: str) -> None:
-    """Refuse keyword arguments that a function does not have.
+def reject_unknown(names: Iterable[str], known: Collection[str], *, function: str) -> None:
+    """Reject keyword arguments that a function does not have.
 
     Args:
         function: name of the function, for the message.
 
     Raises:
-        TypeError: one is unknown; the message has the nearest name.
+        TypeError: a name is unknown; the message has the nearest name.
     """
     for name in names:
         if name not in known:
@@ -65,9 +65,9 @@ def checks_arguments(function: Function) -> Function:
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         hints, known = hints_of()
         if known is not None:
-            refuse_unknown(kwargs, known, function=shown_name)
+            reject_unknown(kwargs, known, function=shown_name)
         for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-            if name in hints and not _fits(value, hints[name]):
+            if name in hints and not _matches(value, hints[name]):
                 value_text = (
                     f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
                 )
@@ -102,7 +102,7 @@ def json_argument(value: object, name: str, *, function: str) -> Any:
     """Return an argument as JSON; dataclasses, models and dates are converted.
 
     Raises:
-        TypeError: it has no JSON form.
+        TypeError: the value has no JSON form.
     """
     try:
         return pydantic_core.to_jsonable_python(value)
@@ -133,23 +133,23 @@ def _hints_of(
     return {name: hint for name, hint in hints.items() if hint is not Any}, known
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _matches(value: object, hint: Any) -> bool:
     if hint is None or hint is NoneType:
         return value is None
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, argument) for argument in arguments)
+        return any(_matches(value, argument) for argument in arguments)
     if origin is Literal:
         return value in arguments
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(
-            _fits(key, arguments[0]) and _fits(item, arguments[1]) for key, item in _first_items(value.items())
+            _matches(key, arguments[0]) and _matches(item, arguments[1]) for key, item in _first_items(value.items())
         )
     if origin in _LIST_TYPES or origin is list:
         is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         is_sized = is_list and (origin is Iterable or isinstance(value, Collection))
         return is_sized and (
-            not isinstance(value, Collection) or all(_fits(element, arguments[0]) for element in _first_items(value))
+            not isinstance(value, Collection) or all(_matches(element, arguments[0]) for element in _first_items(value))
         )
     if origin is not None and not isinstance(origin, type):
         return True

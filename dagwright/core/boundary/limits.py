@@ -1,6 +1,6 @@
 """Limits of Temporal and Dagwright, in one place (docs/contributing/guards.md).
 
-Data over these limits would end or block a run on the server, so check, start and dispatch refuse it first.
+Data over these limits would end or block a run on the server, so check, start and dispatch reject it first.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ RESULT_LIMIT_BYTES = 256 * 1024
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Largest encoded result in the payload store; a worker holds several copies of it in memory."""
 BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
-"""Maximum size that a built-in tool reads or writes; a worker holds a few copies of them for each concurrent call."""
+"""Maximum size that a built-in tool reads or writes; each concurrent call has a few copies of it in memory."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
 REGION_BATCH_INPUT_BYTES = 256 * 1024
@@ -30,12 +30,12 @@ OFFLOADED_BATCH_BYTES = 4_000_000
 REGION_BATCH_S = 0.2
 """How long a region batch starts nodes; after each batch the run gets its results and can be stopped."""
 CALL_BATCH_S = 0.2
-"""How long a call batch starts calls. It then waits for those that run, each up to `SLOW_CALL_S`, so a batch delays a
-result by 0.4 s at most."""
+"""How long a call batch starts calls. It then waits for the running calls, each up to `SLOW_CALL_S`, so a batch delays
+a result by 0.4 s at most."""
 SLOW_CALL_S = 0.2
 """A call that takes longer leaves its batch: ten times the cost of an activity, so that sharing one saves little."""
 SLOW_TOOL_S = 60.0
-"""How long the calls of a tool get activities of their own after one of them was slow, or its tool was paused."""
+"""How long the calls of a tool get separate activities after a call was slow or the tool was paused."""
 DETACHED_CALL_S = 10.0
 """How long a slow call waits in its worker for the activity that continues it; then the call is cancelled."""
 CALL_BATCH_RESULT_BYTES = 128 * 1024
@@ -48,7 +48,7 @@ workflow task may take two."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs; the plan in the same input has up to 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
-"""Encoded input of a run; the server refuses 2 MB and more."""
+"""Encoded input of a run; the server rejects 2 MB and more."""
 INLINE_STATE_BYTES = 512 * 1024
 """State in the input of a run that continues as new; longer state goes through the payload store."""
 INLINE_PLAN_BYTES = 256 * 1024
@@ -90,7 +90,7 @@ DRAIN_AT_EVENTS = 8_000
 DRAIN_AT_BYTES = 16_000_000
 """History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
-"""Signals after which a run drains and continues as new; the server refuses the 10,001st signal."""
+"""Signals after which a run drains and continues as new; the server rejects the 10,001st signal."""
 JOINED_LIMIT_BYTES = 250_000_000
 """Results of all items of a large map, joined to one list; a worker holds several copies of it in memory."""
 INLINE_BATCH_RESULTS_BYTES = 2 * 1024
@@ -120,7 +120,7 @@ NOTIFICATIONS_BYTES = 256 * 1024
 NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; for a larger request the schema, the options and the arguments are left out."""
 CONCURRENT_NOTIFICATIONS = 4
-"""Concurrent notification activities of one run, so that a refused notification does not delay the others."""
+"""Concurrent notification activities of one run, so that a rejected notification does not delay the others."""
 NOTIFY_FOR_S = 3_600.0
 """How long a notification is retried."""
 NOTIFY_GRACE_S = 10.0
@@ -152,7 +152,7 @@ FAILURE_TEXT_BYTES = 10_000_000
 REF_BYTES = 100
 """Longest reference of the payload store."""
 SUMMARY_CHARACTERS = 200
-"""Longest summary of an activity or timer in the Temporal UI; the server refuses over 400 bytes."""
+"""Longest summary of an activity or timer in the Temporal UI; the server rejects more than 400 bytes."""
 MAX_NOTES = 100
 """Notes that a run stores; further notes are only counted."""
 DETAIL_LINES = 50
@@ -160,13 +160,13 @@ DETAIL_LINES = 50
 CANCEL_GRACE_S = 30.0
 """How long a cancelled run waits for its running activities to stop."""
 ACTIVITY_ID_BYTES = 200
-"""Longest part of an activity ID that names its node or call; a longer one is shortened, with a hash."""
+"""Longest part of an activity ID that names its node or call; a longer part is cut and gets a hash."""
 WORKFLOW_ID_BYTES = 200
 """Longest id that a user may give a run; sub-plans append their path, and Temporal accepts 1,000 bytes."""
 CHILD_ID_BYTES = 900
-"""Longest workflow ID of a sub-plan, which has the ID of its parent; a longer one is shortened, with a hash."""
+"""Longest workflow ID of a sub-plan, which contains the ID of its parent; a longer ID is cut and gets a hash."""
 MAX_DELAY_S = 86_400.0
-"""Longest delay that a service may request; a longer one is reduced to a day."""
+"""Longest delay that a service may request; a longer delay is reduced to a day."""
 
 
 def has_room(*, history_bytes: int, history_events: int, in_flight: int) -> bool:

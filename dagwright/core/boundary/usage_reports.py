@@ -82,13 +82,13 @@ def _report_field(details: Sequence[Any], name: str) -> Any:
 
 
 def started_attempt(details: Sequence[Any]) -> int | None:
-    """Return the attempt of a `write` that has called its tool, by its last heartbeat; `None` if there was no call."""
+    """Return the attempt of a `write` call that has called the tool, by its last heartbeat; `None` if none has."""
     attempt = _report_field(details, wire.DETAIL_STARTED)
     return attempt if isinstance(attempt, int) else None
 
 
 def earlier_calls(details: Sequence[Any], attempt: int) -> int:
-    """Return how many attempts of a `write` have called its tool, by the last heartbeat before an attempt.
+    """Return how many attempts of a `write` call have called the tool, by the last heartbeat before an attempt.
 
     If the server has reset the attempt number, as it does after a pause, earlier calls are not counted.
 

@@ -35,19 +35,19 @@ UPDATE_CONFIGURE = "configure"
 QUERY_LIMIT_USE = "use"
 """To a limit: the calls that run and wait."""
 
-NOTE_PAUSED_TOOL = "PausedTool"
-"""A workflow that marks a tool as paused while it is open; no worker runs it."""
+WORKFLOW_PAUSED_TOOL = "PausedTool"
+"""A note: the tool is paused while this workflow is open."""
 ID_PAUSED_TOOL = "dagwright-paused-tool/"
 """Prefix of the workflow id of a `PausedTool` note; the name of the tool follows."""
-NOTE_PAYLOAD_STORE = "PayloadStore"
-"""A workflow that records the payload store of the workers of a task queue; no worker runs it."""
+WORKFLOW_PAYLOAD_STORE = "PayloadStore"
+"""A note: records the payload store of the workers of a task queue."""
 ID_PAYLOAD_STORE = "dagwright-store/"
 """Prefix of the workflow id of a `PayloadStore` note; the task queue follows."""
 MEMO_STORE_ID, MEMO_STORE_LOCATION = "dagwright_store_id", "dagwright_store_location"
 """Workflow memo of a `PayloadStore` note: ID of the store, and its location for the worker that published the note."""
-NOTE_WORKFLOWS = frozenset({NOTE_PAUSED_TOOL, NOTE_PAYLOAD_STORE})
+NOTE_WORKFLOWS = frozenset({WORKFLOW_PAUSED_TOOL, WORKFLOW_PAYLOAD_STORE})
 """Workflow types of notes: open workflows that only record a fact; no worker runs them."""
-QUEUE_OF_NOTES = "dagwright-notes"
+NOTE_TASK_QUEUE = "dagwright-notes"
 """Task queue of all notes; no worker polls it."""
 MEMO_TOOL, MEMO_PAUSED_BY, MEMO_REASON = "dagwright_tool", "dagwright_by", "dagwright_reason"
 """Workflow memo of a `PausedTool` note: the tool, the user who paused it, and the reason."""
@@ -150,15 +150,16 @@ ID_AWAIT_STORE = f"{INTERNAL_ID_PREFIX}store for "
 ID_CALL_BATCH = f"{INTERNAL_ID_PREFIX}batch from "
 """Prefix of the ids of call batches; the id of the first call follows."""
 ID_LOAD_ITEMS = f"{INTERNAL_ID_PREFIX}items"
-"""Activity id: loads the items of a map batch."""
+"""ID of the activity that loads the items of a map batch."""
 ID_PUT_RESULTS = f"{INTERNAL_ID_PREFIX}put results"
-"""Prefix of activity ids, followed by a number: stores a part of the results of a map batch."""
+"""Prefix of the ids of activities that store a part of the results of a map batch; a number follows."""
 ID_PUT_STATE = f"{INTERNAL_ID_PREFIX}put state"
 ID_GET_STATE = f"{INTERNAL_ID_PREFIX}get state"
-"""Prefixes of activity ids, followed by a number: store and load parts of the run's state for continue-as-new."""
+"""Prefixes of the ids of activities that store and load parts of the run's state for continue-as-new; a number
+follows."""
 
 ID_NOTIFY = f"{INTERNAL_ID_PREFIX}notify"
-"""Prefix of activity ids, followed by a number: sends some notifications to the webhook."""
+"""Prefix of the ids of activities that send notifications to the webhook; a number follows."""
 
 SEARCH_STATE = "DagwrightState"
 """Keyword: the state of the run (docs/reference/states.md)."""
@@ -185,8 +186,8 @@ SEARCH_TAGS = "DagwrightTags"
 """KeywordList: tags of a run, each as `key=value`."""
 
 HEADER_IDEMPOTENCY_KEY = "dagwright-idempotency-key"
-"""Activity header, JSON text payload: the node's idempotency key, 40 characters. A call of a `pure` or `read` tool has
-none if its worker derives the same key from the IDs of the execution and of the activity."""
+"""Activity header, JSON text payload: the node's idempotency key, 40 characters. Missing in calls of `pure` and `read`
+tools whose worker derives the same key from the IDs of the execution and of the activity."""
 HEADER_BINDINGS = "dagwright-bindings"
 """Activity header, JSON payload: the parts of the arguments that only the worker may fill in.
 
@@ -194,14 +195,14 @@ A list of `[path, parts]`: `path` is a list of object keys and list indices into
 value at the path; several parts are joined to one text, in which a text is inserted unchanged and any other value as
 JSON. A part is `{"text": str}`, `{"secret": name}`, `{"stored": ref, "name": str, "paths": [path or query]}` (the part
 at `paths` of the stored value `ref`; messages call the value `name`), or
-`{"value": JSON, "bindings": [as here]}`.
+`{"value": JSON, "bindings": [bindings in the value, in this same form]}`.
 """
 HEADER_PROJECTIONS = "dagwright-projections"
 """Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`, the projections of the result that the
 plan names. If the result goes to the payload store, they are returned beside its reference."""
 HEADER_CACHE = "dagwright-cache"
-"""Activity header, JSON number: the seconds for which the result of an equal call may be reused, 0 for never. Without
-it the effects of the tool decide: without a limit for `pure`, never for the others."""
+"""Activity header, JSON number: the seconds for which the result of an equal call may be reused; 0 for never. If the
+header is missing, results of `pure` tools may be reused without a time limit, and other results never."""
 
 HEADER_CHECKED_VERSION = "dagwright-checked-version"
 """Activity header, JSON text payload: the version of a pinned tool that the plan was checked against."""
@@ -293,7 +294,7 @@ ERROR_BUG = "Bug"
 ERROR_UNKNOWN_TYPE = "UnknownWorkflowType"
 """Type of the failure of an execution with a workflow type that no worker has."""
 ERROR_REFUSED = "Refused"
-"""`ApplicationError.type` of an update that was refused; the message has the reason."""
+"""`ApplicationError.type` of an update that was rejected; the message has the reason."""
 ERROR_PLAN_FAILED = "PlanFailed"
 """`ApplicationError.type` of a run whose plan failed; its first detail is the result document."""
 ERROR_STORE_REFUSED = "store_refused"

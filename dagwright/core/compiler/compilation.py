@@ -23,50 +23,51 @@ from dagwright.core.model.lookups import with_inherited_lookups, with_lookups
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue, question_of
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import Effects, ToolDeclaration, with_compensating_tools
-from dagwright.core.validation.checked_plan import Checked, NodeReferences
+from dagwright.core.validation.checked_plan import CheckedPlan, NodeReferences
 from dagwright.core.validation.node_checks import effects_of_node
 
 _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
 
 
-def compile_plan(checked: Checked) -> CompiledPlan:
+def compile_plan(checked: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan.
 
     Raises:
         PlanInvalid: the plan uses features that are not available (agents of a type that cannot run,
             `on_error: replan`); it lists each use with its position.
     """
-    return _compiled(checked, [*unavailable_features(checked)])
+    return _compile_without(checked, [*unavailable_features(checked)])
 
 
-def compile_with_planner(checked: Checked) -> CompiledPlan:
+def compile_with_planner(checked: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan whose run has a planner, so that its nodes may use `on_error: replan`.
 
     Raises:
         PlanInvalid: as `compile_plan`; sub-plans run in child runs, which have no planner.
     """
     in_sub_plans = [problem for sub_plan in checked.sub_plans.values() for problem in _planner_problems(sub_plan)]
-    return _compiled(checked, [*_unsupported_features(checked), *in_sub_plans])
+    return _compile_without(checked, [*_unsupported_features(checked), *in_sub_plans])
 
 
-def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
+def _compile_without(checked: CheckedPlan, problems: Sequence[Problem]) -> CompiledPlan:
+    """Compile a plan without problems; raise `PlanInvalid` otherwise."""
     if problems:
         raise PlanInvalid(problems)
     return compiled_form(checked)
 
 
-def compiled_form(checked: Checked) -> CompiledPlan:
+def compiled_form(checked: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan, even if it uses features that are not available."""
     return with_projections(with_lookups(_compile(checked), checked.lookups, resolver_of(checked.tools)))
 
 
-def unavailable_features(checked: Checked) -> Iterator[Problem]:
+def unavailable_features(checked: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each unavailable feature that a valid plan uses, for a run without a planner."""
     yield from _unsupported_features(checked)
     yield from _planner_problems(checked)
 
 
-def _unsupported_features(checked: Checked) -> Iterator[Problem]:
+def _unsupported_features(checked: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each feature that no run supports yet."""
     for index, node in enumerate(checked.nodes):
         for name, feature in _unavailable_parts(node, checked.tools):
@@ -76,7 +77,7 @@ def _unsupported_features(checked: Checked) -> Iterator[Problem]:
             yield from _unsupported_features(checked.sub_plans[index])
 
 
-def _planner_problems(checked: Checked) -> Iterator[Problem]:
+def _planner_problems(checked: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each node that requires a planner (`on_error: replan`) in a run without one."""
     for index, node in enumerate(checked.nodes):
         if node.on_error == "replan":
@@ -107,7 +108,7 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
             yield name, f"{name} of a sub-plan (set it on the nodes of the sub-plan)"
 
 
-def _compile(checked: Checked) -> CompiledPlan:
+def _compile(checked: CheckedPlan) -> CompiledPlan:
     nodes = tuple(_compile_node(checked, index) for index in range(len(checked.nodes)))
     called_tools = {node.tool for node in nodes if node.kind == "tool"}
     output, output_bindings = _with_bindings(checked.plan.output, checked.output_bindings)
@@ -129,7 +130,7 @@ def _compile(checked: Checked) -> CompiledPlan:
     )
 
 
-def _compile_node(checked: Checked, index: int) -> CompiledNode:
+def _compile_node(checked: CheckedPlan, index: int) -> CompiledNode:
     node, references = checked.nodes[index], checked.references[index]
     tool = tool_of_agent(node.agent_name, checked.tools) if node.agent_name else checked.tools.get(node.tool or "")
     arguments, bindings = _arguments_of(checked, index)
@@ -171,7 +172,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
     return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
 
 
-def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Binding, ...]]:
+def _arguments_of(checked: CheckedPlan, index: int) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a node; the arguments of a sub-plan include its lookups."""
     arguments, bindings = _with_bindings(checked.nodes[index].arguments, checked.references[index].argument_bindings)
     sub_plan = checked.sub_plans.get(index)
@@ -185,7 +186,7 @@ def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequ
     return ("policy" if node.human is not None else node.approval), ()
 
 
-def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:
+def _agent_as_tool(compiled: CompiledNode, checked: CheckedPlan, index: int) -> CompiledNode:
     """Return the node of an agent as a call of a tool with its objective and the results of its dependencies."""
     references = checked.references[index]
     arguments = {**compiled.arguments, "objective": None}

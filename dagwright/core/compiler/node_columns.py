@@ -1,8 +1,8 @@
 """Columnar encoding of nodes, used in the input of a run and in the pages of a large plan.
 
 A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
-its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time that
-encoding each node as an object takes. Arguments that consist of bindings alone are omitted (`compiled.is_all_bound`).
+its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time of
+encoding each node as an object. Arguments that consist of bindings alone are omitted (`compiled.is_all_bound`).
 Bindings to results of these nodes have the number of the node instead of its ID.
 """
 
@@ -109,7 +109,9 @@ def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str
         for encoded in (field_to_json(BINDINGS_KEY, each) for each in bindings)
     ]
     argument = _only_argument(column)
-    return column if argument is None else {argument: [each.get(argument) for each in column]}
+    if argument is None:
+        return column
+    return {argument: [each.get(argument) for each in column if isinstance(each, dict)]}
 
 
 def _only_argument(column: Sequence[Any]) -> str | None:
@@ -158,12 +160,12 @@ def _column(name: str, nodes: Sequence[CompiledNode]) -> list[Any]:
 
 
 def _span_starts(name: str, column: Sequence[Any]) -> list[int]:
-    """Return the numbers of the nodes whose value differs from that of the node before."""
+    """Return the numbers of the nodes whose value differs from the value of the previous node."""
     default = NODE_DEFAULTS[name]
     values = [default if value == default else value for value in column]
     if name in _NUMBER_FIELDS:
-        return [at for at, (before, value) in enumerate(pairwise([default, *values])) if value != before]
-    return [at for at, (before, value) in enumerate(pairwise([default, *values])) if value is not before]
+        return [number for number, (previous, value) in enumerate(pairwise([default, *values])) if value != previous]
+    return [number for number, (previous, value) in enumerate(pairwise([default, *values])) if value is not previous]
 
 
 def _column_of_spans(values: Mapping[str, Any], count: int, *, default: Any) -> list[Any]:
@@ -187,7 +189,7 @@ def _column_of_spans(values: Mapping[str, Any], count: int, *, default: Any) -> 
 
 
 def plan_to_columns(plan: CompiledPlan) -> dict[str, Any]:
-    """Return the JSON form of a compiled plan with its nodes in columns; those of sub-plans are objects."""
+    """Return the JSON form of a compiled plan with its nodes in columns; the nodes of sub-plans are objects."""
     return {**plan_to_json(replace(plan, nodes=())), "nodes": nodes_to_columns(plan.nodes)}
 
 
@@ -204,10 +206,10 @@ def plan_from_columns(encoded: Any) -> CompiledPlan:
 
 
 def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
-    """Return how many nodes the encoded nodes of a plan have, and their encoded sub-plans, before any is parsed.
+    """Return the number of encoded nodes of a plan, and their encoded sub-plans, without parsing them.
 
     Args:
-        nodes: nodes in any form, even an invalid one.
+        nodes: encoded nodes, in either form; they may be invalid.
     """
     if isinstance(nodes, list):
         return len(nodes), [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]

@@ -13,7 +13,7 @@ from dagwright.core.expressions.references import Reference, ResultOf, reference
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 
 OFFLOADED_MEMBERS = 300
-"""Minimum number of members of an offloaded region: smaller regions are worth showing in the Temporal UI."""
+"""Minimum number of members of an offloaded region: members of smaller regions are shown in the Temporal UI."""
 
 OUTPUT_NODES = 1_000
 """Maximum number of sinks of a plan without `output` that a run holds for its output; if there are more, offloaded
@@ -38,7 +38,7 @@ class OffloadedRegion:
 
 
 def offloaded_region_from_json(head: Mapping[str, Any], nodes: Sequence[CompiledNode]) -> OffloadedRegion:
-    """Decode a `RegionDocument`.
+    """Parse a `RegionDocument`.
 
     Args:
         head: all fields except the nodes.
@@ -133,7 +133,7 @@ class _Division:
             return plan
         nodes = [_held_node(plan.nodes[old], old in self.members, self.new_numbers) for old in self.new_numbers]
         for number in self.regions:
-            reads = tuple(sorted(self.new_numbers[source] for source in _read_by(plan, plan.nodes[number])))
+            reads = tuple(sorted(self.new_numbers[source] for source in _nodes_read_by(plan, plan.nodes[number])))
             new = self.new_numbers[number]
             nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
         return replace(plan, nodes=tuple(nodes))
@@ -161,11 +161,9 @@ def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[i
     """Return the members of regions on which the output or nodes outside their region depend."""
     exports = set[int]()
     for number in range(plan.written_count):
-        own_region = region_of.get(number)
+        region = region_of.get(number)
         exports.update(
-            dependency
-            for dependency in plan.nodes[number].dependencies
-            if region_of.get(dependency, own_region) != own_region
+            dependency for dependency in plan.nodes[number].dependencies if region_of.get(dependency, region) != region
         )
     if plan.output is None and not plan.output_bindings:
         return exports | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
@@ -202,20 +200,20 @@ def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[i
     return RegionDocument(nodes, replaced, head)
 
 
-def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
+def _nodes_read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
     """Return the nodes outside a region whose results the region reads."""
     numbers = {plan.nodes[number].id: number for number in region.dependencies}
-    outside, read = set(region.dependencies), set[int]()
+    outside, read_nodes = set(region.dependencies), set[int]()
     for member in region.members:
         node = plan.nodes[member]
         if outside.isdisjoint(node.dependencies):
             # A node only reads results of its dependencies.
             continue
         if node.when is not None:
-            read |= outside.intersection(node.dependencies)
+            read_nodes |= outside.intersection(node.dependencies)
         referenced = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
-        read |= {numbers[name] for name in referenced if name in numbers}
-    return read
+        read_nodes |= {numbers[name] for name in referenced if name in numbers}
+    return read_nodes
 
 
 def _references(bindings: Iterable[Any]) -> Iterable[Reference]:

@@ -10,7 +10,7 @@ import pydantic_core
 
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Reference, ResultOf, Template
-from dagwright.core.model.agents import strongest
+from dagwright.core.model.agents import strongest_effects
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
 from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects
@@ -59,7 +59,7 @@ def changes_of(plan: CompiledPlan) -> int:
 
 def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
     if (called := agent_tools(node)) is not None:
-        return strongest(called.values())
+        return strongest_effects(called.values())
     return tool_of(node, plan.tools).effects
 
 

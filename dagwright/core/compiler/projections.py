@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from dagwright.core.expressions.condition_parser import read_condition
+from dagwright.core.expressions.condition_parser import parse_checked_condition
 from dagwright.core.expressions.paths import steps_for_each
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import Path, Projection, query_of
@@ -59,7 +59,7 @@ def _analyse(
     ]:
         plan_reads.add(read)
     analysed: dict[int, CompiledNode] = {}
-    for number in _last_first(plan):
+    for number in _dependents_first(plan):
         node = plan.nodes[number]
         for read in _reads_of(node, plan_reads.ids):
             plan_reads.add(read)
@@ -73,7 +73,8 @@ def _analyse(
     return replace(plan, nodes=tuple(plan_reads.with_projections(node) for node in nodes)), plan_reads.of_input
 
 
-def _last_first(plan: CompiledPlan) -> Sequence[int]:
+def _dependents_first(plan: CompiledPlan) -> Sequence[int]:
+    """Return the numbers of the nodes, dependents first if the order matters: for sub-plans."""
     if all(node.sub_plan is None for node in plan.nodes):
         return range(len(plan.nodes))
     levels = levels_of([node.dependencies for node in plan.nodes]) or [0] * len(plan.nodes)
@@ -196,7 +197,7 @@ def _reads_of_reference(reference: Reference, use: Use) -> Iterator[_Read]:
 
 
 def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
-    for read in read_condition(text, ids.__contains__).reading.reads:
+    for read in parse_checked_condition(text, ids.__contains__).analysis.reads:
         use: Use = "whole" if read.aspect == "value" else "value"
         match read.source, read.steps:
             case "nodes", ("result", *steps):

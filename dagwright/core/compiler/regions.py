@@ -35,7 +35,7 @@ wait set."""
 def with_regions(plan: CompiledPlan) -> CompiledPlan:
     """Return the plan with its pure nodes in regions, also in its sub-plans.
 
-    A single pure node is no region: it stays a separate activity.
+    A single pure node stays a separate activity, without a region.
 
     Complexity: O(V + E) steps, each over a wait set of at most 256 nodes.
     """
@@ -83,10 +83,10 @@ class _WaitSets:
             return None
         return self.number_of(union)
 
-    def number_of(self, waits: frozenset[int]) -> int:
-        number = self._numbers.setdefault(waits, len(self._sets))
+    def number_of(self, wait_set: frozenset[int]) -> int:
+        number = self._numbers.setdefault(wait_set, len(self._sets))
         if number == len(self._sets):
-            self._sets.append(waits)
+            self._sets.append(wait_set)
         return number
 
 
@@ -110,7 +110,7 @@ def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration])
 def _key_of(
     number: int, nodes: Sequence[CompiledNode], keys: Mapping[int, _Key], *, sets: _WaitSets, queue: str
 ) -> _Key:
-    """Return the region of a pure node; the keys of its dependencies are already known."""
+    """Return the key of the region of a pure node; `keys` has the keys of its dependencies."""
     dependencies = nodes[number].dependencies
     dependency_keys = set(map(keys.get, dependencies))
     if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == queue:
@@ -119,10 +119,10 @@ def _key_of(
     pure = {needed: keys[needed] for needed in dependencies if needed in keys and keys[needed][0] == queue}
     overflows = max((key[1] for key in pure.values()), default=0)
     inside = {needed: key for needed, key in pure.items() if key[1] == overflows}
-    waits = sets.union_of({key[2] for key in inside.values()}, {*dependencies} - inside.keys())
-    if waits is None:
+    wait_set = sets.union_of({key[2] for key in inside.values()}, {*dependencies} - inside.keys())
+    if wait_set is None:
         return queue, overflows + 1, sets.number_of(frozenset(dependencies))
-    return queue, overflows, waits
+    return queue, overflows, wait_set
 
 
 def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:

@@ -11,12 +11,12 @@ CHECK_BUDGET = MAX_WORK // 2
 """Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
 
 TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
-"""Message for a command that is refused because of other commands at the same time."""
-_WORK_OF_REFUSAL = MAX_WORK // 20
+"""Message for a command that is rejected because of other commands at the same time."""
+_WORK_OF_REJECTION = MAX_WORK // 20
 
 
 class ComputeBudgetExceeded(Exception):
-    """An evaluation was refused because it would take too long; the message has the reason."""
+    """An evaluation was rejected because it would take too long; the message has the reason."""
 
 
 class ComputeBudget:
@@ -46,7 +46,7 @@ class ComputeBudget:
             raise ComputeBudgetExceeded(TOO_MUCH_AT_ONCE)
 
     def charge(self, work: int) -> None:
-        """Subtract work that is already done; the rest never gets negative."""
+        """Subtract work that is already done; the remaining budget is at least 0."""
         self.remaining = max(0, self.remaining - work)
 
     def spend(self, work: int) -> None:
@@ -57,15 +57,15 @@ class ComputeBudget:
         """
         remaining, self.remaining = self.remaining, self.remaining - work
         if work > remaining:
-            # The estimate costs time too, and thousands of nodes may repeat a refused evaluation.
-            self.remaining = max(0, remaining - _WORK_OF_REFUSAL)
+            # The estimate costs time too, and thousands of nodes may repeat a rejected evaluation.
+            self.remaining = max(0, remaining - _WORK_OF_REJECTION)
             raise ComputeBudgetExceeded(
                 f"it reads too much: about {work:,} units of work, and {remaining:,} of {self._limit:,} are left for "
                 "this moment of the run; compute it in a tool and read its result"
             )
 
 
-class TooLargeHere(ComputeBudgetExceeded):
+class TooLargeForRun(ComputeBudgetExceeded):
     """A run needs a part of a stored value that is too large to project; the message names it and a workaround."""
 
     def __init__(self, name: str, size_bytes: int | None) -> None:

@@ -65,7 +65,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _KEYWORDS = frozenset({"true", "false", "null", "in"})
-_OWN_NAMES = frozenset({"inputs", "item", "index"})
+_RESERVED_NAMES = frozenset({"inputs", "item", "index"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 _UNORDERED_MACROS = frozenset({"map", "filter"})
 _OPERAND_BOUNDS = frozenset("()[]{},&|?:")
@@ -106,13 +106,13 @@ class Read:
 
 
 @dataclass(slots=True)
-class Reading:
+class ConditionAnalysis:
     """Result of parsing a condition.
 
     Args:
         program: the text with a variable in place of every path.
         reads: reads in the order of their position.
-        names: every name in the text that could be a variable, to compare with the variables of the library.
+        names: every name in the text that could be a variable; compared with the variables that the library finds.
         loops: number of comprehensions.
         element_reads: number of reads of the element of a comprehension.
         signs: the text's signs, to estimate its work.
@@ -136,13 +136,13 @@ class ParsedCondition:
         text: as written.
         nodes: ids of the nodes whose results it reads, in the order of their first mention.
         uses_item: whether it reads `item` or `index`, so that it is evaluated for each item of a `for_each`.
-        reading: its reads, and the program that is executed.
+        analysis: its reads, and the program that is executed.
     """
 
     text: str
     nodes: tuple[str, ...]
     uses_item: bool
-    reading: Reading = field(repr=False)
+    analysis: ConditionAnalysis = field(repr=False)
 
 
 class _TextReader:
@@ -153,7 +153,7 @@ class _TextReader:
         self.is_node = is_node
         all_tokens = (Token(match.lastgroup or "", match[0], *match.span()) for match in _TOKEN.finditer(text))
         self.tokens = [token for token in all_tokens if token.kind != "space"]
-        self.reading = Reading(signs="".join(token.text for token in self.tokens if token.kind == "sign"))
+        self.analysis = ConditionAnalysis(signs="".join(token.text for token in self.tokens if token.kind == "sign"))
         self.prefix = "_p"
         while any(token.text.startswith(self.prefix) for token in self.tokens):
             self.prefix += "_"
@@ -162,7 +162,7 @@ class _TextReader:
         # The comprehension around the current token: the name of its element and the token that closes it.
         self.element, self.loop_end = "", -1
 
-    def read(self) -> Reading:
+    def read(self) -> ConditionAnalysis:
         index = 0
         while index < len(self.tokens):
             token = self.tokens[index]
@@ -171,15 +171,15 @@ class _TextReader:
                 index += 1
             elif self._is_sign(index + 1, "("):
                 if token.text == "matches":
-                    self.reading.patterns.append(self._pattern(index))
+                    self.analysis.patterns.append(self._pattern(index))
                 index = self._parse_comprehension(index) if after_dot and token.text in _MACROS else index + 1
             elif after_dot or token.text in _KEYWORDS:
                 index += 1
             else:
                 index = self._parse_name(index)
         self.pieces.append(self.text[self.copied :])
-        self.reading.program = "".join(self.pieces)
-        return self.reading
+        self.analysis.program = "".join(self.pieces)
+        return self.analysis
 
     def _parse_comprehension(self, index: int) -> int:
         macro = self.tokens[index].text
@@ -190,8 +190,8 @@ class _TextReader:
         if len(self.tokens) <= index + 3 or self.tokens[index + 2].kind != "name":
             return index + 1
         self.element, self.loop_end = self.tokens[index + 2].text, self._closing(index + 1)
-        self.reading.loops += 1
-        self.reading.names.add(self.element)
+        self.analysis.loops += 1
+        self.analysis.names.add(self.element)
         return index + 3
 
     def _closing(self, start: int) -> int:
@@ -218,16 +218,16 @@ class _TextReader:
     def _parse_name(self, index: int) -> int:
         """Parse a name of a value; return the position after its path."""
         name = self.tokens[index].text
-        self.reading.names.add(name)
+        self.analysis.names.add(name)
         in_loop = index < self.loop_end
         if in_loop and name == self.element:
-            self.reading.element_reads += 1
+            self.analysis.element_reads += 1
             return index + 1
         source: Source = "nodes"
         node, end = "", index + 1
         if name == "nodes":
             node, end = self._node_of_nodes(index)
-        elif name in _OWN_NAMES:
+        elif name in _RESERVED_NAMES:
             source = name  # type: ignore[assignment]  # the set has the other sources
         else:
             node = name
@@ -238,7 +238,7 @@ class _TextReader:
         return end
 
     def _node_of_nodes(self, index: int) -> tuple[str, int]:
-        """Return the id after the word `nodes`, which means all nodes even if a node has that id."""
+        """Return the node id after the word `nodes`, even if a node has the id `nodes`."""
         steps, end = self._steps(index + 1, max_steps=1)
         if not steps or not isinstance(steps[0], str):
             raise ValueError('after `nodes` a node id in brackets and quotes is expected, such as nodes["my node"]')
@@ -275,15 +275,15 @@ class _TextReader:
             first, end = first - 2, end + 1
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
             aspect, end = "size", end + 4
-        variable = f"{self.prefix}{len(self.reading.reads)}"
+        variable = f"{self.prefix}{len(self.analysis.reads)}"
         compared = self._compared(first, end) if aspect == "value" else ()
-        self.reading.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared))
+        self.analysis.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
         self.copied = self.tokens[end - 1].end
 
     def _compared(self, first: int, end: int) -> tuple[str, ...]:
-        """Return the literal texts that a path is compared with; none if an operand has more parts than that."""
+        """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
         if self._is_equality(end):
             first_operand, literals, after = first, [end + 2], end + 3
         elif self._is_equality(first - 2):
@@ -323,7 +323,7 @@ def _text_of(literal: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def read_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
+def parse_checked_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
     """Parse a condition that is valid CEL.
 
     Args:
@@ -334,7 +334,7 @@ def read_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition
 
     Complexity: linear in the text.
     """
-    reading = _TextReader(text, is_node).read()
-    nodes = dict.fromkeys(read.node for read in reading.reads if read.source == "nodes")
-    uses_item = any(read.source in ("item", "index") for read in reading.reads)
-    return ParsedCondition(text, tuple(nodes), uses_item, reading)
+    analysis = _TextReader(text, is_node).read()
+    nodes = dict.fromkeys(read.node for read in analysis.reads if read.source == "nodes")
+    uses_item = any(read.source in ("item", "index") for read in analysis.reads)
+    return ParsedCondition(text, tuple(nodes), uses_item, analysis)

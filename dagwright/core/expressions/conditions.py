@@ -1,11 +1,11 @@
 """`when`: a condition in CEL over results, inputs and the item (docs/reference/plan.md).
 
 Conditions are evaluated in workflow code, so they must be fast and deterministic at every replay. Comprehensions
-therefore must not nest, and `map` and `filter` are refused: the library iterates over maps in random order, and those
-two make the order visible. The cost of an evaluation is estimated before it starts, from the sizes of the values and
-never from a clock, so that the caller can refuse an evaluation that would take too long.
+therefore must not nest, and `map` and `filter` are rejected: the library iterates over maps in random order, and their
+results show this order. The cost of an evaluation is estimated before it starts, from the sizes of the values and
+never from a clock, so that the caller can reject an evaluation that would take too long.
 
-Null-safe means: if a condition needs a value that is null or missing, the condition is false.
+Conditions are null-safe: a condition that needs a null or missing value is false.
 """
 
 import re
@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeHere
+from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeForRun
 from dagwright.core.expressions.condition_parser import (
     ParsedCondition,
     Read,
     Steps,
     compile_cel,
-    read_condition,
+    parse_checked_condition,
 )
 from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
 from dagwright.core.expressions.references import Scope
@@ -45,13 +45,13 @@ class ConditionFailed(Exception):
 
 
 @dataclass(slots=True)
-class Values:
+class ConditionValues:
     """The values that a condition reads.
 
     Args:
         variables: variables of the program; a missing value is not bound, so that the program fails when it reads it.
         has_missing: whether a value is null or missing.
-        unsized: type of a value whose size is read although it has none, such as `a number`.
+        unsized: type of a value without a size whose size is read, such as `a number`.
         size, longest: sums over all values, as returned by a `Measure`.
         loop_size: sum of `size` of the values inside comprehensions.
     """
@@ -130,7 +130,7 @@ def _projected_value(value: StoredValue | WorkerText, read: Read) -> Any:
     if part is not None and part.state == "whole":
         return part.value
     name = read.source if read.source != "nodes" else read.node
-    raise TooLargeHere(f"when: {name}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
+    raise TooLargeForRun(f"when: {name}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
 
 
 def measure_value(_: Read, value: Any) -> tuple[int, int]:
@@ -142,7 +142,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     while stack:
         current = stack.pop()
         if isinstance(current, StoredValue | WorkerText):
-            raise TooLargeHere("when: a part of a value that it reads", None)
+            raise TooLargeForRun("when: a part of a value that it reads", None)
         if isinstance(current, str):
             work += 4 + len(current) // 100
         elif isinstance(current, list | dict):
@@ -158,16 +158,18 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     return work, longest
 
 
-def read_values(condition: ParsedCondition, scope: Mapping[str, Any], *, measure: Measure = measure_value) -> Values:
+def read_values(
+    condition: ParsedCondition, scope: Mapping[str, Any], *, measure: Measure = measure_value
+) -> ConditionValues:
     """Return the values that are the same for every item.
 
     Args:
-        condition: as returned by `read_condition`.
+        condition: as returned by `parse_checked_condition`.
         scope: `nodes` (id -> `{"result", "status", "error"}`) with the ids that the condition reads, and `inputs`.
         measure: returns the size of a value; it may cache sizes, because results do not change.
     """
-    values = Values()
-    for read in condition.reading.reads:
+    values = ConditionValues()
+    for read in condition.analysis.reads:
         if read.source == "nodes":
             values.add(read, scope["nodes"][read.node], measure=measure)
         elif read.source == "inputs":
@@ -183,7 +185,7 @@ def missing_reads(condition: ParsedCondition, start_of: Callable[[Read], Any]) -
     Args:
         start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
-    reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
+    reads = [read for read in condition.analysis.reads if read.source in ("nodes", "inputs")]
     checked = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
     missing: dict[str, None] = {}
     for read in reads:
@@ -201,10 +203,10 @@ def missing_reads(condition: ParsedCondition, start_of: Callable[[Read], Any]) -
     return [*missing]
 
 
-def with_item(condition: ParsedCondition, fixed: Values, *, item: Any, index: int) -> Values:
-    """Return the values of one item of a `for_each`: the values that all items share, and its own."""
+def with_item(condition: ParsedCondition, fixed: ConditionValues, *, item: Any, index: int) -> ConditionValues:
+    """Return the values for one item of a `for_each`: the shared values, and the values of the item."""
     values = replace(fixed, variables=dict(fixed.variables))
-    for read in condition.reading.reads:
+    for read in condition.analysis.reads:
         if read.source == "item":
             values.add(read, item, measure=measure_value)
         elif read.source == "index":
@@ -212,27 +214,27 @@ def with_item(condition: ParsedCondition, fixed: Values, *, item: Any, index: in
     return values
 
 
-def estimate_work(condition: ParsedCondition, values: Values) -> int:
+def estimate_work(condition: ParsedCondition, values: ConditionValues) -> int:
     """Return an upper estimate of the cost of an evaluation, in units of `ComputeBudget`."""
-    reading = condition.reading
-    patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
+    analysis = condition.analysis
+    patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in analysis.patterns)
     # Every `+` may copy all of its operands once more.
-    work = WORK_OF_EVALUATION + values.size * (1 + reading.signs.count("+")) + patterns
-    if reading.loops:
+    work = WORK_OF_EVALUATION + values.size * (1 + analysis.signs.count("+")) + patterns
+    if analysis.loops:
         # A comprehension iterates over a value that is read, or over a literal list with commas.
-        iterations = values.longest + reading.signs.count(",")
-        work += iterations * (_WORK_OF_ITERATION + values.loop_size + patterns) + values.size * reading.element_reads
+        iterations = values.longest + analysis.signs.count(",")
+        work += iterations * (_WORK_OF_ITERATION + values.loop_size + patterns) + values.size * analysis.element_reads
     return work
 
 
-def evaluate_condition(condition: ParsedCondition, values: Values) -> bool:
+def evaluate_condition(condition: ParsedCondition, values: ConditionValues) -> bool:
     """Evaluate a condition for the values that it reads.
 
     Raises:
         ConditionFailed: the value is not a boolean, or an operation does not fit its operands.
     """
     try:
-        value = compile_cel(condition.reading.program).execute(values.variables)
+        value = compile_cel(condition.analysis.program).execute(values.variables)
     except (KeyError, IndexError):
         return False
     # The library raises many types of exceptions, depending on the operation.
@@ -270,12 +272,12 @@ class ConditionEvaluator:
         """Return the parsed condition of a text; each text is parsed once per run.
 
         Raises:
-            ConditionFailed: the text is not a condition, although a check accepted it.
+            ConditionFailed: the text is not a condition; the compiler checks this before the run.
         """
         condition = self._conditions.get(text)
         if condition is None:
             try:
-                condition = self._conditions[text] = read_condition(text, self._is_node)
+                condition = self._conditions[text] = parse_checked_condition(text, self._is_node)
             except ValueError as error:
                 raise ConditionFailed(str(error)) from None
         return condition
@@ -311,7 +313,7 @@ class ConditionEvaluator:
         )
         return [_value_or_error(condition, item_values) for item_values in values]
 
-    def _values_of(self, condition: ParsedCondition, scope: Scope) -> Values:
+    def _values_of(self, condition: ParsedCondition, scope: Scope) -> ConditionValues:
         nodes = {
             name: {field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")}
             for name in condition.nodes
@@ -337,7 +339,7 @@ class ConditionEvaluator:
             raise ComputeBudgetExceeded(f"when: {error}") from None
 
 
-def _value_or_error(condition: ParsedCondition, values: Values) -> bool | ConditionFailed:
+def _value_or_error(condition: ParsedCondition, values: ConditionValues) -> bool | ConditionFailed:
     try:
         return evaluate_condition(condition, values)
     except ConditionFailed as error:

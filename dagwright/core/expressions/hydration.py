@@ -67,8 +67,8 @@ def _value_of(part: BindingPart, *, secrets: Mapping[str, str], load: LoadPart) 
 def _set_at(arguments: Any, path: Sequence[str | int], value: Any) -> None:
     container: Any = arguments
     try:
-        for piece in path[:-1]:
-            container = container[piece]
+        for step in path[:-1]:
+            container = container[step]
         container[path[-1]] = value
     except (LookupError, TypeError):
         raise MisplacedBinding(f"the arguments have no path {list(path)} to fill in") from None

@@ -1,9 +1,9 @@
 """Paths into JSON values: the part after `.result` in a reference.
 
 Names, `[0]` and `["any key"]` are resolved here, because the message for a missing step lists the existing keys.
-`query_analysis` evaluates everything else of RFC 9535 (wildcards, slices, filters). Its library takes a tenth of a
-second to import, and most programs and plans have no query, so it is imported with the first one. Workers import it
-when they start.
+`query_analysis` evaluates everything else of RFC 9535 (wildcards, slices, filters). Importing its library takes a tenth
+of a second, and most programs and plans have no query, so it is imported with the first query. Workers import it when
+they start.
 """
 
 import json
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeHere
+from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeForRun
 from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, WorkerText, is_whole
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def parse_path(text: str) -> Path:
         elif match := _INDEX.match(text, position):
             steps.append(int(match[1]))
         elif match := _QUOTED.match(text, position):
-            steps.append(_unquoted(match[1]))
+            steps.append(_unquote(match[1]))
         else:
-            return _parsed_query(text)
+            return _parse_query_path(text)
         position = match.end()
     return tuple(steps)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     if text[0] == "'":
         text = '"' + text[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
     value = json.loads(text, strict=False)
@@ -94,7 +94,7 @@ def _unquoted(text: str) -> str:
     return value
 
 
-def _parsed_query(text: str) -> str:
+def _parse_query_path(text: str) -> str:
     query = "$" + text
     parse_query(query)
     return query
@@ -109,7 +109,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
         value: any JSON value.
         path: as returned by `parse_path`.
         start: name of `value` in a message, such as `fetch.result`.
-        budget: budget of a query; without it a whole new budget.
+        budget: budget of a query; by default a full new budget.
 
     Raises:
         MissingValue: a step does not exist, or a query cannot be applied.
@@ -151,7 +151,7 @@ def _query_elements(value: Any, query: str, *, start: str) -> list[Any]:
     """Return the matches of a query in a value with stored parts, if the query reads each element alone."""
     steps = steps_for_each(query)
     if steps is None:
-        raise TooLargeHere(f"the query {query!r} reads a value that is too large: a part of {start}", None)
+        raise TooLargeForRun(f"the query {query!r} reads a value that is too large: a part of {start}", None)
     matches = []
     for element in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         try:
@@ -227,6 +227,7 @@ def with_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -
 
 
 def _copied_container(value: Any, path: tuple[str | int, ...], copied: dict[tuple[str | int, ...], Any]) -> Any:
+    """Return the copy of the container at a path; its first use copies it and the containers around it."""
     container = copied.get(path)
     if container is None:
         if path:

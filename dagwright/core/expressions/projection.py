@@ -12,9 +12,9 @@ import pydantic_core
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import (
-    PARTS_BYTES,
+    DECISION_PARTS_BYTES,
+    OTHER_PARTS_BYTES,
     VALUE_BYTES,
-    WHOLE_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -26,22 +26,24 @@ PREVIEW_CHARACTERS = 200
 
 
 def worker_budget() -> ComputeBudget:
-    """Return the budget of queries in a worker process, where they block nothing: a minute."""
+    """Return the budget of queries in a worker process: about a minute, because they block nothing there."""
     return ComputeBudget(100 * MAX_WORK)
 
 
-def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Projection], name: str) -> StoredValue:
+def project_value(
+    value: Any, ref: str, *, size_bytes: int, projections: Sequence[Projection], name: str
+) -> StoredValue:
     """Return a large value as the run receives it.
 
     Args:
         value: the value.
         ref: its reference in the store.
         size_bytes: size of its JSON.
-        projections: the projections that the plan names; if some do not fit, the first are kept.
+        projections: the projections that the plan names; if not all fit, the first ones are included.
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
-    remaining_bytes = {"value": PARTS_BYTES, "whole": WHOLE_BYTES}
+    remaining_bytes = {"value": OTHER_PARTS_BYTES, "whole": DECISION_PARTS_BYTES}
     parts: dict[Path, ProjectedPart] = {}
     # Parts for decisions of the run come first; a part may have both uses.
     for path, use in sorted(projections, key=lambda projection: projection[1] == "value"):
@@ -59,7 +61,7 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
 def _part_of(
     value: Any, path: Path, *, max_bytes: int, name: str, budget: ComputeBudget
 ) -> tuple[ProjectedPart | None, int]:
-    """Return a projected part and its approximate size in bytes; no part if finding it takes too long."""
+    """Return a projected part and its approximate size in bytes; `None` if the query takes too long."""
     try:
         part_value = get_value(value, path, start=name, budget=budget)
     except MissingValue as missing:

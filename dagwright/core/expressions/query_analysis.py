@@ -2,8 +2,8 @@
 
 Other modules call it through `paths`, which imports this module with the first query.
 
-Queries are evaluated in workflow code, so `match()` and `search()` are refused, because their patterns can take
-exponential time. Syntax that reads the whole value again for each element is refused too. The cost of an allowed query
+Queries are evaluated in workflow code, so `match()` and `search()` are rejected, because their patterns can take
+exponential time. Syntax that reads the whole value again for each element is rejected too. The cost of an allowed query
 is the size of the values that it reads, times their depth if it descends twice.
 """
 
@@ -27,7 +27,7 @@ _MAX_SELECTORS = 16
 """Maximum number of selectors, multiplied over all brackets; `[0,0][0,0]…` would double the work with every pair of
 brackets."""
 _WORK_OF_ELEMENT = 10
-"""Five microseconds in the library for each value that it reads."""
+"""Work for each value that a query reads: five microseconds in the library."""
 
 _SINGULAR = (NameSelector, IndexSelector)
 QUERY_ERRORS = (jsonpath.JSONPathError, RecursionError)
@@ -169,9 +169,7 @@ def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | Sl
 
 
 def _count_values_read(query: Query, value: Any, *, limit: int) -> int:
-    """Return an upper estimate of the number of values that a query reads, or a number over `limit` if there are
-    more.
-    """
+    """Return an upper estimate of the number of values that a query reads; counting stops above `limit`."""
     for selector in query.start:
         try:
             match selector:

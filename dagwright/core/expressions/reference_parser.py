@@ -82,7 +82,7 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
     Raises:
         BadReferences: the text contains invalid references; the exception lists all of them.
     """
-    return _parse_simple(text, ids) or _parse_any(text, ids)
+    return _parse_simple(text, ids) or _parse_general(text, ids)
 
 
 def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
@@ -112,7 +112,7 @@ def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
     return tuple(part for part in (before, one, between, two, rest) if part)
 
 
-def _parse_any(text: str, ids: Collection[str]) -> Template:
+def _parse_general(text: str, ids: Collection[str]) -> Template:
     parts: list[TemplatePart] = []
     bad: list[BadReference] = []
     literal: list[str] = []
@@ -226,7 +226,7 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
         if not rest:
             return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
         field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
-        message, hint = no_field(node, field)
+        message, hint = unknown_field_problem(node, field)
         return BadReference(written, message, hint)
     match = _FIELD.search(inner + "}")
     if match is not None:
@@ -273,7 +273,7 @@ def _is_near(name: str, known: str) -> bool:
     return bool(difflib.get_close_matches(name, (known,), n=1, cutoff=0.75))
 
 
-def no_field(node: str, field: str) -> tuple[str, str]:
+def unknown_field_problem(node: str, field: str) -> tuple[str, str]:
     """Return the message and the hint for a field that no node has."""
     message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
     return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"

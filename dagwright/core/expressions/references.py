@@ -93,8 +93,9 @@ class Lookup:
 
 
 BY_ID = "id"
+"""`Lookup.known_as` of an entity whose id is written in the plan."""
 LOOKUP_INPUT = "~lookup:"
-"""Prefix of the names of such inputs."""
+"""Prefix of the names of inputs for lookups."""
 Reference = ResultOf | Placeholder | Item | Index | Secret
 TemplatePart = str | Reference
 Template = tuple[TemplatePart, ...]

@@ -1,9 +1,8 @@
 """Stored values: values in the payload store, which a run holds as references.
 
-A result over 8 KiB never reaches the workflow. The workflow gets its reference, and the projections that the plan
-names as far as they are small. All other reads of the value happen in the worker that needs it, or in the client that
-shows the run. So a JSON value of a run may contain, at any place, a `StoredValue`, or a
-`WorkerText` made of such values.
+A result over 8 KiB never reaches the workflow. The workflow receives its reference, and the small projections that the
+plan names. All other reads of the value happen in the worker that needs it, or in the client that shows the run. So a
+JSON value of a run may contain, at any place, a `StoredValue`, or a `WorkerText` made of stored values.
 
 Both are plain classes, not dataclasses: pydantic would silently encode a dataclass as JSON, and they must never be
 mistaken for plain JSON.
@@ -15,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 VALUE_BYTES = 8 * 1024
-"""Maximum JSON size of a part that the plan names; a larger part stays in the store."""
-WHOLE_BYTES = 192 * 1024
-"""Largest JSON of all parts that the run needs for decisions."""
-PARTS_BYTES = 32 * 1024
-"""Largest JSON of all other parts; a plan may name a thousand parts of one result."""
-FOREIGN_BYTES = 2 * 1024 * 1024
-"""Largest result of a foreign activity: Dagwright's worker does not store it, and the server accepts this much."""
-TOGETHER_BYTES = 256 * 1024
+"""Maximum JSON size of a result, or of a part that the plan names; larger ones stay in the store."""
+DECISION_PARTS_BYTES = 192 * 1024
+"""Maximum JSON size of all parts of one result that the run needs for decisions."""
+OTHER_PARTS_BYTES = 32 * 1024
+"""Maximum JSON size of all other parts of one result; a plan may name a thousand parts."""
+FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
+"""Largest result of a foreign activity. No Dagwright worker can store it, so this is the limit of the server."""
+COMBINED_RESULT_BYTES = 256 * 1024
 """Maximum size that a sub-plan or a region batch returns at once."""
 
 Path = tuple[str | int, ...] | str
@@ -123,8 +122,8 @@ class StoredValue:
     @property
     def own_part(self) -> ProjectedPart | None:
         """The projected part for the value itself."""
-        own = self.parts.get(())
-        return ProjectedPart("large", shape=self.shape) if own is None and self.shape is not None else own
+        part = self.parts.get(())
+        return ProjectedPart("large", shape=self.shape) if part is None and self.shape is not None else part
 
     def at(self, path: Path) -> "tuple[ProjectedPart | StoredValue, Path]":
         """Return the part at a path, and the rest of the path, which the caller applies to the value of the part.

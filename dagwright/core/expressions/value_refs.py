@@ -70,7 +70,7 @@ def _part_text(part: Any) -> str:
 
 
 def bindings_of(value: Any) -> list[WorkerBinding]:
-    """Return the bindings in the arguments of a call, which only a worker may fill."""
+    """Return the bindings in the arguments of a call that only a worker may fill."""
     if isinstance(value, dict) and _REF_TYPE_SET.isdisjoint(map(type, value.values())):
         # The most frequent case.
         return []
@@ -105,10 +105,10 @@ def value_to_json(value: Any) -> dict[str, Any]:
 
 
 def value_from_json(plain: Any, stored: Any = None) -> Any:
-    """Return the value for the two halves of its JSON form.
+    """Parse the two parts of the result of `value_to_json`.
 
     Raises:
-        ValueError: the second half is invalid, or has paths that do not exist in the first.
+        ValueError: `stored` is invalid, or has paths that do not exist in `plain`.
     """
     if not stored:
         return plain

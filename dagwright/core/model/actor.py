@@ -18,15 +18,15 @@ class Actor:
     reason: str | None = None
     through: str = "signal"
 
-    def describe(self, what: str) -> str:
+    def describe(self, action: str) -> str:
         """Return a sentence about the command, such as `paused by ann: too early`."""
         by = f" by {self.name}" if self.name else ""
-        return f"{what}{by}{f': {self.reason}' if self.reason else ''}"
+        return f"{action}{by}{f': {self.reason}' if self.reason else ''}"
 
-    def command_entry(self, command: str, at: float, **more: Any) -> dict[str, Any]:
+    def command_entry(self, command: str, at: float, **details: Any) -> dict[str, Any]:
         """Return the entry about the command in the lineage of a node."""
-        entry = {"command": command, "by": self.name, "at": at, "through": self.through, "reason": self.reason, **more}
-        return {name: value for name, value in entry.items() if value is not None}
+        entry = {"command": command, "by": self.name, "at": at, "through": self.through, "reason": self.reason}
+        return {name: value for name, value in (entry | details).items() if value is not None}
 
 
 UNKNOWN_ACTOR = Actor()

@@ -252,10 +252,10 @@ def with_effects_of_tools(declared: ToolDeclaration, tools: Mapping[str, ToolDec
     if declared.agent is None or declared.agent.type != "llm":
         return declared
     called = [tools[name].effects if name in tools else Effects.WRITE for name in declared.agent.tools]
-    return replace(declared, effects=strongest(called))
+    return replace(declared, effects=strongest_effects(called))
 
 
-def strongest(effects: Iterable[Effects]) -> Effects:
+def strongest_effects(effects: Iterable[Effects]) -> Effects:
     """Return the effects of an agent that calls tools with these effects: the strongest, at least `read`."""
     order = [*Effects]
     return max((Effects.READ, *effects), key=order.index)

@@ -1,7 +1,7 @@
 """The five kinds of answers to a request (docs/guides/questions.md), and the limits of questions and answers.
 
-An answer with unknown content is refused, and the message names the expected form; the author of the answer sees the
-message, and the request stays open. This module must not import the scheduler.
+An answer with unknown content is rejected: its author receives a message with the expected form, and the request stays
+open. This module must not import the scheduler.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,13 +18,13 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 
 ANSWER_BYTES = 256 * 1024
-"""Longest answer as JSON: the state of the run holds it."""
+"""Longest answer as JSON: it is part of the state of the run."""
 ARGUMENTS_CHARACTERS = 4 * 1024 + 1
-"""Longest arguments in the lineage of an answer, with the mark of a cut; the call has all of them."""
+"""Longest arguments in the lineage of an answer, including the `…` of a cut; the call has the full arguments."""
 OPTIONS = 1_000
 """Maximum number of options of one question."""
 QUESTION_BYTES = 64 * 1024
-"""Options and schema of one question as JSON: they are part of the state of the run, also after continue-as-new."""
+"""Maximum size of the options and schema of one question as JSON: they are part of the state of the run."""
 ERROR_CHOICES = ("retry", "value", "skip", "stop")
 """Actions for a failed node."""
 _LABEL_CHARACTERS = 160
@@ -53,13 +53,13 @@ def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, what: str = "th
 
 
 def shortened_arguments(arguments: Mapping[str, Any]) -> Any:
-    """Return the arguments of an answer for its lineage; long ones as the first characters of their JSON."""
+    """Return the arguments of an answer for its lineage; if they are long, the first characters of their JSON."""
     text = pydantic_core.to_json(arguments).decode()
     return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)
 
 
 def normal_answer(request: Request, answer: Any) -> Any:
-    """Return an answer with exactly the keys of its kind.
+    """Check the size of an answer, and return it with exactly the keys of its kind.
 
     Raises:
         BadAnswer: the answer does not fit.
@@ -70,7 +70,7 @@ def normal_answer(request: Request, answer: Any) -> Any:
 
 
 def normal_form(request: Request, answer: Any) -> Any:
-    """Return an answer with exactly the keys of its kind; `size_problem` has accepted the answer.
+    """Return an answer with exactly the keys of its kind; its size has been checked with `size_problem`.
 
     Raises:
         BadAnswer: the answer does not fit.
@@ -89,13 +89,13 @@ def question_key(request: Request) -> bytes:
     )
 
 
-def _checked_object(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
-    """Return an answer that is an object with some of these keys."""
+def _checked_object(answer: Any, allowed_keys: Collection[str], example: str) -> Mapping[str, Any]:
+    """Return the answer if it is an object with allowed keys only."""
     if not isinstance(answer, Mapping):
         raise BadAnswer(f"expected an object such as {example}, not {_short_json(answer)}")
     for name in answer:
-        if name not in known:
-            near = suggestion(str(name), known)
+        if name not in allowed_keys:
+            near = suggestion(str(name), allowed_keys)
             raise BadAnswer(f"unknown key {name!r}; expected {example}" + (f"; {near}" if near else ""))
     return answer
 
@@ -113,9 +113,9 @@ def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
 
 
 def _normal_approval(request: Request, answer: Any) -> dict[str, Any]:
-    is_gate = request.purpose == "approval"
-    known = ("approved", "reason", "arguments", "remember") if is_gate else ("approved", "reason")
-    parts = _checked_object(answer, known, '{"approved": true, "reason": "…"}')
+    is_call_approval = request.purpose == "approval"
+    allowed_keys = ("approved", "reason", "arguments", "remember") if is_call_approval else ("approved", "reason")
+    parts = _checked_object(answer, allowed_keys, '{"approved": true, "reason": "…"}')
     approved = parts.get("approved")
     if not isinstance(approved, bool):
         raise BadAnswer(f"'approved' must be true or false, not {_short_json(approved)}")
@@ -167,7 +167,7 @@ def _option_of(request: Request, value: Any) -> Any:
     similar = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
     if len(similar) == 1:
         return similar[0]
-    offered = ", ".join(map(_offered, islice(options, 20)))
+    offered = ", ".join(map(_format_option, islice(options, 20)))
     raise BadAnswer(
         f"{_short_json(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else "")
     )
@@ -178,8 +178,8 @@ def _id_of(option: Any) -> Any:
     return option["id"] if is_labelled(option) else None
 
 
-def _offered(option: Any) -> str:
-    """Return an option for an error message: its `id` with its label, as an id alone may be meaningless."""
+def _format_option(option: Any) -> str:
+    """Return an option for an error message: its `id` with its label, because an id alone may say nothing."""
     name = _id_of(option)
     if name is None:
         return _short_json(option)
@@ -213,10 +213,10 @@ def _normal_guidance(request: Request, answer: Any) -> dict[str, Any]:
 
 
 def default_answer(request: Request) -> Any:
-    """Return the answer that the plan gives if the deadline passes.
+    """Return the default answer of the plan, which is used if the deadline passes.
 
     Raises:
-        BadAnswer: the answer does not fit.
+        BadAnswer: the default does not fit the request.
     """
     assert isinstance(request.on_timeout, Mapping)
     answer = normal_answer(request, request.on_timeout["default"])

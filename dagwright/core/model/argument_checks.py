@@ -6,7 +6,7 @@ The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of
 `["company", "fund"]`. Beside it, `x-dagwright-other-than` names the parameter that must have a different entity, and
 `x-dagwright-entity-only` lists the values of other parameters that allow one kind only:
 `{"role": {"person": ["SECRETARY"]}}`. If a tool has such a parameter, or declares `returns`, all its other
-parameters take no entity. For any other tool the kinds are unknown, and nothing is refused.
+parameters take no entity. For any other tool the kinds are unknown, and nothing is rejected.
 """
 
 import json
@@ -30,7 +30,7 @@ from dagwright.core.name_hints import HINT_BUDGET, NameHints, format_names, near
 ENTITY_OTHER_THAN: Final = "x-dagwright-other-than"
 ENTITY_ONLY: Final = "x-dagwright-entity-only"
 
-EntityProblem = tuple[BindingPath, str, str | None]
+ArgumentProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
 
 _NO_KIND = ""
@@ -40,7 +40,7 @@ _NODES_LISTED = 3
 
 
 def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
-    """Return the problem of the kinds that a schema names, if the resolver is known."""
+    """Return the problem of the kinds that a schema names; `None` if the resolver does not declare its kinds."""
     properties = (tool.input_schema or {}).get("properties")
     for schema in properties.values() if isinstance(properties, Mapping) and resolver.kinds else ():
         kinds = _kinds_of(schema)
@@ -50,7 +50,7 @@ def problem_of_kinds(tool: ToolDeclaration, resolver: Resolver) -> str | None:
 
 
 def accepted_kinds(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
-    """Return the kinds of entities that an argument takes, `()` if it takes no entity; `None` if that is unknown.
+    """Return the kinds of entities that an argument takes: `()` for no entity, `None` if the kinds are unknown.
 
     Args:
         key: as written, such as `order-id` or `order_id`.
@@ -88,20 +88,20 @@ class AcceptedKinds:
 
     Args:
         kinds: as in `accepted_kinds`.
-        where: condition under which no other kind is allowed, as text for a message: ` where 'role' is SECRETARY`.
+        condition: when only these kinds are allowed, as text for a message: ` where 'role' is SECRETARY`.
     """
 
     kinds: tuple[str, ...] | None
-    where: str = ""
+    condition: str = ""
 
     @property
     def description(self) -> str:
         """The kinds and the condition, for a message."""
-        return either(self.kinds or ()) + self.where
+        return either(self.kinds or ()) + self.condition
 
 
 def accepted_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
-    """Return the kinds that an argument of one call takes, and the condition; see `accepted_kinds_of_call`."""
+    """Return the kinds that an argument of one call takes, and their condition."""
     if narrowing := only_kinds(tool, key):
         properties = (tool.input_schema or {})["properties"]
         for written, value in arguments.items():
@@ -123,7 +123,7 @@ class EntityChecks:
     resolver: Resolver
     makers: Mapping[str, ToolDeclaration]
 
-    def misplaced(
+    def problems_of(
         self,
         tool: ToolDeclaration,
         bindings: Sequence[Binding],
@@ -131,7 +131,7 @@ class EntityChecks:
         *,
         node: str,
         arguments: Mapping[str, Any],
-    ) -> Iterator[EntityProblem]:
+    ) -> Iterator[ArgumentProblem]:
         """Yield a problem for each lookup and each reference to an entity that the argument does not take.
 
         Args:
@@ -162,7 +162,7 @@ class EntityChecks:
 
     def _lookup_problem(
         self, tool: ToolDeclaration, key: str, lookup: Lookup, accepted: AcceptedKinds
-    ) -> Iterator[EntityProblem]:
+    ) -> Iterator[ArgumentProblem]:
         kinds = accepted.kinds
         if kinds is None:
             return
@@ -179,7 +179,7 @@ class EntityChecks:
 
     def _reference_problem(
         self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
-    ) -> Iterator[EntityProblem]:
+    ) -> Iterator[ArgumentProblem]:
         kinds, maker = accepted.kinds, self.makers[reference.node]
         if kinds is None or can_make(maker, kinds, self.resolver):
             return
@@ -206,7 +206,7 @@ def can_make(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -
 
 def _same_entity_problems(
     tool: ToolDeclaration, bindings: Sequence[Binding], lookups: Collection[Lookup]
-) -> Iterator[EntityProblem]:
+) -> Iterator[ArgumentProblem]:
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
     if not isinstance(properties, Mapping) or len(bindings) < 2:
         return
@@ -251,9 +251,6 @@ _MAX_PROBLEMS = 5
 _MESSAGE_CHARACTERS = 400
 _VALUE_CHARACTERS = 100
 
-ArgumentProblem = tuple[BindingPath, str, str | None]
-"""Path into the arguments, problem, and a hint."""
-
 
 class SchemaOfTool:
     """Input schema of one tool, ready to check many calls.
@@ -280,7 +277,7 @@ class SchemaOfTool:
         """Yield the problems of the arguments of one call, as far as they can be known before the run.
 
         Args:
-            has_dashes: whether names are written with dashes (`order-id`) if the arguments themselves do not show it.
+            has_dashes: whether the dialect writes names with dashes (`order-id`), if no argument shows the spelling.
         """
         unknown: list[BindingPath] = [path for path, _ in bindings]
         written_keys: Mapping[Any, str] = {}
@@ -381,7 +378,7 @@ class SchemaOfTool:
         return (f"{label}: {message}" if path else message), None
 
     def _oneof_message(self, error: jsonschema_rs.ValidationError) -> str | None:
-        """Return a message for a `oneOf` over required names; the library's message quotes all arguments."""
+        """Return a message for a `oneOf` over required names, because the library's message quotes all arguments."""
         if list(error.schema_path) != ["oneOf"] or not all("required" in part for part in self._schema["oneOf"]):
             return None
         choices = [" and ".join(map(repr, part["required"])) for part in self._schema["oneOf"]]
@@ -389,7 +386,7 @@ class SchemaOfTool:
 
 
 def _optional_message(error: jsonschema_rs.ValidationError) -> str | None:
-    """Return a message for a value that may be null; the library's message names the null branch too."""
+    """Return a message for a value that may be null, because the library's message names the null branch too."""
     if list(error.schema_path)[-1:] != ["anyOf"]:
         return None
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())

@@ -13,7 +13,7 @@ SubjectKind = Literal["tool", "model", "owner", "template"]
 NAME_BYTES = 200
 MAX_COUNT = 10**9
 MAX_CONCURRENCY = 1000
-"""A limit holds one entry for each call that runs, so that a dead worker cannot keep it."""
+"""Maximum concurrency of a limit, which stores an entry for each running call to free the slots of dead workers."""
 _PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h)")
 _OTHER_PERIOD = re.compile(r"[0-9]{1,9}/([A-Za-z]+)")
@@ -38,7 +38,7 @@ class Subject:
 
 
 def subject_at_host(kind: SubjectKind, name: str, url: str) -> Subject | None:
-    """Return the part of a subject that calls the host of a URL, such as `tool:http_request@api.example.org`.
+    """Return a subject restricted to the host of a URL, such as `tool:http_request@api.example.org`.
 
     Returns:
         `None` if the URL has no valid host.
@@ -90,7 +90,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class DailyBudget:
-    """Model usage that the calls of a subject may have in one day; the units are those of the budget of a run."""
+    """Model usage that the calls of a subject may have in one day, in the units of a run's budget."""
 
     tokens: int | None = None
     money: Decimal | None = None
@@ -135,7 +135,7 @@ def parse_limit(text: str) -> CallLimit:
     """
     values: dict[str, Any] = {}
     for part in text.split():
-        name, value = _part(part)
+        name, value = _parse_part(part)
         if name in values:
             raise CallLimitInvalid(f"the limit {text!r:.200} has two parts of the same kind")
         values[name] = value
@@ -144,7 +144,7 @@ def parse_limit(text: str) -> CallLimit:
     return checked_limit(CallLimit(values.get("rate"), values.get("concurrency"), values.get("tokens"), daily))
 
 
-def _part(text: str) -> tuple[str, Any]:
+def _parse_part(text: str) -> tuple[str, Any]:
     if (matched := _RATE.fullmatch(text)) is not None:
         return "rate", Rate(int(matched[1]), matched[2])
     if (matched := _PART.fullmatch(text)) is not None:

@@ -29,7 +29,7 @@ from dagwright.core.model.tools import (
 )
 
 Binding = tuple[BindingPath, Template]
-"""Path into the arguments at which a value is filled in, and the parsed text with references that makes the value."""
+"""Path into the arguments at which a value is filled in, and the parsed template of the value."""
 
 NodeKind = Literal["tool", "plan", "human", "region", "reported", "lookup"]
 HIDDEN_KINDS = ("region", "lookup")
@@ -41,13 +41,13 @@ Approval = Literal["policy", "required", "never"] | Mapping[str, Any]
 DEFAULT_TIMEOUT_S = 60.0
 """Timeout of one attempt as an activity, if the plan has none."""
 
-PURE_TIMEOUT_S = 1.0
+REGION_TIMEOUT_S = 1.0
 """Timeout of one attempt inside a region, if the plan has none."""
 
 SCHEMA_CHARACTERS = 16 * 1024
 """Longest schema of a tool in a compiled plan."""
 SCHEMAS_CHARACTERS = 64 * 1024
-"""All schemas in one compiled plan; the plan is part of the input of every run of a sub-plan."""
+"""Maximum size of all schemas in one compiled plan; the plan is part of the input of every run of a sub-plan."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies must be done (0 if the kind alone decides)."""
@@ -69,10 +69,10 @@ class RetryRule:
 
 @lru_cache(maxsize=256)
 def default_retry(effects: Effects, max_attempts: int | None) -> RetryRule:
-    """Return the retry rule of a tool if the plan has none: a `write` has one attempt. Equal rules share one object.
+    """Return the retry rule of a tool for nodes without a rule. Equal rules share one object.
 
     Args:
-        max_attempts: those that the declaration of the tool allows.
+        max_attempts: maximum that the tool declares; by default `write` tools have one attempt.
     """
     attempts = max_attempts or (1 if effects is Effects.WRITE else RetryRule().max_attempts)
     return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
@@ -86,9 +86,9 @@ class CompiledNode:
 
     Args:
         id: as written, in NFC.
-        kind: executor of the node: a tool; a `plan` with a run of its own; a `human`, whose question is in `arguments`;
-            or a `region`, one activity for all its members. A `reported` node is completed by a report: by its
-            region, or for a node outside the region by the run. A `lookup` is a call of one of `plan.lookups`.
+        kind: `tool` calls a tool; `plan` is a child run; `human` asks a person, with the question in `arguments`;
+            `region` is one activity for all its members; `lookup` is a tool call that finds an entity. A `reported`
+            node is completed by a report of its region, or of the run if the node is outside of the region.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every binding.
         bindings: texts with references inside `arguments`.
@@ -96,7 +96,7 @@ class CompiledNode:
         when: CEL expression; the nodes that it reads are among the dependencies.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
         first_index: index of the first item, for a batch of a large map.
-        item_bindings: texts with references inside of a literal list, which holds null there.
+        item_bindings: texts with references inside of a literal list, which has null at these places.
         timeout_s: seconds of one attempt, 0 for the default of the executor; for a sub-plan, seconds of the whole run,
             0 for no limit.
         on_error: effect of a failure on the dependents; with `value`, that value becomes the result. With `replan` the
@@ -129,18 +129,19 @@ class CompiledNode:
     heartbeat_s: float | None = None
     priority: int = 3
     is_worker: bool = False
-    """Its tool is a worker tool, or the subgoals dialect declares it one: its result is a WorkerResult."""
+    """Whether the tool is a worker tool, or the subgoals dialect declares it one; its result is then a
+    `WorkerResult`."""
     sub_plan: "CompiledPlan | None" = None
     members: Sequence[int] = ()
     inner: str | None = None
     inner_count: int = 0
     reads: Sequence[int] = ()
     cache_s: float | None = None
-    """Seconds for which the result of an equal call may be reused; 0 is never, `None` is decided by the effects."""
+    """Seconds for which the result of an equal call may be reused; 0 for never; with `None` the effects decide."""
     projections: Sequence[Projection] = ()
-    """Projections of its result that the plan needs if the result is large; of an item's result, if it has items."""
+    """Projections that the plan needs of a large result; with `for_each`, of each item's result."""
     approval: Approval = "policy"
-    """Whether a person approves the call before it runs; a question has null at every binding."""
+    """Whether a person must approve the call before it runs; a question has null at every binding."""
     approval_bindings: Sequence[Binding] = ()
     supersedes: str | None = None
     """Id of the node that it replaces."""
@@ -151,7 +152,7 @@ class CompiledNode:
 
     @property
     def activity_timeout_s(self) -> float:
-        """Seconds of one attempt as an activity of its own."""
+        """Seconds of one attempt as a separate activity."""
         return self.timeout_s or DEFAULT_TIMEOUT_S
 
 
@@ -187,7 +188,7 @@ class CompiledPlan:
 
     @property
     def is_non_interactive(self) -> bool:
-        """Whether the run never waits for a person: requests are refused, and the run uses the data it has."""
+        """Whether the run never waits for a person: requests are rejected, and the run uses the data it has."""
         return self.extender is not None and self.extender.get("kind") == ROUNDS_KIND
 
     @property
@@ -247,7 +248,7 @@ def inline_tools(node: CompiledNode) -> Sequence[str] | None:
 def first_model_node(plan: CompiledPlan) -> str | None:
     """Return the path of the first node that a model executes, such as `archive/check`.
 
-    Agents of type `class` or `service` do not count: their use of models is unknown.
+    Agents of type `class` or `service` are ignored, because their use of models is unknown.
     """
     for node in plan.nodes:
         if agent_tools(node) is not None:
@@ -262,9 +263,20 @@ NODE_KINDS = get_args(NodeKind)
 _DEFAULT_NODE = CompiledNode(id="")
 OUTPUT_BINDINGS_KEY = "output_bindings"
 BINDINGS_KEY = "bindings"
-_BINDINGS = frozenset({BINDINGS_KEY, "item_bindings", "approval_bindings"})
+_BINDING_FIELDS = frozenset({BINDINGS_KEY, "item_bindings", "approval_bindings"})
 CONVERTED_FIELDS = frozenset(
-    {*_BINDINGS, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "projections"}
+    {
+        *_BINDING_FIELDS,
+        "for_each",
+        "key",
+        "retry",
+        "sub_plan",
+        "dependencies",
+        "join",
+        "members",
+        "reads",
+        "projections",
+    }
 )
 """Fields that need a conversion to JSON."""
 _FIELDS = tuple(node_field.name for node_field in fields(CompiledNode))
@@ -371,7 +383,7 @@ def field_to_json(name: str, value: Any) -> Any:
     Args:
         name: name of the field, in `CONVERTED_FIELDS`.
     """
-    if name in _BINDINGS:
+    if name in _BINDING_FIELDS:
         return _bindings_to_json(value)
     if name in ("for_each", "key") and isinstance(value, tuple):
         return {"template": _template_to_json(value)}
@@ -407,7 +419,7 @@ def field_from_json(name: str, value: Any) -> Any:
     """Parse the result of `field_to_json`."""
     if name == "dependencies":
         return tuple(value)
-    if name in _BINDINGS:
+    if name in _BINDING_FIELDS:
         return _bindings_from_json(value)
     if name in ("for_each", "key"):
         return _template_from_json(value["template"]) if isinstance(value, Mapping) else value
@@ -511,7 +523,7 @@ def _reference_to_json(reference: Reference) -> dict[str, Any]:
 
 
 def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
-    # Without `match`, which takes three times as long: large plans hold a hundred thousand references.
+    # This case is before the `match`, which takes three times as long: large plans have a hundred thousand references.
     if "node" in encoded:
         return ResultOf(encoded["node"], encoded.get("field", "result"), _path_of(encoded.get("path", ())))
     match encoded:

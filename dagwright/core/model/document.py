@@ -1,6 +1,6 @@
 """A document between dialect and plan: the output of every dialect.
 
-It holds the plan in Dagwright's own dialect, not yet checked, and the mappings that problem reports need to refer to
+It contains the plan in Dagwright's own dialect, not yet checked, and the mappings that problem reports need to refer to
 the document as written.
 """
 
@@ -22,15 +22,15 @@ class Document:
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
         bindings: (node index, argument key) -> the reference whose value the argument gets, for references that the
-            plan's own syntax cannot express; `plan` holds null there. For a name of the session, `plan` holds the
-            value of the name, which is used if the argument takes no entity.
+            plan's own syntax cannot express; `plan` has null there. For a name of the session, `plan` has the value of
+            the name, which is used if the argument takes no entity.
         problems: errors that the dialect itself found, with pointers into the document as written.
         notes: notes of the dialect about a valid document.
         sub_documents: node index -> the document of its sub-plan, for its bindings and its problem reports. Its
             pointers are in `pointers` already.
-        workers: indices of the nodes whose tool is a worker tool, so that its result is a WorkerResult.
+        workers: indices of the nodes whose tool is a worker tool, so that their results are WorkerResults.
         is_parsed: whether the document could be parsed; if not, `plan` is a placeholder, and `problems` has the reason.
-        unknown_node_hint: hint for a reference to an unknown node, if the dialect has a hint of its own.
+        unknown_node_hint: hint of the dialect for a reference to an unknown node, if any.
     """
 
     plan: dict[str, Any]

@@ -1,7 +1,7 @@
 """Graph algorithms over node numbers: cycles, levels, the critical path.
 
 `dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared order. Edges of a node to
-itself are reported earlier and do not occur here. All algorithms are iterative: plans hold chains of 100,000 nodes.
+itself are reported earlier and do not occur here. All algorithms are iterative: plans have chains of 100,000 nodes.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
         for node_dependencies in dependencies:
             level.append(max(map(level.__getitem__, node_dependencies)) + 1 if node_dependencies else 0)
     except IndexError:
-        # It waits for a node whose level is not known yet.
+        # The node waits for a later node, whose level is not known yet.
         return None
     return level
 
@@ -58,7 +58,7 @@ def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
 
 
 def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
-    """Return the longest chain of an acyclic graph by count of nodes, roots first; ties go by plan order.
+    """Return the chain with the most nodes of an acyclic graph, roots first; ties are resolved by plan order.
 
     Args:
         levels: as returned by `levels_of`.
@@ -148,7 +148,7 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
             best = cycle
         if best and (len(best) == 2 or budget <= 0):
             break
-        # Every cycle is found from its first node in plan order, so nodes before the start need not be visited again.
+        # Each cycle is found from its first node in plan order, so later searches can leave this start out.
         inside.discard(start)
     return best, budget
 

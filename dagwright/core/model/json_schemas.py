@@ -1,8 +1,8 @@
 """JSON Schemas: their validator, with the keywords of Dagwright for formats of texts and kinds of entities.
 
-The keyword `x-dagwright-text` names the format of a text; other keywords check values that are not texts. It exists
-because no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so that
-checking a plan never uses the network.
+The keyword `x-dagwright-text` names the format of a text; other keywords check values that are not texts. The keyword
+exists because no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so
+that checking a plan never uses the network.
 """
 
 import json
@@ -41,7 +41,7 @@ def parse_jsonpath(text: str) -> "jsonpath.JSONPath | jsonpath.CompoundJSONPath"
 
 
 def check_http_url(text: str) -> None:
-    """Refuse a text that is not an HTTP URL.
+    """Reject a text that is not an HTTP URL.
 
     Raises:
         ValueError: the text does not start with a scheme and a host.
@@ -93,8 +93,8 @@ class EntityIds:
         """Accept any value: only the call of the tool can decide whether a text is the id of an entity."""
 
 
-def refuse_remote(uri: str) -> Any:
-    """Retriever for schemas: a schema must be self-contained, so that checking a plan never uses the network."""
+def reject_remote(uri: str) -> Any:
+    """Reject a reference to another schema: a retriever in the interface that jsonschema_rs requires."""
     raise ValueError(f"a schema must not refer to {uri}")
 
 
@@ -104,7 +104,7 @@ def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
         TEXT_FORMAT: TextFormat,
         ENTITY_KEYWORD: EntityIds,
     }
-    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
+    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=reject_remote, keywords=keywords)
 
 
 def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:

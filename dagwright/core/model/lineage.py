@@ -43,7 +43,7 @@ class CallLineage:
         return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
     def with_more(self, other: "CallLineage") -> "CallLineage":
-        """Return these entries followed by those of another record, without duplicates."""
+        """Return these entries followed by the entries of another lineage, without duplicates."""
         return _bounded(
             [*self.files, *other.files],
             [*self.urls, *other.urls],
@@ -53,7 +53,7 @@ class CallLineage:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """Return the record as documents show it, without empty parts."""
+        """Return the JSON form for documents, without empty parts."""
         parts: dict[str, Any] = {
             "model_calls": list(self.model_calls),
             "tool_calls": [dict(call) for call in self.tool_calls],
@@ -118,13 +118,13 @@ class RunLineage:
 
     def add(self, task_id: str, lineage: CallLineage) -> None:
         """Add the lineage of one attempt of a node or item."""
-        before = self.tasks.get(task_id, NO_LINEAGE)
-        after = before.with_more(lineage)
-        if self.count + after.count - before.count > MAX_RUN_ENTRIES:
+        earlier = self.tasks.get(task_id, NO_LINEAGE)
+        merged = earlier.with_more(lineage)
+        if self.count + merged.count - earlier.count > MAX_RUN_ENTRIES:
             self.omitted += lineage.count + lineage.omitted
             return
-        self.count += after.count - before.count
-        self.tasks[task_id] = after
+        self.count += merged.count - earlier.count
+        self.tasks[task_id] = merged
 
     def total(self) -> CallLineage:
         """Return the files and URLs of all nodes."""

@@ -1,8 +1,8 @@
 """Kinds of entities that a lookup can mean: the kinds that its arguments take.
 
 For a lookup without a kind (`entity`), only these kinds are searched, offered or created: otherwise the tool would
-refuse the entity after other nodes have run. If several arguments have the same lookup, the kinds are those that all
-of them take.
+reject the entity after other nodes have run. If several arguments have the same lookup, the kinds are the kinds that
+all of them take.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class _Use:
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedLookup:
     """All arguments with the same lookup, and the kinds that they have in common.
 
     Args:
@@ -69,7 +69,7 @@ class LookupKinds:
         self._extra = extra
         self._tools = tools
         self._reads_ids = reads_ids
-        self._shared: dict[Lookup, _Shared] = {}
+        self._shared: dict[Lookup, _SharedLookup] = {}
         for index, node in nodes.items():
             tool = tools.get(node.tool or "")
             for key, part in extra.get(index, {}).items() if tool is not None else ():
@@ -77,10 +77,10 @@ class LookupKinds:
                     self._add(part, _Use(index, node, key, accepted_by_call(tool, key, node.arguments)))
 
     def _add(self, lookup: Lookup, use: _Use) -> None:
-        # The kinds of other tools are unknown, and an argument that takes no entity needs no lookup.
+        # `None`: the kinds are unknown. `()`: an argument that takes no entity needs no lookup.
         if not use.accepted.kinds:
             return
-        shared = self._shared.setdefault(lookup, _Shared(self._resolver.kinds))
+        shared = self._shared.setdefault(lookup, _SharedLookup(self._resolver.kinds))
         shared.kinds = tuple(kind for kind in shared.kinds if kind in use.accepted.kinds)
         shared.uses.append(use)
 

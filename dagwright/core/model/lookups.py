@@ -5,8 +5,8 @@ person. One more node depends on all of them and calls the tool `bind`; every ot
 nodes follow the written nodes and are never shown. For the run they are ordinary nodes, so their human requests,
 results, retries, continued executions, forks and histories need no special code.
 
-When nodes are added to a plan, the nodes of their lookups come with them under the same ids, so a lookup that the run
-has completed is not repeated.
+When nodes are added to a plan, the nodes of their lookups are added too. Equal lookups have equal ids, so a lookup that
+the run has completed is not repeated.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
     """Lookups that were resolved before a run, each with its entity.
 
     Args:
-        resolver: resolver of the plan; knows which entity types include which.
+        resolver: resolver of the plan; knows which kinds each entity type includes.
     """
 
     def __init__(self, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver) -> None:
@@ -75,13 +75,13 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     """Return a compiled plan with the nodes for the lookups of the plan and its sub-plans.
 
     Args:
-        plan: without regions; a lookup is in it as its input.
+        plan: without regions; each lookup is represented by its input.
         lookups: distinct, in order of their first mention.
     """
     if not lookups:
         return plan
-    finds = _finds(lookups, [node.id for node in plan.nodes])
-    bind = _bind([*finds], resolver.bind, first=len(plan.nodes))
+    finds = _group_by_find_id(lookups, [node.id for node in plan.nodes])
+    bind = _bind_node([*finds], resolver.bind, first=len(plan.nodes))
     number = {find_id: index for index, find_id in enumerate(finds)}
     bound: dict[str, Reference] = {
         lookup.input: ResultOf(bind.id, "result", (number[find_id], "entity", "id"))
@@ -90,12 +90,12 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     }
     bind_number = len(plan.nodes) + len(finds)
     nodes = [_after_bind(node, bind_number, bound) for node in plan.nodes]
-    find_nodes = [_find(find_id, same_lookups[0], resolver.find) for find_id, same_lookups in finds.items()]
+    find_nodes = [_find_node(find_id, same_lookups[0], resolver.find) for find_id, same_lookups in finds.items()]
     return replace(plan, nodes=(*nodes, *find_nodes, bind), tools={**plan.tools, **resolver.tools()})
 
 
-def _finds(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list[Lookup]]:
-    """Return the id of each find node -> the lookups that mean the same entity."""
+def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list[Lookup]]:
+    """Return id of a find node -> the lookups that mean the same entity."""
     prefix = "lookup"
     while any(node_id.startswith(prefix) for node_id in used_ids):
         prefix = "_" + prefix
@@ -106,13 +106,13 @@ def _finds(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list
         key = (lookup.known_as, slug_of(lookup.entity_type), text, lookup.filters)
         if key not in ids:
             parts = [prefix, lookup.known_as or "", *key[1:3], *(value for _, value in lookup.filters)]
-            ids[key] = _free_id(":".join(filter(None, parts)), key, finds)
+            ids[key] = _unique_id(":".join(filter(None, parts)), key, finds)
         finds.setdefault(ids[key], []).append(lookup)
     return finds
 
 
-def _free_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
-    """Return the id, with a digest of the key if another lookup has it: ids do not contain the names of filters."""
+def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
+    """Return the id; append a digest of the key if another lookup, with other names of filters, has the same id."""
     return node_id if node_id not in used_ids else f"{node_id}:{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
@@ -125,7 +125,7 @@ def _id_text(text: str) -> str:
     return f"{cut}…{hashlib.sha256(line.encode(errors='replace')).hexdigest()[:8]}"
 
 
-def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
+def _find_node(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
     title = f"looking up {lookup.search_text[:_TITLE_CHARACTERS]!r} ({lookup.entity_type})"
     return CompiledNode(node_id, "lookup", title, tool, _arguments_of(lookup), retry=_RESOLVER_RETRY)
 
@@ -136,7 +136,7 @@ def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     return {**arguments, **{key: value for key, value in optional.items() if value is not None}}
 
 
-def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
+def _bind_node(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     """Return the node that binds the results of find nodes.
 
     Args:
@@ -179,8 +179,8 @@ def with_inherited_lookups(
 ) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a sub-plan with its lookups as inputs, which the parent run binds."""
     inputs = {lookup.input: None for lookup in lookups}
-    more: list[Binding] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
-    return {**arguments, **inputs}, (*bindings, *more)
+    lookup_bindings: list[Binding] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
+    return {**arguments, **inputs}, (*bindings, *lookup_bindings)
 
 
 # Results of lookups.
@@ -375,7 +375,7 @@ def resolved_lookups_of_node(
             yield str(path[0]), find_id, bound[find_id]
 
 
-def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
+def lookup_problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lookups that could not be bound: the id of the find node, and its problem."""
     yielded: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
@@ -391,7 +391,7 @@ def _bound_entries(
     for number in range(plan.written_count, plan.step_count):
         bind, record = plan.nodes[number], records[number]
         if is_bind(bind) and record.result is not None:
-            for find, entry in zip(_finds_of(bind, plan), _entries(record.result), strict=False):
+            for find, entry in zip(_find_nodes_of(bind, plan), _entries(record.result), strict=False):
                 yield find, record, entry
 
 
@@ -410,7 +410,7 @@ def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
     return None
 
 
-def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
+def _find_nodes_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
     """Return the find nodes of a bind node, in the order of its result."""
     nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind.dependencies}
     names = [template[0].node for _, template in bind.bindings if isinstance(template[0], ResultOf)]
@@ -418,7 +418,7 @@ def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
 
 
 def _entries(result: Any) -> list[dict[str, Any]]:
-    """Return the entries of the result of `bind`, as far as the run has them; a long result is in the store."""
+    """Return the entries in the result of `bind`; empty entries if they are only in the payload store."""
     if isinstance(result, StoredValue) and result.shape is not None:
         return [_entry_at(result, index) for index in range(result.shape.length)]
     entries = result if isinstance(result, list) else []

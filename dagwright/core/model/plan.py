@@ -53,7 +53,7 @@ def _checked_id(value: Any) -> Any:
     return value
 
 
-def _normal(names: list[str]) -> list[str]:
+def _normalized(names: list[str]) -> list[str]:
     if all(map(str.isascii, names)):
         return names
     return [unicodedata.normalize("NFC", name) for name in names]
@@ -64,7 +64,7 @@ def _checked_duration(value: Any) -> Any:
 
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
-NodeNames = Annotated[list[str], AfterValidator(_normal)]
+NodeNames = Annotated[list[str], AfterValidator(_normalized)]
 """Ids of other nodes as written, in the normal form of ids."""
 Duration = Annotated[
     timedelta,
@@ -72,11 +72,11 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"}),
 ]
 JsonObject = dict[str, Any]
-"""A JSON object; the reader of the document has checked that it holds JSON only."""
+"""A JSON object; the reader of the document has checked that it contains JSON only."""
 
 
 class _Strict(BaseModel):
-    """Base of every part of a plan: unknown keys are refused, nothing is coerced, all fields are immutable."""
+    """Base of every part of a plan: unknown keys are rejected, nothing is coerced, all fields are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=False)
 
@@ -89,7 +89,7 @@ class Retry(_Strict):
     first_delay: Duration | None = None
     """Delay before the second attempt. Example: `1s`"""
     factor: Annotated[float, Field(ge=1, le=1_000)] | None = None
-    """Factor by which each delay is longer than the one before. Example: `2`"""
+    """Ratio of each delay to the previous delay. Example: `2`"""
     max_delay: Duration | None = None
     """Longest delay between two attempts. Example: `5m`"""
 
@@ -157,7 +157,7 @@ class Human(_Strict):
     deadline: Duration | None = None
     """How long the request waits before `on_timeout` applies; by default without a limit. Example: `2d`"""
     reminder: Duration | None = None
-    """Time after which the notification is repeated, again and again. Example: `1d`"""
+    """Interval at which the notification is repeated. Example: `1d`"""
     on_timeout: OnTimeout = "fail"
     """The action at the deadline. Example: `{escalate: boss}`"""
 
@@ -205,11 +205,11 @@ class Node(_Strict):
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
     """Which dependencies must be done before the node starts. Example: `{at_least: 2}`"""
     depends_on: NodeNames = Field(default_factory=list)
-    """IDs of further nodes to wait for; references add theirs by themselves. Example: `[sum]`"""
+    """IDs of further nodes to wait for; nodes in references are added automatically. Example: `[sum]`"""
     retry: Retry | None = None
     """How failed attempts are retried. Example: `{max_attempts: 3}`"""
     timeout: Duration | None = None
-    """Time limit of one attempt; by default that of the tool. Example: `30s`"""
+    """Time limit of one attempt; by default the time limit of the tool. Example: `30s`"""
     heartbeat: Duration | None = None
     """Longest time between two heartbeats of the call, after which the attempt fails. Example: `10s`"""
     on_error: Literal["block", "skip", "ask", "replan"] | OnErrorValue = "block"

@@ -102,7 +102,7 @@ class Policy:
         """Return the verdict for a call.
 
         Args:
-            arguments: returns them; called only if a rule has a condition on them.
+            arguments: returns the arguments of the call; only called if a rule has a condition on them.
         """
         if tool.effects is Effects.PURE:
             return "run"
@@ -115,7 +115,7 @@ class Policy:
         """Return the verdict for an inline agent.
 
         Args:
-            tools: names of its tools; each call of them has its own verdict.
+            tools: names of its tools; each call of such a tool gets a separate verdict.
         """
         return self.verdict(INLINE_AGENT, lambda: {"tools": list(tools)})
 
@@ -175,7 +175,7 @@ def policy_from_json(encoded: Any) -> Policy:
     """
     if not isinstance(encoded, Mapping):
         raise ValueError('expected an object, such as {"rules": [{"effects": ["write"], "then": "ask"}]}')
-    _refuse_unknown(encoded, ("rules", "otherwise", "approves_changes"), "")
+    _reject_unknown_keys(encoded, ("rules", "otherwise", "approves_changes"), "")
     rules = encoded.get("rules", [])
     if not isinstance(rules, list) or len(rules) > MAX_RULES:
         raise ValueError(f"rules: expected a list of at most {MAX_RULES} rules")
@@ -192,7 +192,7 @@ def policy_from_json(encoded: Any) -> Policy:
 def _rule_from_json(encoded: Any, path: str) -> Rule:
     if not isinstance(encoded, Mapping):
         raise ValueError(f"{path}: expected an object with {', '.join(_RULE_KEYS)}")
-    _refuse_unknown(encoded, _RULE_KEYS, f"{path}: ")
+    _reject_unknown_keys(encoded, _RULE_KEYS, f"{path}: ")
     effects, arguments = encoded.get("effects"), encoded.get("arguments")
     tool, undo = _pattern_of(encoded, "tool", path), _pattern_of(encoded, "undo", path)
     is_list = isinstance(effects, list) and bool(effects)
@@ -226,7 +226,7 @@ def _verdict_of(value: Any, path: str) -> Verdict:
     raise ValueError(f"{path}: expected run, ask or refuse, not {value!r:.60}")
 
 
-def _refuse_unknown(encoded: Mapping[Any, Any], known: Sequence[str], path: str) -> None:
+def _reject_unknown_keys(encoded: Mapping[Any, Any], known: Sequence[str], path: str) -> None:
     for name in encoded:
         if name not in known:
             near = suggestion(str(name), known)
@@ -237,10 +237,10 @@ POLICY = "policy"
 """Key of the plan's policy in an extender."""
 NAMED_FILES_LIMIT = 100
 NAMED_HOSTS_LIMIT = 100
-_FILE_LIMIT = 200
-"""Characters of a path in a request."""
-_HOST_LIMIT = 253
-"""Characters of a host name (RFC 1035, section 2.3.4: 255 bytes as encoded)."""
+_PATH_CHARACTERS = 200
+"""Longest path in a request."""
+_HOST_CHARACTERS = 253
+"""Longest host name (RFC 1035, section 2.3.4: 255 bytes as encoded)."""
 _QUOTES = "\"'`\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u300c\u300d\u300e\u300f"
 _QUOTED = re.compile(f"[{_QUOTES}]([^\n]+?)[{_QUOTES}]((?:/(?![\\w.]))?)")
 _WORD = re.compile(rf"[^\s{_QUOTES}<>|,;()\[\]{{}}\u3001\u3002\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+")
@@ -329,7 +329,7 @@ def _paths_of(word: str, *, is_quoted: bool) -> Iterator[str]:
     is_path = is_quoted or "." in path.strip(".") or "/" in word
     # Combining marks (category M) do not match `\w`.
     letters = "".join(character for character in path if not unicodedata.category(character).startswith("M"))
-    if is_path and len(path) <= _FILE_LIMIT and _PATH.fullmatch(letters) and ".." not in path.split("/"):
+    if is_path and len(path) <= _PATH_CHARACTERS and _PATH.fullmatch(letters) and ".." not in path.split("/"):
         ending = "/" if word.endswith("/") else ""
         yield path + ending
         if word.startswith("./"):
@@ -339,12 +339,12 @@ def _paths_of(word: str, *, is_quoted: bool) -> Iterator[str]:
 def named_hosts(request: str) -> Iterator[str]:
     """Yield the hosts of the addresses in a request, as `https://host` or `https://host:8443`, in lower case.
 
-    A word that only has a dot is not an address.
+    An address starts with `http://`, `https://` or `www.`.
     """
     for scheme, rest in _ADDRESS.findall(request):
         word = _WORD.match(rest)
         host = word and _HOST.fullmatch(word[0].rstrip(_END_OF_SENTENCE))
-        if host and len(host[1]) <= _HOST_LIMIT:
+        if host and len(host[1]) <= _HOST_CHARACTERS:
             port = f":{int(host[2])}" if host[2] else ""
             yield f"{(scheme or 'https').lower()}://{host[1].lower()}{port}"
 
@@ -355,7 +355,7 @@ def _as_pattern(text: str) -> str:
 
 
 def policy_of_extender(extender: Any) -> Policy | None:
-    """Return the policy stored in an extender, or `None`.
+    """Return the policy stored in an extender; `None` if it has no policy.
 
     Raises:
         ValueError: the stored value is not a policy.

@@ -23,7 +23,7 @@ PLAN = "plan"
 BUDGET = "budget"
 """Id of the request for more budget; in a plan with a node of that name it is `budget#0`, and so on."""
 BUDGET_TASK = "~budget"
-"""Task id of the run in such a request; no node can have this id."""
+"""Task id of a request for more budget; no node can have this id."""
 
 Purpose = Literal["answer", "approval", "error", "raised", "inputs", "plan", "budget"]
 """Use of the answer: the result of a human node, approval of a call, the action for a failed node, the answer to a
@@ -34,7 +34,9 @@ ClientChannel = Literal["tool_result", "mcp"]
 """Sources of answers that a model client relays: the result of an `answer_feedback` call, or a call or form of MCP."""
 CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
 Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
+"""Channel through which an answer arrived, or the rule of the plan that made it."""
 MayAnswer = Literal["all", "unassigned", "assigned"]
+"""Requests that a user may answer; see `Feedback`."""
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
 
 _ON_TIMEOUT_FAIL = "fail"
@@ -87,8 +89,8 @@ class Request:
     escalations: Sequence[Mapping[str, Any]] = ()
     """Its escalations: `{"from", "to", "at"}`, in order."""
 
-    def rejects(self, feedback: "Feedback") -> str | None:
-        """Check the author and channel of an answer; return the reason if it is rejected, or `None`."""
+    def rejection_of(self, feedback: "Feedback") -> str | None:
+        """Return why the author or channel of an answer is rejected; `None` if both are accepted."""
         if feedback.may_answer != "all" and self.assignee != feedback.by:
             if self.assignee is not None:
                 return (
@@ -140,7 +142,7 @@ class Request:
         return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
 
     def to_json(self, workflow_id: str) -> dict[str, Any]:
-        """Return the request as documents show it."""
+        """Return the JSON form for documents."""
         document: dict[str, Any] = {
             "request_id": self.id,
             "node_id": self.node_id,
@@ -171,11 +173,10 @@ class Feedback:
     """An answer as received.
 
     Args:
-        request: id of the request; for a node with `for_each`, of the requests of all its items.
+        request: id of the request; the id of a node with `for_each` means the requests of all its items.
         by, note: the author, and the note beside the answer.
-        through: channel of the answer.
-        may_answer: requests that the author may answer, as far as the sender has proved its identity: all requests,
-            those without an assignee or assigned to `by`, or those assigned to `by` only.
+        may_answer: requests that the author may answer: `all`; `unassigned`, which have no assignee or are assigned to
+            `by`; or `assigned`, which are assigned to `by`.
     """
 
     request: str
@@ -187,7 +188,7 @@ class Feedback:
 
     @property
     def author(self) -> Actor:
-        """The author of the command."""
+        """The author of the answer."""
         return Actor(self.by or None, self.note or None, self.through)
 
 
@@ -227,7 +228,7 @@ class Closing:
         return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.answer}, through {self.through})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the closing as documents and notifications show it; null if a value is unknown."""
+        """Return the JSON form for documents and notifications; unknown values are null."""
         document: dict[str, Any] = {
             "outcome": self.outcome,
             "answer": self.answer or None,
@@ -256,12 +257,12 @@ def without_number(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """Request of a running tool.
+class RaisedQuestion:
+    """A question of a running tool, before it becomes a `Request`.
 
     Args:
         request: a text, or an object with the fields of `human` in a plan.
-        checkpoint: JSON for its next call.
+        checkpoint: JSON for the tool's next call.
     """
 
     request: Any

@@ -17,7 +17,7 @@ _EITHER: Final = " or "
 
 
 class UnknownEntityType(ValueError):
-    """Unknown entity type; `hint` names the nearest known type, if there is a near one, and `message` is without it."""
+    """Unknown entity type; `hint` names a similar known type, if any, and `message` has no hint."""
 
     def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
         self.hint = suggestion(slug_of(entity_type), known)
@@ -67,7 +67,7 @@ class Resolver:
         """
         slug = slug_of(entity_type)
         if not self.types:
-            # The types are unknown; each is a kind of its own.
+            # The types are unknown, so each type counts as a separate kind.
             return slug
         if slug not in self.types:
             raise UnknownEntityType(entity_type, self.types)
@@ -91,14 +91,14 @@ class Resolver:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the resolver as its tool declares it."""
-        plain = {"find": self.find, "bind": self.bind, "types": dict(self.types)}
-        more = {"undo": self.undo, "terms": [*self.terms], "filters": dict(self.filters)}
-        return plain | {name: value for name, value in more.items() if value}
+        """Return the JSON form for `ToolDeclaration.resolver`."""
+        required = {"find": self.find, "bind": self.bind, "types": dict(self.types)}
+        optional = {"undo": self.undo, "terms": [*self.terms], "filters": dict(self.filters)}
+        return required | {name: value for name, value in optional.items() if value}
 
 
 UNKNOWN_RESOLVER: Final = Resolver("", "")
-"""Resolver if none is declared: in runs of earlier versions, and in processes without an application that has one."""
+"""Resolver of plans whose tools declare no resolver."""
 
 
 def resolver_of(tools: Mapping[str, ToolDeclaration]) -> Resolver:
@@ -118,7 +118,7 @@ def resolver_of(tools: Mapping[str, ToolDeclaration]) -> Resolver:
 
 
 def callable_tools(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclaration]:
-    """Return the tools that plans and models can name: all but those of the resolver."""
+    """Return the tools that plans and models can name: all tools except `find` and `bind` of the resolver."""
     resolver = resolver_of(tools)
     return {name: tool for name, tool in tools.items() if name not in (resolver.find, resolver.bind)}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Usage(BaseModel):
-    """Tokens, calls and money; the sum of no usages is `Usage()`.
+    """Tokens, calls and money; all zero by default.
 
     Unknown costs never count as zero: `unpriced_calls` and `uncounted_calls` are the numbers of calls without a known
     cost, and `cost` is `None` if one of them is not 0.
@@ -70,7 +70,7 @@ class Usage(BaseModel):
         return self.model_dump(mode="json")
 
     def to_document(self) -> dict[str, Any]:
-        """Return the record as documents show it, with the sums; `cost` is null if a part of it is unknown."""
+        """Return the JSON form for documents, with the sum of tokens; `cost` is null if a part of it is unknown."""
         return {**self.to_json(), "tokens": self.tokens, "cost": None if self.cost is None else str(self.cost)}
 
 
@@ -122,7 +122,7 @@ class RunUsage:
 
         Args:
             tasks: the node or item; for an item also its node.
-            agents: the part of it that each agent has used.
+            agents: name of an agent -> its part of the usage.
         """
         self.total += usage
         for task_id in tasks:
@@ -189,7 +189,7 @@ class NodeStatus(StrEnum):
     CANCELLED = "cancelled"
     """It was stopped, by a person or with the run."""
     SUPERSEDED = "superseded"
-    """Another node replaces it, to which its edges and references lead, or the run continues without it."""
+    """Another node replaces it and receives its edges and references, or the run continues without it."""
 
     @property
     def is_final(self) -> bool:
@@ -231,9 +231,10 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     """Every node is completed, skipped or superseded."""
     COMPLETED_WITH_FAILURES = "completed_with_failures"
-    """A node failed, but a node that the `output` refers to, or without `output` one without dependents, completed."""
+    """A node failed, but a final node completed: one that the `output` refers to or, without `output`, one without
+    dependents."""
     FAILED = "failed"
-    """No such node completed, the output cannot be resolved, a node failed under `fail_fast`, the run compensated, or
+    """No final node completed, the output cannot be resolved, a node failed under `fail_fast`, the run compensated, or
     the engine failed."""
     CANCELLED = "cancelled"
     """It was cancelled by the signal `cancel`, a command, or a cancel request of Temporal."""
@@ -289,7 +290,7 @@ class Attempt:
         count: attempts so far, 1 for the first; 0 if there was no attempt.
         started_at: start of the last attempt in seconds since the epoch, if known.
         tool_version: version of the tool that made the outcome.
-        cached: for an outcome of an earlier call: `{"made_at", "run_id", "node_id"}` of that call.
+        cached: `{"made_at", "run_id", "node_id"}` of the earlier call whose outcome was reused, if any.
         usage: model usage, as far as it was reported.
         agents: for a sub-plan, the part of the usage of each agent inside.
         lineage: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.
@@ -310,11 +311,11 @@ class Record:
 
     Args:
         blocked_by: ids of the failed nodes that block it, in plan order.
-        cached: for a result of an earlier call: that call; see `Attempt`.
+        cached: the earlier call whose result was reused, if any; see `Attempt`.
         reason: why a node waits, or why it was cancelled.
-        message: message of a worker tool beside its outputs or its failure.
-        reused: for a result that a fork reuses: the run and the node that made it.
-        scope: scope of the idempotency key of its call, if a fork reuses that of another run.
+        message: message of a worker tool, beside its outputs or its failure.
+        reused: the run and the node that made a result that a fork reuses.
+        scope: scope of the idempotency key of its call, if a fork reuses the key of another run.
         child_snapshot: if a child run has effects that can be compensated for, the snapshot of that run as JSON.
     """
 
@@ -406,9 +407,9 @@ class Task:
         map_batch: for a large map, the batch of items for a child run, or the join of all results.
         answers: answers to the questions that it asked while it ran: `{"request_id", "answer"}`, in order, with its
             `checkpoint` if it saved one.
-        scope: scope of its idempotency key, if a fork reuses that of another run.
+        scope: scope of its idempotency key, if a fork reuses the key of another run.
         child_snapshot: for a sub-plan in a fork, the snapshot of its run as JSON.
-        compensated_task: for a run that compensates for another run, the task of that run.
+        compensated_task: in a run that compensates for another run, the task that it compensates for.
     """
 
     id: str
@@ -445,7 +446,7 @@ def call_id(task_id: str, number: int) -> str:
 
 
 ONE_ATTEMPT = Attempt()
-"""Default when a driver has no information about attempts."""
+"""Default if a driver knows nothing about the attempts."""
 
 
 NO_ATTEMPT = Attempt(0)

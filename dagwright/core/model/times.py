@@ -66,7 +66,7 @@ Duration = timedelta | float | str
 """A timedelta, seconds, or a text such as `30s` or `2h`."""
 
 MAX_DURATION = timedelta(days=3650)
-"""Ten years: a longer duration is a mistake, and Temporal's timers end not far beyond."""
+"""Ten years: a longer duration is a mistake, and Temporal does not support much longer timers."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -88,7 +88,7 @@ def format_duration(duration: Duration) -> str:
     """Return a duration as plans write it, such as `90s`.
 
     Raises:
-        ValueError: it is not over zero, too long, or not a duration.
+        ValueError: the value is not a duration, or is out of range.
     """
     if isinstance(duration, str):
         parse_duration(duration)
@@ -107,13 +107,13 @@ def format_duration(duration: Duration) -> str:
     return text
 
 
-def _checked(text: str) -> str:
+def _checked_duration(text: str) -> str:
     parse_duration(text)
     return text
 
 
-DurationText = Annotated[str, AfterValidator(_checked)]
-"""A field of a model that keeps a duration as written."""
+DurationText = Annotated[str, AfterValidator(_checked_duration)]
+"""Type of a field that stores a duration as written."""
 
 
 def format_elapsed(seconds: float) -> str:

@@ -20,10 +20,10 @@ GoalType = Literal["support", "deliverable"]
 SUB_GOAL = "sub_goal"
 """Parameter of a worker tool that receives the id of its sub-goal; the run sets it, and callers cannot."""
 _MAX_SLOTS = 50
-"""Maximum number of slots of a card; a card travels with every plan that names it."""
+"""Maximum number of slots of a card, which is a part of every plan that names it."""
 
 
-def _slot(name: str) -> str:
+def _checked_slot(name: str) -> str:
     if not name.isidentifier() or len(name) > 100:
         raise ValueError(f"{name[:50]!r} is not a slot name: letters, digits and _, no digit first, at most 100")
     if name == SUB_GOAL:
@@ -45,7 +45,7 @@ def _not_empty(text: str) -> str:
 
 _Sentence = Annotated[str, Field(max_length=1_000), AfterValidator(_not_empty)]
 _Slots = Annotated[
-    tuple[Annotated[str, AfterValidator(_slot)], ...],
+    tuple[Annotated[str, AfterValidator(_checked_slot)], ...],
     Field(strict=False, max_length=_MAX_SLOTS),
     AfterValidator(distinct_names),
 ]
@@ -61,11 +61,11 @@ class WorkerCard(BaseModel):
     preconditions: Annotated[tuple[_Sentence, ...], Field(strict=False, max_length=_MAX_SLOTS)] = ()
     """Conditions for choosing it, one sentence each; only a planner can evaluate them."""
     requires: _Slots = ()
-    """Slots that must be filled before it is called; the run checks it, whatever a planner writes."""
+    """Slots that must be filled before it is called; the run checks this for every planner."""
     outputs: _Slots
     """Slots that it fills, exactly these; each of them may be null."""
-    same_as: dict[str, Annotated[str, AfterValidator(_slot)]] = {}
-    """Slot of its own -> slot of another worker tool that it can replace where that slot is required."""
+    same_as: dict[str, Annotated[str, AfterValidator(_checked_slot)]] = {}
+    """Slot that it fills -> slot of another worker tool with the same meaning, which it can replace."""
     goal_type: GoalType
     """`deliverable` if its outputs are part of the answer, `support` if only other worker tools need them."""
     takes_sub_goal: bool = False
@@ -77,7 +77,8 @@ class WorkerCard(BaseModel):
             raise ValueError("outputs: a worker tool fills at least one slot")
         for slot, other in self.same_as.items():
             if slot not in self.outputs or other in self.outputs:
-                raise ValueError(f"same_as: {slot!r} must be one of its slots, and {other!r} a slot of another worker")
+                message = f"{slot!r} must be one of its slots, and {other!r} a slot of another worker tool"
+                raise ValueError(f"same_as: {message}")
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class WorkerCard(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def fills(self, slot: str, required: str) -> bool:
-        """Return whether one of its slots can be used where a slot is required."""
+        """Return whether its slot `slot` can be used where the slot `required` is required."""
         return required in (slot, self.same_as.get(slot))
 
     def slots_problem(self, names: Collection[str], *, is_partial: bool) -> str | None:
@@ -142,11 +143,11 @@ class ToolDeclaration:
         task_queue: the queue whose workers serve the tool; `None` is the queue of the workflow.
         timeout_s: seconds of one attempt. 0 for a pure tool without a timeout: 1 s in a region, 60 s otherwise. 0 for a
             worker tool without a timeout: the timeout of the question that calls it, or 60 s.
-        max_parallel: calls of the tool that one run keeps in flight at once; `None` is unlimited.
+        max_parallel: concurrent calls of the tool in one run; `None` is unlimited.
         max_attempts: attempts including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code changes.
-        is_pinned: each call carries the version that the plan was checked against, and is refused if the tool then
-            has another version, because its implementation changes independently of Dagwright.
+        is_pinned: each call carries the version that the plan was checked against, and is rejected if the tool has
+            another version by then. For tools whose implementation changes independently of Dagwright.
         is_foreign: the activity is served by a worker of another program, so all values must be inline.
         workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
             is foreign too. `None` for every other tool.
@@ -163,7 +164,7 @@ class ToolDeclaration:
         sets: name in a session, without `@`, that is set to the identity of a call's result.
         returns: type of the result's identity: an entity type such as `fund`, or another type, such as `role`; `None`
             if it is not declared. See `argument_checks`.
-        resolver: the resolver whose `find` the tool is, as JSON; `None` for any other tool. See `resolvers`.
+        resolver: the resolver, as JSON, if the tool is the `find` of a resolver. See `resolvers`.
         description: one paragraph for people and models.
         agent: the card of the agent, if the tool is an agent.
         worker: slots that the tool requires and fills, if it is a worker tool.
@@ -199,7 +200,7 @@ class ToolDeclaration:
 
     @property
     def never_takes_secrets(self) -> bool:
-        """Whether no setting can allow secrets for the tool; its results would leak them."""
+        """Whether no setting can allow secrets for the tool: it declares that it accepts none, or it is `pure`."""
         return self.effects is Effects.PURE or (self.secrets is not None and not self.secrets)
 
 
@@ -216,7 +217,7 @@ ENCODED_FIELDS: Mapping[str, type] = {
 def effects_of_call(
     tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[Sequence[Any]] = ()
 ) -> Effects:
-    """Return the effects of a call; those of the tool if the argument that decides is unknown.
+    """Return the effects of a call; the effects of the tool if the deciding argument is unknown.
 
     Args:
         unknown: paths into the arguments whose values are not known yet.

@@ -1,7 +1,7 @@
 """Schemas of values that exist only when a plan runs: their JSON types and their parts.
 
-A schema here never allows less than the real one: a part of a schema that is not supported allows any value. Pydantic
-validates the arguments of tools in its lax mode, which converts some types; `accepted_types` includes those types.
+A `ValueSchema` never allows less than the JSON Schema: keywords that are not supported allow any value. Pydantic
+validates the arguments of tools in its lax mode, which converts some types; `accepted_types` includes these types.
 """
 
 import json
@@ -108,7 +108,7 @@ class ValueSchema:
         for _ in range(_MAX_CHOICES):
             if not rest:
                 return
-            schema, root = _resolved(*rest.pop())
+            schema, root = _resolve_refs(*rest.pop())
             choices = schema.get("anyOf", schema.get("oneOf")) if isinstance(schema, Mapping) else None
             if isinstance(choices, list | tuple) and choices:
                 rest += [(choice, root) for choice in reversed(choices)]
@@ -122,7 +122,7 @@ class ValueSchema:
         return ValueSchema.any_of(*parts) if parts else None
 
     def at(self, path: Sequence[str | int]) -> "ValueSchema":
-        """Return the schema of the value at a path; of any value if the value cannot have the part."""
+        """Return the schema of the value at a path; `ANY` if the value cannot have such a part."""
         schema: ValueSchema | None = self
         for step in path:
             schema = schema.part(step) if schema is not None else None
@@ -139,8 +139,8 @@ class ValueSchema:
         known, name = schema.get("properties"), str(step)
         if isinstance(known, Mapping) and name in known:
             return self._inner(known[name])
-        more = schema.get("additionalProperties", known is None)
-        return None if more is False else self._inner(more)
+        additional = schema.get("additionalProperties", known is None)
+        return None if additional is False else self._inner(additional)
 
     def _item(self, step: int) -> "ValueSchema | None":
         first, max_items = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
@@ -178,7 +178,7 @@ TEXT = ValueSchema({"type": "string"})
 INTEGER = ValueSchema({"type": "integer"})
 
 
-def not_a_constant(
+def never_equal_problem(
     shown: str, value: Any, constants: Sequence[Any], *, hints: NameHints | None = None
 ) -> tuple[str, str | None]:
     """Return the message and the hint for a comparison that is always false.
@@ -206,9 +206,9 @@ Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 
 
 def find_mismatch(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
-    """Return where no value of a schema matches another one, and whether it has the wrong `type` or is `missing` there.
+    """Return the part in which no value of `given` matches `expected`; `None` if a value may match.
 
-    Nothing is converted, as a type checker would see it; an empty list is not an exception.
+    Like a type checker, this converts nothing, and lists of other items never match, although both may be empty.
     """
     mismatches: list[Mismatch] = []
     for choice in given.choices():
@@ -246,7 +246,7 @@ def _parts_of(given: Mapping[str, Any], expected: Any, types: JsonTypes) -> Sequ
     return [*expected.get("properties", ())] if types == {"object"} and isinstance(expected, Mapping) else []
 
 
-def _resolved(schema: Any, root: Any) -> tuple[Any, Any]:
+def _resolve_refs(schema: Any, root: Any) -> tuple[Any, Any]:
     for _ in range(_MAX_STEPS):
         if isinstance(schema, ValueSchema):
             schema, root = schema.schema, schema.schema if schema.root is None else schema.root

@@ -12,7 +12,7 @@ from dagwright.core.model.states import ABANDONED, NodeError, NodeStatus, Record
 from dagwright.core.model.tools import WorkerCard
 
 MESSAGE_CHARACTERS = 2_000
-"""Longest message of a worker tool that a run keeps beside its outputs."""
+"""Longest message of a worker tool that a run stores beside its outputs."""
 
 WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
@@ -63,7 +63,7 @@ class WorkerResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwrapped:
+class UnwrappedResult:
     """Content of a worker tool's result: the outputs or the error, and the message."""
 
     outputs: Any
@@ -72,54 +72,58 @@ class Unwrapped:
     message: str | None = None
 
 
-def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrapped:
+def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> UnwrappedResult:
     """Return the outputs, the error and the message of a worker tool's result.
 
     A tool that replaces a worker tool may return its outputs alone.
 
     Args:
-        card: card of the worker tool; outputs that are not exactly its slots are a failure.
+        card: card of the worker tool; the result is a failure unless the outputs are exactly its slots.
     """
-    unwrapped = _unwrapped(value)
+    unwrapped = _unwrap(value)
     if card is None or unwrapped.error is not None or isinstance(unwrapped.outputs, StoredValue):
         # The worker process that stored the value has checked it.
         return unwrapped
     if not isinstance(unwrapped.outputs, dict):
-        return Unwrapped(None, error=NodeError("invalid_result", "a worker tool must return an object of its slots"))
+        return UnwrappedResult(
+            None, error=NodeError("invalid_result", "a worker tool must return an object of its slots")
+        )
     problem = card.slots_problem(unwrapped.outputs, is_partial=unwrapped.is_partial)
     if problem is not None:
-        return Unwrapped(None, error=NodeError("invalid_result", f"its slots are not those it declares: {problem}"))
+        return UnwrappedResult(
+            None, error=NodeError("invalid_result", f"its slots are not those it declares: {problem}")
+        )
     outputs = {slot: unwrapped.outputs.get(slot) for slot in card.outputs}
-    return Unwrapped(outputs, unwrapped.is_partial, message=unwrapped.message)
+    return UnwrappedResult(outputs, unwrapped.is_partial, message=unwrapped.message)
 
 
-def _unwrapped(value: Any) -> Unwrapped:
+def _unwrap(value: Any) -> UnwrappedResult:
     if isinstance(value, StoredValue):
         return _unwrap_stored(value)
     if not isinstance(value, dict) or not isinstance(value.get("outputs", {}), dict):
-        return Unwrapped(value)
+        return UnwrappedResult(value)
     match value.get("status"):
         case "failed":
             text = value.get("error") or value.get("message") or "the worker tool failed without a reason"
-            return Unwrapped(None, error=NodeError("worker_failed", str(text)), message=_message_of(value))
+            return UnwrappedResult(None, error=NodeError("worker_failed", str(text)), message=_message_of(value))
         case "success" | "partial" as status if "outputs" in value:
-            return Unwrapped(value["outputs"], status == "partial", message=_message_of(value))
-    return Unwrapped(value)
+            return UnwrappedResult(value["outputs"], status == "partial", message=_message_of(value))
+    return UnwrappedResult(value)
 
 
-def _unwrap_stored(value: StoredValue) -> Unwrapped:
-    """Return the content of a large result, of which these four fields were projected."""
+def _unwrap_stored(value: StoredValue) -> UnwrappedResult:
+    """Return the content of a large result, of which four fields were projected."""
     status, outputs, error, message = (
         _projected_field(value, name) for name in ("status", "outputs", "error", "message")
     )
     is_stored = isinstance(outputs, StoredValue) and outputs.shape is not None and outputs.shape.type == "object"
     if outputs is not None and not (is_stored or isinstance(outputs, dict)):
-        return Unwrapped(value)
+        return UnwrappedResult(value)
     if status == "failed":
-        return _unwrapped({"status": status, "error": error, "message": message})
+        return _unwrap({"status": status, "error": error, "message": message})
     if status in ("success", "partial") and outputs is not None:
-        return Unwrapped(outputs, status == "partial", message=_message_of({"message": message}))
-    return Unwrapped(value)
+        return UnwrappedResult(outputs, status == "partial", message=_message_of({"message": message}))
+    return UnwrappedResult(value)
 
 
 def _projected_field(value: StoredValue, name: str) -> Any:
@@ -152,8 +156,9 @@ def sub_goal_id_of(node_id: str) -> int | str:
 def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
     """Return the result of a node's sub-goal; `None` if the node has not ended, or never started.
 
-    A node that did not complete has failed, whether its worker tool reported a failure, raised, or was not called. A
-    replaced node keeps the outcome that it had before, and a node that waited for a failed node never started.
+    A node that did not complete counts as failed, whether its worker tool reported a failure, raised an error, or was
+    not called. For a replaced node, the result is its outcome before it was replaced. A node that waited for a failed
+    node never started.
     """
     error, is_replaced = record.error, record.status is NodeStatus.SUPERSEDED
     if not record.status.is_final or record.status is NodeStatus.BLOCKED:
@@ -168,7 +173,7 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
 
 
 def displayed_status(record: Record) -> NodeStatus:
-    """Return the state of a node for people: a superseded node that was abandoned after a failure has failed."""
+    """Return the state of a node for display: `failed` for a superseded node that was abandoned after a failure."""
     is_abandoned = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
     has_failed = record.error is not None and record.error.code != NOT_STARTED
     return NodeStatus.FAILED if is_abandoned and has_failed else record.status

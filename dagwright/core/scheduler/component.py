@@ -1,8 +1,8 @@
 """The protocols between the scheduler, its components and its driver.
 
 A component is one feature of a run, such as its budget or its requests to people. It owns the state of that feature,
-and the scheduler calls it at fixed points. `Hooks` holds, for each point, the components that override it and need it
-now, in the order in which they were attached; a feature that a run does not use costs nothing.
+and the scheduler calls it at fixed points. For each point, `Hooks` lists the components that override it and need it
+now, in the order in which they were attached. A feature that a run does not use costs nothing.
 
 The driver sets `RunOptions` once, before the run starts. Resolver nodes are hidden nodes (`kind="lookup"`) that find
 values a plan needs before it starts; `dagwright.features.lookups.entity_resolver` implements `NodeResolver` with the
@@ -42,7 +42,7 @@ class TaskResult:
     """Result of a task after a component has processed it.
 
     Args:
-        error: error if the task counts as failed; the value is then not used, unless the component stored it itself.
+        error: error if the task counts as failed; the value is then not used.
         message: text that accompanies the value.
     """
 
@@ -196,7 +196,7 @@ class Hooks:
         self.components: Sequence[SchedulerComponent] = ()
 
     def update(self) -> None:
-        """Query the components again for the hooks that they need."""
+        """Update the lists with the hooks that the components need now."""
         needed: dict[str, list[SchedulerComponent]] = {name: [] for name in HOOKS}
         for component in self.components:
             for name in component.needed_hooks():
@@ -206,7 +206,7 @@ class Hooks:
 
 
 UNRESOLVED = "not every lookup could be resolved"
-"""Reason of the nodes of a run that ends because a value could not be resolved."""
+"""Reason of cancelled nodes in a run that ends because a lookup could not be resolved."""
 
 
 class NodeResolver:
@@ -233,11 +233,11 @@ class NodeResolver:
         return True
 
     def has_changed(self, result: Any) -> bool:  # noqa: ARG002 - a default
-        """Return whether the call with this result may have changed anything outside the run."""
+        """Return whether the call with this result may have changed external state."""
         return True
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a default
-        """Return a text for people that explains the use of the node's value; empty if it is unknown."""
+        """Return a text for users that explains the use of the node's value; empty if it is unknown."""
         return ""
 
     def names_in_call(

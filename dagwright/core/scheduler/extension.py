@@ -68,7 +68,7 @@ class Extension:
 
 
 def extension_from_json(encoded: Any) -> Extension:
-    """Decode an extension.
+    """Parse the JSON form of an extension.
 
     Raises:
         ValueError: `encoded` is not an extension.
@@ -106,22 +106,22 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     if extension.base != count:
         raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {count}")
     numbers = {node.id: number for number, node in enumerate(plan.nodes)}
-    _check(extension, numbers, count=len(plan.nodes) + added)
+    _check_extension(extension, numbers, count=len(plan.nodes) + added)
     replacements = {
         numbers[node.supersedes]: count + index
         for index, node in enumerate(extension.nodes)
         if node.supersedes is not None
     }
-    old = [_with_replacements(_renumbered(node, added, start=count), replacements) for node in plan.nodes]
+    old_nodes = [_with_replacements(_renumbered(node, added, start=count), replacements) for node in plan.nodes]
     for node_id, projections in extension.projections.items():
-        old[numbers[node_id]] = _with_projections(old[numbers[node_id]], projections)
-    nodes = (*old[:count], *extension.nodes, *old[count:])
+        old_nodes[numbers[node_id]] = _with_projections(old_nodes[numbers[node_id]], projections)
+    nodes = (*old_nodes[:count], *extension.nodes, *old_nodes[count:])
     tools = {**plan.tools, **extension.tools}
     output, bindings = extension.output or (plan.output, plan.output_bindings)
     return replace(plan, nodes=nodes, tools=tools, output=output, output_bindings=bindings)
 
 
-def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:
+def _check_extension(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:
     base = extension.base
     end = base + len(extension.nodes)
     if any(node_id not in numbers for node_id in (*extension.projections, *extension.abandoned)):
@@ -152,13 +152,13 @@ def _with_projections(node: CompiledNode, projections: Sequence[Projection]) -> 
     """
     if node.sub_plan is not None:
         return node
-    more = list(projections)
+    added = list(projections)
     if node.for_each is not None:
         # The first step of a path selects an item.
-        more = [(path[1:], use) for path, use in projections if not isinstance(path, str) and len(path) > 1]
+        added = [(path[1:], use) for path, use in projections if not isinstance(path, str) and len(path) > 1]
     if node.is_worker:
-        more += [(("outputs", *path), use) for path, use in more if not isinstance(path, str)]
-    return replace(node, projections=tuple(dict.fromkeys([*node.projections, *more])))
+        added += [(("outputs", *path), use) for path, use in added if not isinstance(path, str)]
+    return replace(node, projections=tuple(dict.fromkeys([*node.projections, *added])))
 
 
 def newest_of(plan: CompiledPlan) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import pydantic_core
 
-from dagwright.core.expressions.compute_budget import TooLargeHere
+from dagwright.core.expressions.compute_budget import TooLargeForRun
 from dagwright.core.expressions.paths import describe_type, get_value, steps_for_each
 from dagwright.core.expressions.references import (
     Scope,
@@ -161,7 +161,7 @@ def _items_of_stored(value: StoredValue) -> Any:
     """Return the items of a stored list: the list itself if it was projected, else a stored value for each item."""
     part = value.own_part
     if part is None or part.shape is None:
-        raise TooLargeHere(f"for_each: a part of {value.name}", None)
+        raise TooLargeForRun(f"for_each: a part of {value.name}", None)
     if part.state == "whole":
         return part.value
     return StoredList(value, 0, part.shape.length) if part.shape.type == "list" else value
@@ -231,7 +231,7 @@ JOINED_INLINE_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Width:
+class MapConcurrency:
     """Concurrency of a large map.
 
     Args:
@@ -262,18 +262,20 @@ class MapBatchEnd:
     failed_key: str | None = None
 
 
-def width_of(node: CompiledNode, tool: ToolDeclaration | None, *, count: int, max_in_flight: int) -> Width:
-    """Return the concurrency of a map over `count` items, within the limits of the node, its tool and the run."""
+def map_concurrency(
+    node: CompiledNode, tool: ToolDeclaration | None, *, count: int, max_in_flight: int
+) -> MapConcurrency:
+    """Return the concurrency of a map over `count` items, limited by the node, its tool and the run."""
     limits = [max_in_flight, node.max_parallel, tool.max_parallel if tool else None]
     max_items = min(limit for limit in limits if limit is not None)
     batches = min(MAX_CONCURRENT_MAP_BATCHES, max_items) if count > MAP_BATCH_ITEMS else 1
-    return Width(batches, max_items // batches)
+    return MapConcurrency(batches, max_items // batches)
 
 
-def map_batches_of(items: Sequence[Any], width: Width) -> list[MapBatch]:
+def map_batches_of(items: Sequence[Any], concurrency: MapConcurrency) -> list[MapBatch]:
     """Split the items of a large map into batches of about equal size, so that the last ones do not run alone."""
     min_batches = -(-len(items) // MAP_BATCH_ITEMS)
-    batch_count = -(-min_batches // width.batches) * width.batches
+    batch_count = -(-min_batches // concurrency.batches) * concurrency.batches
     size, larger_batches = divmod(len(items), batch_count)
     map_batches: list[MapBatch] = []
     first = 0
@@ -346,7 +348,7 @@ def is_batched(record: Record) -> bool:
     return bool(record.items) and record.items[-1].map_batch is not None
 
 
-def end_of_map(node: CompiledNode, record: Record, *, can_join: bool) -> tuple[NodeStatus, NodeError | None] | None:
+def finish_map(node: CompiledNode, record: Record, *, can_join: bool) -> tuple[NodeStatus, NodeError | None] | None:
     """Set the result of a node whose batches have all ended.
 
     Args:
@@ -377,7 +379,7 @@ def _clear_results(record: Record) -> None:
 
 
 def _end_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Return status and error of a node whose batches have all ended, with the message of a map without batches."""
+    """Return status and error of a node whose batches have all ended; the message is the same as without batches."""
     map_batches = [item for item in record.items if is_map_batch(item)]
     if any(item.record.status is NodeStatus.CANCELLED for item in map_batches):
         return NodeStatus.CANCELLED, None
@@ -408,11 +410,11 @@ def _joined_inline(record: Record) -> list[Any] | None:
         return None
 
 
-MAX_OWN_ITEMS = 5_000
+MAX_UNBATCHED_ITEMS = 5_000
 """Maximum number of items that are tasks of the run itself: starting and failing all of them in one activation takes
 0.2 s."""
 MAX_RUN_ITEMS = 1_000_000
-"""Maximum number of items of one run and its child runs: some thousand batches, which the run holds in memory."""
+"""Maximum number of items of one run and its child runs: some thousand batches, which stay in memory."""
 _WORK_OF_MAP_BATCH = 40
 """Cost of a batch in units of the compute budget."""
 
@@ -422,7 +424,7 @@ class RunItems:
 
     Args:
         numbers: node id -> its number.
-        max_in_flight: tasks of the run in flight at most.
+        max_in_flight: maximum number of concurrent tasks of the run.
     """
 
     def __init__(self, plan: CompiledPlan, numbers: Mapping[str, int], *, max_in_flight: int) -> None:
@@ -433,7 +435,7 @@ class RunItems:
         """Item id -> its reference."""
         self.node_refs: list[TaskRef | None] = [None] * len(numbers)
         """Node number -> its reference, created once and cached until the node has ended."""
-        self._own_count = 0
+        self._unbatched_count = 0
         self._count = 0
         self.open: dict[int, int] = {}
         """Node number -> number of its tasks that have to end before the node ends."""
@@ -461,16 +463,16 @@ class RunItems:
         ref = self._refs.get(task_id)
         return self.node(self._numbers[task_id]) if ref is None else ref
 
-    def width_of(self, number: int, count: int) -> Width:
+    def map_concurrency(self, number: int, count: int) -> MapConcurrency:
         """Return the concurrency of the batches of a node with `count` items."""
         node = self._plan.nodes[number]
         tool = self._plan.tools.get(node.tool)
-        return width_of(node, tool, count=count, max_in_flight=self.max_in_flight)
+        return map_concurrency(node, tool, count=count, max_in_flight=self.max_in_flight)
 
     def tasks_of(
         self, number: int, items: Sequence[Any], *, scope: Scope, may_open_requests: bool
     ) -> list[ItemRecord] | NodeError:
-        """Return the tasks of a node, which are its items or batches of them, or an error.
+        """Return the tasks of a node (its items, or batches of items), or an error.
 
         Args:
             may_open_requests: whether the items may ask people, so that child runs cannot execute them.
@@ -484,12 +486,12 @@ class RunItems:
             counts = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
             hint = "move some of them into sub-plans, which are separate runs"
             return NodeError("too_large", f"{counts}; at most {MAX_RUN_ITEMS:,} are allowed in total: {hint}")
-        if may_open_requests and self._own_count + len(items) > MAX_OWN_ITEMS:
-            others = f"the run has {self._own_count:,} other items"
+        if may_open_requests and self._unbatched_count + len(items) > MAX_UNBATCHED_ITEMS:
+            others = f"the run has {self._unbatched_count:,} other items"
             counts = f"for_each has {len(items):,} items that may ask people, and {others}"
-            return NodeError("too_large", f"{counts}; at most {MAX_OWN_ITEMS:,} are allowed in total")
+            return NodeError("too_large", f"{counts}; at most {MAX_UNBATCHED_ITEMS:,} are allowed in total")
         is_batched = not may_open_requests and (
-            len(items) > MAP_BATCH_ITEMS or self._own_count + len(items) > MAX_OWN_ITEMS
+            len(items) > MAP_BATCH_ITEMS or self._unbatched_count + len(items) > MAX_UNBATCHED_ITEMS
         )
         # Without `key` the positions are the keys, and positions are unique.
         keys = [] if is_batched and node.key is None else keys_of(node, items, scope=scope)
@@ -501,7 +503,7 @@ class RunItems:
         if isinstance(items, StoredList):
             # Otherwise every batch would store and pass on the projections of the whole list.
             items = items.without_parts()
-        batches = map_batches_of(items, self.width_of(number, len(items)))
+        batches = map_batches_of(items, self.map_concurrency(number, len(items)))
         scope.budget.spend(_WORK_OF_MAP_BATCH * len(batches))
         records = records_of(batches)
         return self._problem(number, [record.key for record in records]) or records
@@ -522,5 +524,5 @@ class RunItems:
         """Register the ids of the tasks of a node, and count its items."""
         node_id = self._plan.nodes[number].id
         self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, index) for index, item in enumerate(record.items)}
-        self._own_count += 0 if is_batched(record) else len(record.items)
+        self._unbatched_count += 0 if is_batched(record) else len(record.items)
         self._count += count_of(record)

@@ -13,17 +13,17 @@ from dagwright.core.expressions.condition_parser import ParsedCondition
 from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
-    FOREIGN_BYTES,
-    PARTS_BYTES,
-    TOGETHER_BYTES,
+    COMBINED_RESULT_BYTES,
+    DECISION_PARTS_BYTES,
+    FOREIGN_RESULT_BYTES,
+    OTHER_PARTS_BYTES,
     VALUE_BYTES,
-    WHOLE_BYTES,
 )
 from dagwright.core.model.states import NodeError, NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks
 from dagwright.core.scheduler.map_items import end_of_items, items_of
-from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Decision, ReadyQueue, gates_of, why_blocked
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Decision, ReadyQueue, block_error, gates_of
 
 if TYPE_CHECKING:
     from dagwright.core.model.compiled import CompiledNode
@@ -40,7 +40,7 @@ class Propagation:
         self.derive()
 
     def derive(self) -> None:
-        """Start with an empty queue, after the state has derived its indexes."""
+        """Create an empty queue, after the state has derived its indexes."""
         state = self.state
         self.queue = self.new_queue()
         self._conditions = ConditionEvaluator(state.numbers.__contains__, state.compute_budget)
@@ -66,43 +66,43 @@ class Propagation:
     def update_dependents(self, at: float) -> None:
         """Update the dependents of every node that has ended, transitively."""
         state, ended = self.state, self._ended
-        records, waits, nodes = state.records, state.waits, state.plan.nodes
+        records, counts_of, nodes = state.records, state.dependency_counts, state.plan.nodes
         while ended:
             number = ended.pop()
             node, record = nodes[number], records[number]
             is_completed = record.status is NodeStatus.COMPLETED
             for dependent in state.dependents[number]:
-                wait = waits[dependent]
+                counts = counts_of[dependent]
                 if is_completed:
                     # Inlined because it is by far the most frequent case; a plan may have 100 edges per node.
-                    wait.remaining -= 1
-                    wait.done += 1
+                    counts.remaining -= 1
+                    counts.done += 1
                 else:
-                    wait.count(node, record)
-                if (not wait.remaining or wait.is_early) and records[dependent].status is NodeStatus.PENDING:
+                    counts.count(node, record)
+                if (not counts.remaining or counts.is_early) and records[dependent].status is NodeStatus.PENDING:
                     self.decide(dependent, at)
 
     def decide(self, number: int, at: float) -> None:
-        """Start a pending node or pass it over, as its join decides."""
-        decision = self.state.waits[number].decide(self.state.plan.nodes[number].join)
+        """Start, skip or block a pending node, if its join can decide."""
+        decision = self.state.dependency_counts[number].decide(self.state.plan.nodes[number].join)
         if decision is Decision.START:
             self.become_ready(number, at)
-        elif decision is Decision.PASS_OVER:
-            self._pass_over(number, at)
+        elif decision is Decision.SKIP_OR_BLOCK:
+            self._skip_or_block(number, at)
 
-    def _pass_over(self, number: int, at: float) -> None:
+    def _skip_or_block(self, number: int, at: float) -> None:
         state, ref = self.state, self.state.items.node(number)
-        wait, record = state.waits[number], state.records[number]
-        if not wait.failed:
+        counts, record = state.dependency_counts[number], state.records[number]
+        if not counts.failed:
             self.end(ref, NodeStatus.SKIPPED, at)
             return
-        record.blocked_by, record.error = why_blocked(wait, state.numbers, state.records)
+        record.blocked_by, record.error = block_error(counts, state.numbers, state.records)
         self.end(ref, NodeStatus.BLOCKED, at)
 
     # Readiness.
 
     def become_ready(self, number: int, at: float) -> None:
-        """Make a node ready whose join allows it, unless its condition or a component decides otherwise."""
+        """Make a node ready after its join, unless its condition or a component decides otherwise."""
         self.state.compute_budget.start(at)
         try:
             self._make_ready(number, at)
@@ -174,8 +174,8 @@ class Propagation:
     def widen(self, number: int) -> None:
         """Make each batch of a large map use one slot per item that it runs at once."""
         if map_items.is_batched(self.state.records[number]):
-            width = self.state.width_of(number)
-            self.queue.widen(number, at_once=width.batches, width=width.items)
+            concurrency = self.state.map_concurrency(number)
+            self.queue.widen(number, at_once=concurrency.batches, width=concurrency.items)
 
     def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
         """Start an item, given the outcome of its condition."""
@@ -205,7 +205,7 @@ class Propagation:
             status, error = end_of_items(node, record)
             if status is NodeStatus.COMPLETED:
                 record.result = [item.record.result for item in record.items]
-        elif (end := map_items.end_of_map(node, record, can_join=not state.is_stopped)) is not None:
+        elif (end := map_items.finish_map(node, record, can_join=not state.is_stopped)) is not None:
             status, error = end
         else:
             state.items.open[number] = 1
@@ -221,7 +221,8 @@ class Propagation:
         if any(component.on_node_failed(ref, error, at) for component in self.hooks.on_node_failed):
             return
         is_task = ref.item is not None or node.for_each is None
-        if node.on_error == "value" and is_task and not (map_batch and not map_batch.count):
+        is_join = map_batch is not None and not map_batch.count
+        if node.on_error == "value" and is_task and not is_join:
             record.error, record.result = error, [node.value] * map_batch.count if map_batch else node.value
             self.end(ref, NodeStatus.COMPLETED, at)
         else:
@@ -264,7 +265,7 @@ class Propagation:
             self.abort(NodeError("fail_fast", f"{node.id!r} failed: {error.message if error else ''}"), at)
 
     def _end_region(self, number: int, at: float) -> None:
-        """Start each open node of a region that has ended as a task of its own, or end it with the region."""
+        """After the end of a region, start each open node of it as a separate task, or end the node too."""
         state = self.state
         region = state.records[number]
         for member in state.regions.open_members(number, state.records):
@@ -314,13 +315,13 @@ class Propagation:
 def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -> int:
     """Return the maximum bytes that the result of one task of a node may add to the history of its run."""
     if tool is not None and tool.is_foreign:
-        return FOREIGN_BYTES
+        return FOREIGN_RESULT_BYTES
     if node.kind not in ("tool", "lookup"):
-        return TOGETHER_BYTES
+        return COMBINED_RESULT_BYTES
     if not node.projections:
         return VALUE_BYTES
     is_whole = any(use == "whole" for _, use in node.projections)
-    return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
+    return VALUE_BYTES + OTHER_PARTS_BYTES + (DECISION_PARTS_BYTES if is_whole else 0)
 
 
 def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:

@@ -1,8 +1,8 @@
 """Readiness: joins decide whether a node may start, and a queue starts the ready tasks.
 
 Joins count the ended dependencies of a node. The queue orders tasks by priority and applies the limits of the run, the
-node and the tool. It is separate from the scheduler so that one module proves that no free slot stays unused while a
-task waits for it. This module must not import the scheduler.
+node and the tool. It is a separate module, so that one can verify in one place that no slot stays free while a task
+waits for it. This module must not import the scheduler.
 """
 
 import heapq
@@ -16,24 +16,24 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 
 
 class Decision(Enum):
-    """Decision of a join about a node."""
+    """Decision of a join about its node."""
 
     WAIT = "wait"
     START = "start"
-    PASS_OVER = "pass over"
+    SKIP_OR_BLOCK = "skip or block"
 
 
 @dataclass(slots=True)
-class Wait:
+class DependencyCounts:
     """Counters over the dependencies of one node.
 
     Args:
         remaining: dependencies that have not ended.
-        is_early: the join may decide before the last dependency has ended.
+        is_early: whether the join may decide before the last dependency has ended.
         done: dependencies that count as done for `any` and `at_least`.
         skipped: dependencies that propagate a skip.
-        failed: at least one dependency propagates a failure.
-        blockers: ids of the failed nodes that caused it.
+        failed: whether a dependency propagates a failure.
+        blockers: ids of the nodes whose failure is propagated.
     """
 
     remaining: int
@@ -60,8 +60,8 @@ class Wait:
     def decide(self, join: Join) -> Decision:
         """Return the decision of a join for the current counts.
 
-        `PASS_OVER` requires that all dependencies have ended, so that the decision does not depend on the order
-        in which they end.
+        `SKIP_OR_BLOCK` requires that all dependencies have ended, so that the decision does not depend on the order in
+        which they end.
         """
         kind, required = join
         if kind in ("any", "at_least"):
@@ -70,29 +70,30 @@ class Wait:
             can_start = not self.remaining and (kind == "all_done" or not (self.failed or self.skipped))
         if can_start:
             return Decision.START
-        return Decision.WAIT if self.remaining else Decision.PASS_OVER
+        return Decision.WAIT if self.remaining else Decision.SKIP_OR_BLOCK
 
 
-def why_blocked(wait: Wait, numbers: Mapping[str, int], records: Sequence[Record]) -> tuple[tuple[str, ...], NodeError]:
+def block_error(
+    counts: DependencyCounts, numbers: Mapping[str, int], records: Sequence[Record]
+) -> tuple[tuple[str, ...], NodeError]:
     """Return the ids of the nodes that block a node, in plan order, and the error of the blocked node.
 
     Args:
-        numbers: node id -> its number. Nodes inside an offloaded region may be missing; they come last.
+        numbers: node id -> its number; nodes inside an offloaded region may be missing, and come last in the result.
     """
-    blockers = tuple(sorted(wait.blockers, key=lambda name: numbers.get(name, len(numbers))))
-    known = [numbers.get(name) for name in blockers]
-    cancelled = all(number is not None and records[number].status is NodeStatus.CANCELLED for number in known)
+    blockers = tuple(sorted(counts.blockers, key=lambda name: numbers.get(name, len(numbers))))
+    blocker_numbers = [numbers.get(name) for name in blockers]
+    cancelled = all(number is not None and records[number].status is NodeStatus.CANCELLED for number in blocker_numbers)
     verb = "was cancelled" if cancelled else "failed"
     return blockers, NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")
 
 
 Entry = tuple[int, TaskRef]
-"""Priority and task; the smallest entry starts first. A node and its own items are never in the queue together."""
+"""Priority and task; the smallest entry starts first. A node and its items are never in the queue together."""
 
 MAX_IN_FLIGHT = 500
-"""Tasks of one run at once (docs/contributing/guards.md F12: more would overflow the server's buffer of events).
-
-The engine starts fewer while results travel inline (docs/decisions/0008)."""
+"""Maximum number of tasks in flight of one run: more would overflow the server's buffer of events
+(docs/contributing/guards.md F12). The engine starts fewer tasks with large inline results (docs/decisions/0008)."""
 
 _WaitingEntry = tuple[int, TaskRef, int]
 """An entry and the number of gates that it has passed."""
@@ -104,10 +105,10 @@ class Gate:
 
     Args:
         limit: slots, at least 1.
-        in_use: slots used by tasks in flight and by tasks that wait at their next gate.
-        spans_runs: the limit also covers calls that map batches make in their child runs.
-        waiting: heap of waiting tasks. While it is not empty, every slot is in use, a woken task is about to use it,
-            or the waiting task is wide (see `ReadyQueue.widen`).
+        in_use: slots used by tasks in flight, and by tasks that wait at a later gate.
+        spans_runs: whether the limit also covers calls that map batches make in their child runs.
+        waiting: heap of waiting tasks. A slot is only free while a task waits if a woken task is about to use the
+            slot, or if the waiting task is wide (see `ReadyQueue.widen`).
     """
 
     limit: int
@@ -125,12 +126,12 @@ class Gate:
 
 
 @dataclass(slots=True)
-class Pool:
-    """Slots of a run that calls of pausable tools use.
+class PausableCalls:
+    """Calls of all pausable tools in a run.
 
     Args:
-        in_flight: calls of all pausable tools.
-        crowded: gates with waiting tasks, in the order in which the first task started to wait.
+        in_flight: number of calls in flight.
+        crowded: tool gates with waiting tasks, ordered by when their first task started to wait.
     """
 
     in_flight: int = 0
@@ -142,31 +143,31 @@ class ToolGate(Gate):
     """Limit of the calls of one pausable tool; it depends on the calls of the other pausable tools in flight.
 
     Args:
-        pool: calls of all pausable tools together.
-        in_flight: calls that have passed all gates.
+        pausable: calls of all pausable tools together.
+        in_flight: calls of this tool that have passed all gates.
     """
 
-    pool: Pool = field(default_factory=Pool)
+    pausable: PausableCalls = field(default_factory=PausableCalls)
     in_flight: int = 0
 
     def has_room(self, width: int) -> bool:
         """Return whether a task that needs `width` slots may pass."""
-        return self.in_use + width <= max_calls_of_tool(self.pool.in_flight - self.in_flight)
+        return self.in_use + width <= max_calls_of_tool(self.pausable.in_flight - self.in_flight)
 
     def count(self, change: int) -> None:
         """Add to the number of calls in flight; a negative number subtracts."""
         self.in_flight += change
-        self.pool.in_flight += change
+        self.pausable.in_flight += change
 
     def hold(self, entry: _WaitingEntry) -> None:
         """Add a task to those that wait at this gate."""
         if not self.waiting:
-            self.pool.crowded.append(self)
+            self.pausable.crowded.append(self)
         heapq.heappush(self.waiting, entry)
 
 
 def max_calls_of_tool(other_calls: int) -> int:
-    """Return how many calls of a pausable tool a run may have in flight: four fifths of the slots others leave free.
+    """Return how many calls of a pausable tool a run may have in flight: 4/5 of the slots that other tools leave free.
 
     While a tool is paused, perhaps for days, its calls keep their slots, and calls of other tools have to continue
     (docs/guides/pausing-a-tool.md). Therefore each tool leaves slots to the next: 400, 80, 16 and 3 calls, then 1 each.
@@ -191,25 +192,25 @@ def gates_of(plan: CompiledPlan, *, run_limit: int | None = None) -> list[list[G
         run_limit: limit set when the run was started, which includes child runs of map batches; `None` if it was not
             set.
     """
-    shared = [Gate(run_limit, spans_runs=True)] if run_limit is not None else []
-    pool = Pool()
+    run_gates = [Gate(run_limit, spans_runs=True)] if run_limit is not None else []
+    pausable = PausableCalls()
     tool_gates: dict[str, list[Gate]] = {}
     gates: list[list[Gate]] = []
     for node in plan.nodes:
-        own = [Gate(node.max_parallel)] if node.max_parallel is not None else []
+        node_gates = [Gate(node.max_parallel)] if node.max_parallel is not None else []
         gates_of_tool: list[Gate] = []
         if node.tool and node.kind != "region":
             if node.tool not in tool_gates:
-                tool_gates[node.tool] = _gates_of_tool(plan.tools.get(node.tool), pool)
+                tool_gates[node.tool] = _gates_of_tool(plan.tools.get(node.tool), pausable)
             gates_of_tool = tool_gates[node.tool]
-        gates.append([*own, *gates_of_tool, *shared])
+        gates.append([*node_gates, *gates_of_tool, *run_gates])
     return gates
 
 
-def _gates_of_tool(tool: ToolDeclaration | None, pool: Pool) -> list[Gate]:
+def _gates_of_tool(tool: ToolDeclaration | None, pausable: PausableCalls) -> list[Gate]:
     declared = [Gate(tool.max_parallel, spans_runs=True)] if tool is not None and tool.max_parallel is not None else []
     # The wider gate comes first: a task that waits there does not occupy a slot that batches of a map could use.
-    return [ToolGate(MAX_IN_FLIGHT, pool=pool), *declared] if can_be_paused(tool) else declared
+    return [ToolGate(MAX_IN_FLIGHT, pausable=pausable), *declared] if can_be_paused(tool) else declared
 
 
 class ReadyQueue:
@@ -221,7 +222,7 @@ class ReadyQueue:
     Args:
         gates: node number -> gates of its tasks, those shared by fewer tasks first, so that a waiting task never
             occupies a slot that another task could use.
-        max_in_flight: tasks in flight at most.
+        max_in_flight: maximum number of tasks in flight.
         result_bytes: node number -> bytes that a task of the node may add to the history; `in_flight_bytes` is the sum
             over the tasks in flight.
     """
@@ -250,7 +251,7 @@ class ReadyQueue:
         Free slots stay unused until there are enough of them for a wide task.
 
         Args:
-            at_once: tasks of the node that may run at once; all other gates have room for that many wide tasks.
+            at_once: tasks of the node that may run at once; the other gates have enough slots for them.
         """
         shared = [gate for gate in self._gates[number] if gate.spans_runs]
         self._gates[number] = [Gate(at_once * width), *shared]
@@ -279,7 +280,7 @@ class ReadyQueue:
         return None
 
     def occupy(self, number: int) -> None:
-        """Count the slots of a task that is already in flight."""
+        """Use the slots of a task that is already in flight."""
         self._count(number, 1)
         for gate in self._gates[number]:
             gate.in_use += self._widths.get(number, 1)
@@ -294,10 +295,10 @@ class ReadyQueue:
                 self._wake(gate, width)
         if (tool_gate := self._tool_gates.get(number)) is not None:
             # The limit of every pausable tool has risen by at most one.
-            crowded, tool_gate.pool.crowded = tool_gate.pool.crowded, []
+            crowded, tool_gate.pausable.crowded = tool_gate.pausable.crowded, []
             for gate in crowded:
                 self._wake(gate, 1)
-            tool_gate.pool.crowded += [gate for gate in crowded if gate.waiting]
+            tool_gate.pausable.crowded += [gate for gate in crowded if gate.waiting]
 
     def _count(self, number: int, change: int) -> None:
         """Add to the number of tasks in flight; a negative number subtracts."""

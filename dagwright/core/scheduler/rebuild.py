@@ -30,9 +30,9 @@ class Rebuild:
         self.state = propagation.state
 
     def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, phase: Phase) -> None:
-        """Restore the state that another scheduler of the same plan had between two events, instead of starting.
+        """Restore the state of another scheduler of the same plan between two events, instead of starting the run.
 
-        All other state is derived from the records. Running tasks stay running: the driver tracks them.
+        All other state is derived from the records. Running tasks continue: the driver tracks them.
 
         Args:
             records: records of the nodes, in plan order.
@@ -46,11 +46,11 @@ class Rebuild:
             if record.status is NodeStatus.PENDING:
                 for dependency in node.dependencies:
                     if state.records[dependency].status.is_final:
-                        state.waits[number].count(state.plan.nodes[dependency], state.records[dependency])
+                        state.dependency_counts[number].count(state.plan.nodes[dependency], state.records[dependency])
             if record.items:
                 state.items.register(number, record)
             if record.status is NodeStatus.RUNNING and node.for_each is not None:
-                # The task that joins results does not count as open until all others have ended.
+                # The task that joins results is pending, and does not count as open, until all others have ended.
                 waiting = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
                 state.items.open[number] = sum(item.record.status in waiting for item in record.items)
             self._requeue(number, record)
@@ -73,7 +73,7 @@ class Rebuild:
         self.propagation.hooks.update()
 
     def decide_all(self, at: float) -> None:
-        """Start or pass over every pending node whose dependencies allow a decision."""
+        """Start, skip or block every pending node whose join can decide."""
         for number, record in enumerate(self.state.records):
             if record.status is NodeStatus.PENDING and not self.state.plan.nodes[number].dependencies:
                 # Without dependencies the join has no effect, as at the start of the run.
@@ -104,7 +104,7 @@ class Rebuild:
         Several commands may change the run in one activation, and the nodes that start afterwards need budget too.
 
         Raises:
-            ComputeBudgetExceeded: the remaining budget is too small, or less than half of it.
+            ComputeBudgetExceeded: the cost exceeds the remaining budget, or less than half of the budget remains.
         """
         budget = self.state.compute_budget
         budget.start(at)
@@ -114,7 +114,7 @@ class Rebuild:
     def charge(self, at: float) -> None:
         """Charge the cost of a rebuild even if the remaining budget is too small.
 
-        A rebuild that depends on records only is never refused, because no later event would request it again.
+        For a rebuild that only depends on records: it is never rejected, because no later event would request it again.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.charge(self.state.rebuild_work)
@@ -137,7 +137,7 @@ class Rebuild:
         self.decide_all(at)
 
     def edit(self, at: float) -> "RecordEdits":
-        """Return changes to the run that are applied together."""
+        """Return an empty set of changes to the run, which are applied together."""
         return RecordEdits(self, at)
 
     def reset(self, ref: TaskRef, record: Record, at: float) -> None:

@@ -1,8 +1,7 @@
 """State of one run between two events: records, indexes derived from the plan, and queries.
 
-Queries include the final status, the output and the node counts of a run (docs/reference/states.md). The module
-contains no state transitions (`dagwright.core.scheduler.propagation`) and no state of features: budgets, requests and
-forks keep theirs in their components.
+Queries include the final status, the output and the node counts of a run (docs/reference/states.md). State transitions
+are in `dagwright.core.scheduler.propagation`; the state of features (budgets, requests, forks) is in their components.
 """
 
 from collections import Counter
@@ -33,7 +32,7 @@ from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.extension import Extension, newest_of
 from dagwright.core.scheduler.map_items import RunItems
-from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Wait
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, DependencyCounts
 
 if TYPE_CHECKING:
     from dagwright.core.model.policy import Policy
@@ -43,7 +42,7 @@ class InnerState(TypedDict):
     """State of an offloaded region, stored as the result in the record of the region node.
 
     Args:
-        batch: store reference of the result of the last region batch, which links to those of all earlier batches.
+        batch: store reference of the result of the last region batch, which links to the results of earlier batches.
         counts: status -> number of inner nodes that have ended.
         open: number of inner nodes that have not ended.
         ends: number of completed inner nodes on which no node depends.
@@ -91,7 +90,7 @@ class RegionMembers:
         return region is not None and self._nodes[region].inner is not None
 
     def is_running(self, number: int, records: Sequence[Record]) -> bool:
-        """Return whether a node belongs to a running region, which may still report its end."""
+        """Return whether a node belongs to a running region, which may still report the end of the node."""
         region = self._region_of.get(number)
         return region is not None and records[region].status is NodeStatus.RUNNING
 
@@ -125,7 +124,7 @@ class NodeOverride:
 
     @property
     def has_given_result(self) -> bool:
-        """Whether a person set the result."""
+        """Whether a user set the result."""
         return any(entry["command"] == "set_result" for entry in self.commands)
 
     def to_json(self) -> dict[str, Any]:
@@ -137,14 +136,14 @@ class NodeOverride:
 
 
 def override_from_json(encoded: Mapping[str, Any]) -> NodeOverride:
-    """Return the override that `NodeOverride.to_json` encoded."""
-    known = {override_field.name for override_field in fields(NodeOverride)}
-    return NodeOverride(**{name: value for name, value in encoded.items() if name in known})
+    """Parse the result of `NodeOverride.to_json`."""
+    names = {override_field.name for override_field in fields(NodeOverride)}
+    return NodeOverride(**{name: value for name, value in encoded.items() if name in names})
 
 
 WORK_OF_REBUILD = 10
 """Cost per node and edge when nodes are added or records change, in units of the compute budget."""
-ADDED = "add_nodes"
+ADD_NODES_COMMAND = "add_nodes"
 """Command in the override of a node that a person added."""
 
 
@@ -177,12 +176,12 @@ class RunTotals:
 class RunState:
     """State of one run of a compiled plan.
 
-    It has fewer than 30 attributes: CPython 3.11 shares the keys of instance dictionaries up to 30, and access to
-    a larger dictionary is slower, which adds 5 % to the whole cost of a node.
+    It has fewer than 30 attributes: CPython 3.11 shares the keys of instance dictionaries with up to 30 keys. Access to
+    a larger dictionary is slower, which adds 5 % to the total cost of a node.
 
     Args:
         inputs: values of the inputs; missing values get their defaults.
-        max_in_flight: tasks in flight at most, 1 to `MAX_IN_FLIGHT`.
+        max_in_flight: maximum number of tasks in flight, 1 to `MAX_IN_FLIGHT`.
         policy: rules that decide which calls need an approval.
     """
 
@@ -200,7 +199,7 @@ class RunState:
         self.inputs: dict[str, Any] = {**defaults, **inputs}
         self.max_in_flight = max_in_flight
         self.limits_changed = False
-        """A person changed the deadline or `max_in_flight`."""
+        """Whether a person changed the deadline or `max_in_flight`."""
         self.policy = policy
         self.options = options or RunOptions()
         self.records = [Record() for _ in plan.nodes]
@@ -208,7 +207,7 @@ class RunState:
         self.cancelled = False
         self.phase = Phase.ACTIVE
         self.paused: Paused | None = None
-        """No task starts while it is set."""
+        """The current pause, during which no task starts."""
         self.ended: list[int] = []
         """Numbers of the nodes that ended in this scheduler, in order."""
         self.extensions: list[Extension] = []
@@ -216,7 +215,7 @@ class RunState:
         self.overrides: dict[str, NodeOverride] = {}
         """Id of a node or item -> its manual override."""
         self.cancelling: dict[str, float] = {}
-        """Running task that was cancelled while the run continues -> deadline for its end."""
+        """Running task that was cancelled while the run continues -> time at which the run stops waiting for it."""
         self.store_waits: dict[str, tuple[int, int]] = {}
         """Task whose call waits for the payload store -> number of waits, and number of attempts that called the tool.
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
@@ -235,13 +234,15 @@ class RunState:
         plan = self.plan
         self.numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         newest = newest_of(plan)
-        # One dictionary where possible: a run may have a million nodes.
+        # The same dictionary if no node was superseded, because a run may have a million nodes.
         self._current = self.numbers
         """Id of a node -> number of the node that superseded it, or its own."""
         if newest:
             self._current = self.numbers | {old: self.numbers[new] for old, new in newest.items()}
         self.dependents = dependents_of([node.dependencies for node in plan.nodes])
-        self.waits = [Wait(len(node.dependencies), node.join[0] != "all") for node in plan.nodes]
+        self.dependency_counts = [
+            DependencyCounts(len(node.dependencies), node.join[0] != "all") for node in plan.nodes
+        ]
         self.unfinished = len(plan.nodes)
         # One scope serves all tasks, because nothing in it changes.
         self.scope = Scope(self._value_of, self.inputs, budget=self.compute_budget)
@@ -260,12 +261,12 @@ class RunState:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no task starts any more, because the run was cancelled or aborted."""
+        """Whether no more tasks start, because the run was cancelled or aborted."""
         return self.phase.is_stopped
 
     @property
     def compensates(self) -> bool:
-        """Whether the run compensates its calls unless it completes; a child run leaves compensation to its parent."""
+        """Whether the run compensates its calls unless it completes; for a child run, its parent compensates."""
         return self.options.only_compensates or (self.options.compensate and not self.options.is_child)
 
     # Nodes and items.
@@ -320,7 +321,7 @@ class RunState:
         return node_id if number is None else self.plan.nodes[number].id
 
     def name_of(self, number: int) -> str:
-        """Return the id that references use: the id of the first node in the chain of superseded nodes."""
+        """Return the id that references use: the id of the first node in a chain of nodes that supersede each other."""
         node = self.plan.nodes[number]
         while node.supersedes is not None:
             node = self.plan.nodes[self.numbers[node.supersedes]]
@@ -339,20 +340,20 @@ class RunState:
         """Yield every written node and every lookup with its record."""
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.step_count)
 
-    def width_of(self, number: int) -> map_items.Width:
-        """Return how many batches of a large map run at once, and how many items each runs at once."""
-        return self.items.width_of(number, map_items.count_of(self.records[number]))
+    def map_concurrency(self, number: int) -> map_items.MapConcurrency:
+        """Return how many batches of a large map run at once, and how many items of each batch."""
+        return self.items.map_concurrency(number, map_items.count_of(self.records[number]))
 
     # Overrides.
 
     def override_of(self, task_id: str) -> NodeOverride:
-        """Return the override of a node or item, to be changed."""
+        """Return the override of a node or item, for changes; create it if it does not exist."""
         return self.overrides.setdefault(task_id, NodeOverride())
 
     def is_added_by_person(self, node_id: str) -> bool:
         """Return whether a person added a node to the plan."""
         override = self.overrides.get(node_id)
-        return override is not None and any(entry["command"] == ADDED for entry in override.commands)
+        return override is not None and any(entry["command"] == ADD_NODES_COMMAND for entry in override.commands)
 
     # Rebuild.
 
@@ -365,7 +366,7 @@ class RunState:
     def _edge_count(self) -> int:
         return sum(map(len, self.dependents))
 
-    def refusal_of_rebuild(self) -> str | None:
+    def rebuild_problem(self) -> str | None:
         """Return why the run cannot be rebuilt, or `None` if the plan is small enough."""
         nodes, edges, limit = len(self.records), self._edge_count, MAX_WORK // WORK_OF_REBUILD
         if nodes + edges <= limit:
@@ -430,13 +431,13 @@ def make_task(state: RunState, ref: TaskRef) -> Task:
     return Task(task_id, node, ref, arguments, path, calls)
 
 
-def call_of_task(state: RunState, task_id: str) -> str:
+def last_call_id(state: RunState, task_id: str) -> str:
     """Return the id of the last call of a task that is not a region."""
     override = state.overrides.get(task_id)
     return task_id if override is None else call_id(task_id, _last_call(state, task_id, override))
 
 
-def calls_of_task(state: RunState, task_id: str) -> Sequence[str]:
+def call_ids(state: RunState, task_id: str) -> Sequence[str]:
     """Return the possible ids of all calls of a task, first to last."""
     override = state.overrides.get(task_id)
     last = 1 if override is None else _last_call(state, task_id, override)
@@ -444,15 +445,15 @@ def calls_of_task(state: RunState, task_id: str) -> Sequence[str]:
 
 
 def task_of_call(state: RunState, call: str) -> str | None:
-    """Return the task whose last call has this id, or `None`, for example after a retry."""
+    """Return the task whose last call has this id; `None` if no task matches, for example after a retry."""
     for task_id in (call, call.rpartition("#")[0]):
-        if state.items.find(task_id) is not None and call_of_task(state, task_id) == call:
+        if state.items.find(task_id) is not None and last_call_id(state, task_id) == call:
             return task_id
     return None
 
 
 def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
-    """Return the number of the last call of a task; numbers whose call id equals a node id are skipped."""
+    """Return the number of the last call of a task; numbers whose call id is also the id of a node are skipped."""
     number = 1
     for _ in range(override.retries):
         number += 1
@@ -462,7 +463,7 @@ def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
-    """Return the status of a run that was not stopped and whose nodes have all ended."""
+    """Return the status of a run whose nodes have all ended, if the run was not stopped."""
     inner = [state for _, state in _inner_states(plan, records)]
     is_inner_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
     if is_inner_passed and all(record.status.is_passed for record in records):
@@ -512,7 +513,7 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
 def omitted_sinks(plan: CompiledPlan, records: Sequence[Record]) -> int:
     """Return how many completed sinks are missing in the output of a plan that declares no output.
 
-    They are sinks of offloaded regions whose records are too many to be part of the run.
+    They are sinks of offloaded regions, whose records are not part of the run.
     """
     if plan.output is not None or plan.output_bindings:
         return 0
@@ -529,7 +530,7 @@ def omitted_sinks(plan: CompiledPlan, records: Sequence[Record]) -> int:
 
 
 def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[tuple[CompiledNode, InnerState]]":
-    """Yield the offloaded regions with their state, as far as it is known."""
+    """Yield the offloaded regions that have a state, and the state."""
     for number in range(plan.written_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None and records[number].result is not None:
             yield plan.nodes[number], records[number].result

@@ -44,13 +44,10 @@ Features = TypeVar("Features")
 
 
 class Scheduler(Generic[Features]):
-    """Runs one compiled plan.
-
-    Args:
-        features: components by name, for drivers; see `attach`.
-    """
+    """Runs one compiled plan."""
 
     features: Features
+    """Components by name, for drivers; see `attach`."""
 
     def __init__(self, state: "RunState") -> None:
         self.state = state
@@ -58,7 +55,7 @@ class Scheduler(Generic[Features]):
         self.propagation = Propagation(state, self._hooks)
         self.rebuild = Rebuild(self.propagation)
         self._started_outside = False
-        """Whether a queued task started outside of `next_task`, so the queue may still contain it."""
+        """Whether `start_outside` has started a task, so the queue may still contain a running task."""
 
     def attach(self, features: Features, components: Sequence[SchedulerComponent]) -> None:
         """Attach components, in the order in which their hooks are called."""
@@ -67,7 +64,7 @@ class Scheduler(Generic[Features]):
         self._hooks.update()
 
     def update_hooks(self) -> None:
-        """Ask the components again which hooks they need."""
+        """Update the components that are called at each hook."""
         self._hooks.update()
 
     def set_options(self, options: RunOptions) -> None:
@@ -98,7 +95,7 @@ class Scheduler(Generic[Features]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no task starts any more, because the run was cancelled or aborted."""
+        """Whether no more tasks start, because the run was cancelled or aborted."""
         return self.state.phase.is_stopped
 
     @property
@@ -149,14 +146,14 @@ class Scheduler(Generic[Features]):
     def start(self, at: float) -> None:
         """Start the nodes without dependencies."""
         for number, node in enumerate(self.state.plan.nodes):
-            # A node that failed earlier may have ended the run; a person may have ended this node.
+            # Another node may have failed and ended the run; a person may have ended this node.
             is_pending = self.state.records[number].status is NodeStatus.PENDING
             if not node.dependencies and not self.is_stopped and is_pending:
                 self.propagation.become_ready(number, at)
         self.propagate(at)
 
     def reconcile(self, at: float) -> None:
-        """Start all nodes that can start, after `Rebuild.resume` with records that only contain the ends of nodes."""
+        """Start all nodes that can start, after `Rebuild.resume` with records of ended nodes."""
         self.rebuild.decide_all(at)
         self.propagate(at)
 
@@ -186,7 +183,7 @@ class Scheduler(Generic[Features]):
         return None
 
     def _start(self, ref: TaskRef, at: float) -> Task | None:
-        """Return the task of a node or item that has passed its gates, or `None` if it does not start now."""
+        """Return the task of a node or item that has passed its gates; `None` if it does not start now."""
         state, propagation, hooks = self.state, self.propagation, self._hooks
         number, item = ref
         record = state.records[number] if item is None else state.records[number].items[item].record
@@ -197,7 +194,7 @@ class Scheduler(Generic[Features]):
             return None
         may_have_ended = state.overrides or state.limits_changed or state.ends_queued or self._started_outside
         if record.status is not NodeStatus.READY and may_have_ended:
-            # While the task was queued, a person or the budget ended it, or it turned out to run already.
+            # While the task was queued, a person or the budget ended it, or `start_outside` started it.
             propagation.queue.release(number)
             return None
         for component in hooks.before_dispatch:
@@ -244,10 +241,10 @@ class Scheduler(Generic[Features]):
         self.propagate(at)
 
     def start_outside(self, task_id: str, *, at: float) -> bool:
-        """Count a ready node as running, because its call was made together with the calls on which it depends.
+        """Mark a ready node as running, because its call was made together with the calls on which it depends.
 
         Returns:
-            Whether the node was ready; its end must follow.
+            Whether the node was ready; the caller then has to report its end.
         """
         ref = self.state.items.ref(task_id)
         record = self.state.record(ref)
@@ -259,7 +256,7 @@ class Scheduler(Generic[Features]):
         return True
 
     def complete_late(self, task_id: str, value: Any, *, attempt: Attempt) -> None:
-        """Record the result of a node of a stopped run whose call had ended before the run knew of it."""
+        """Record the result of a node in a stopped run whose call had ended before the stop without a report."""
         record = self.state.record(self.state.items.ref(task_id))
         record.status, record.result, record.reason = NodeStatus.COMPLETED, value, None
         record.attempts, record.started_at = attempt.count, attempt.started_at
@@ -291,7 +288,7 @@ class Scheduler(Generic[Features]):
             self.propagate(at)
 
     def await_store(self, task_id: str, *, at: float, attempt: Attempt) -> int:
-        """Record that the call of a running task waits for the payload store and is repeated after that.
+        """Record that the call of a running task waits for the payload store and is repeated afterwards.
 
         Args:
             attempt: usage and lineage of the call; `count` only counts attempts that may have had effects.
@@ -329,7 +326,7 @@ class Scheduler(Generic[Features]):
         self.propagation.queue.release(number)
         record.attempts = attempt.count
         if attempt.count <= 1 or record.started_at is None:
-            # The attempt is the last one; with several attempts, the first one started at dispatch.
+            # `attempt` is the last attempt. With several attempts, the first one started at the dispatch.
             record.started_at = attempt.started_at or record.started_at
         if state.overrides and (override := state.overrides.get(task_id)) is not None:
             record.attempts += override.attempts
@@ -388,7 +385,7 @@ class Scheduler(Generic[Features]):
             self.propagate(at)
 
     def close(self, at: float, *, reason: str) -> None:
-        """Cancel everything at once, without compensation."""
+        """Cancel everything that has not started, without compensation."""
         state = self.state
         state.cancelled = True
         if not state.is_stopped:

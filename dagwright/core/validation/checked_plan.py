@@ -246,7 +246,7 @@ class CheckReport:
     def report_problem(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
     ) -> None:
-        """Add a problem; `at` is its path in the plan."""
+        """Create a problem and add it; `at` is its path in the plan."""
         self.add(Problem(code, message, pointer(*at), node, hint))
 
     def add(self, problem: Problem) -> None:
@@ -256,7 +256,7 @@ class CheckReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedPlan:
     """A checked plan. If there are problems, invalid fields are missing and the plan must not run.
 
     Args:
@@ -280,7 +280,7 @@ class Checked:
     level_of: Sequence[int]
     output_bindings: Sequence[Binding]
     inputs: Mapping[str, Mapping[str, Any]]
-    sub_plans: Mapping[int, "Checked"]
+    sub_plans: Mapping[int, "CheckedPlan"]
     notes: Sequence[Note]
     document: Document
     base: tuple[str | int, ...]

@@ -8,8 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from dagwright.core.expressions.condition_parser import BadCondition, ParsedCondition, Read, compile_cel, read_condition
-from dagwright.core.expressions.reference_parser import no_field
+from dagwright.core.expressions.condition_parser import (
+    BadCondition,
+    ParsedCondition,
+    Read,
+    compile_cel,
+    parse_checked_condition,
+)
+from dagwright.core.expressions.reference_parser import unknown_field_problem
 from dagwright.core.expressions.references import NODE_VALUE_FIELDS
 
 if TYPE_CHECKING:
@@ -52,14 +58,14 @@ def check_condition(text: str, is_node: Callable[[str], bool]) -> ParsedConditio
     if len(text) > _MAX_CONDITION_CHARACTERS:
         raise ValueError(f"the condition has {len(text)} characters; at most {_MAX_CONDITION_CHARACTERS} are allowed")
     program = _compiled(text)
-    condition = read_condition(text, is_node)
+    condition = parse_checked_condition(text, is_node)
     for name in program.variables():
-        if name not in condition.reading.names:
+        if name not in condition.analysis.names:
             raise BadCondition(f"there is no node {name!r}", unknown=name)
-    for read in condition.reading.reads:
+    for read in condition.analysis.reads:
         if read.source == "nodes":
             _check_field(read)
-    _compiled(condition.reading.program)
+    _compiled(condition.analysis.program)
     return condition
 
 
@@ -79,7 +85,7 @@ def _check_field(read: Read) -> None:
     if read.steps and read.steps[0] in NODE_VALUE_FIELDS:
         return
     if read.steps:
-        message, hint = no_field(read.node, str(read.steps[0]))
+        message, hint = unknown_field_problem(read.node, str(read.steps[0]))
         raise BadCondition(message, hint=hint)
     if read.aspect == "value":
         raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")

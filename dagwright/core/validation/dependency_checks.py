@@ -10,12 +10,12 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Node
 from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 
-Extra = Mapping[int, Mapping[str, Reference | Lookup]]
+DialectReferences = Mapping[int, Mapping[str, Reference | Lookup]]
 """Node number -> argument key -> reference that the dialect parsed."""
 
 
 def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: CheckReport) -> dict[str, int]:
-    """Return the number of each node id, including nodes that could not be parsed, and report duplicates."""
+    """Return node id -> number, including nodes that could not be parsed, and report duplicates."""
     numbers: dict[str, int] = {}
     for index, node in nodes.items():
         first = numbers.setdefault(node.id, index)
@@ -32,10 +32,10 @@ def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: Ch
 class DependencyChecks:
     """Resolution of dependency names to node numbers, for one plan."""
 
-    def __init__(self, document: Document, report: CheckReport, *, extra: Extra) -> None:
+    def __init__(self, document: Document, report: CheckReport, *, dialect_references: DialectReferences) -> None:
         self._document = document
         self._report = report
-        self._extra = extra
+        self._dialect_references = dialect_references
 
     def edges(
         self,
@@ -82,7 +82,7 @@ class DependencyChecks:
     def _report_missing_node(self, index: int, node: Node, name: str) -> None:
         hint = self._document.unknown_node_hint
         message = f"Invalid reference: {name}: nothing makes it"
-        for key, part in self._extra.get(index, {}).items():
+        for key, part in self._dialect_references.get(index, {}).items():
             if isinstance(part, ResultOf) and part.node == name:
                 at = ("nodes", index, "arguments", key)
                 self._report.report_problem("invalid_reference", message, at, node=node.id, hint=hint)

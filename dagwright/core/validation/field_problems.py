@@ -71,15 +71,15 @@ _FIELDS_INSIDE: Mapping[str, Collection[str]] = {
     "human": [field.alias or name for name, field in Human.model_fields.items()],
     "agent": [*InlineAgent.model_fields],
 }
-"""Field of a node that holds an object -> the fields of that object."""
+"""Field of a node whose value is an object -> the fields of that object."""
 
 _FIELD_ORDER = [*dict.fromkeys([*Node.model_fields, *PlanDocument.model_fields])]
 _QUOTED = re.compile(r"'([^']*)'")
 _VERSION = 1
 """Supported version of the plan format."""
 
-_NAME_OF_INPUT = "[key]"
-"""Last location step of a pydantic error about the key of an object."""
+_KEY_STEP = "[key]"
+"""Last location step of a pydantic error about the key of an object; only `inputs` has restricted keys."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class ReadNodes:
     Args:
         nodes: index -> node; a placeholder node replaces a value that is not an object.
         problems: problems in document order.
-        invalid_fields: index -> invalid or misspelt fields, whose absence must not cause further problems.
+        invalid_fields: index -> invalid or misspelt fields; the checks do not report them as missing.
     """
 
     nodes: dict[int, Node] = field(default_factory=dict)
@@ -217,7 +217,7 @@ def _field_problems(
             yield _unknown_field(path, label=label, at=at, node=node, known=known)
         elif item["type"] == "missing":
             yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *path[:-1]), node)
-        elif item["loc"][-1] == _NAME_OF_INPUT:
+        elif item["loc"][-1] == _KEY_STEP:
             message = f"{label}: the name of an input has letters, digits and _ only"
             plain = re.sub(r"\W+", "_", str(path[-1]))
             yield Problem("invalid_field", message, at, node, f"write {plain}")
@@ -288,7 +288,7 @@ def _hint_of_value(path: tuple[str | int, ...], value: Any, allowed: Collection[
 
 def _path_of_input(path: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
     """Return the path of a problem in `inputs`, and the expected value."""
-    if path[-1] == _NAME_OF_INPUT:
+    if path[-1] == _KEY_STEP:
         return path[:-1], None
     if len(path) > 2 and path[2] != "type":
         return path, None

@@ -1,24 +1,23 @@
 """Checks of a valid plan that only apply before its run: heartbeats, inputs of conditions, values.
 
-They only report definite errors. They reject a plan before its run, but do not apply to nodes that are added to a
-running plan.
+The checks only report definite errors. They do not apply to nodes that are added to a running plan.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 
 from dagwright.core.errors import Note, Problem, pointer
-from dagwright.core.expressions.condition_parser import Read, read_condition
+from dagwright.core.expressions.condition_parser import Read, parse_checked_condition
 from dagwright.core.expressions.references import Placeholder
 from dagwright.core.model.value_schemas import JSON_NAMES
 from dagwright.core.name_hints import NameHints, format_names
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.value_checks import ValueChecks
 
 MIN_HEARTBEAT = timedelta(seconds=1)
-"""Each call sends three heartbeats in that time. The event loop of a worker with 100 busy calls may be blocked for
-longer, and the server would time out running attempts and retry all of them."""
+"""Shortest heartbeat timeout. The event loop of a worker with 100 busy calls may be blocked for almost as long; with a
+shorter timeout the server would time out all running attempts and retry them."""
 
 _KEYWORDS = (
     "type",
@@ -85,7 +84,7 @@ _KEYWORDS = (
 """Keywords of JSON Schema 2020-12, older keywords that validators still support, and keywords of Dagwright."""
 
 
-def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
+def flow_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield the problems of a plan and its sub-plans; parts with other problems are skipped.
 
     Args:
@@ -103,7 +102,7 @@ def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
 # Heartbeats.
 
 
-def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
+def _short_heartbeats(checked: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
@@ -114,7 +113,7 @@ def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
 # Values.
 
 
-def _value_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
+def _value_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     checks = ValueChecks(PlanValues.of(checked), hints, JSON_NAMES)
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         tool = checked.tools.get(node.tool or "")
@@ -130,12 +129,12 @@ def _value_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
 # Inputs of conditions.
 
 
-def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
+def _unknown_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield a problem for each undeclared input that a condition reads, if the plan declares inputs.
 
     A plan without declared inputs accepts all inputs that its conditions read; `has(inputs.x)` makes `x` optional.
     """
-    declared = _declared(checked)
+    declared = _declared_inputs(checked)
     if not declared:
         return
     known = {**dict.fromkeys(declared), **checked.inputs}
@@ -152,7 +151,7 @@ def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
                 yield Problem("invalid_field", message, _written_pointer(checked, index, "when"), node.id, hint)
 
 
-def _declared(checked: Checked) -> Collection[str]:
+def _declared_inputs(checked: CheckedPlan) -> Collection[str]:
     """Return the distinct names of the inputs that a plan declares, including invalid declarations."""
     written = checked.written.get("inputs")
     return dict.fromkeys((*checked.plan.inputs, *(written if isinstance(written, Mapping) else ())))
@@ -160,13 +159,13 @@ def _declared(checked: Checked) -> Collection[str]:
 
 def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
     try:
-        reading = read_condition(condition, ids.__contains__).reading
+        analysis = parse_checked_condition(condition, ids.__contains__).analysis
     except ValueError:
         return []
-    return [read for read in reading.reads if read.source == "inputs"]
+    return [read for read in analysis.reads if read.source == "inputs"]
 
 
-def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
+def undeclared_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """Yield a note for each undeclared placeholder with a name similar to a declared input.
 
     Args:
@@ -180,14 +179,14 @@ def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
         yield from undeclared_inputs(sub_plan, hints)
 
 
-def misspelt_inputs(checked: Checked, hints: NameHints) -> dict[str, str]:
+def misspelt_inputs(checked: CheckedPlan, hints: NameHints) -> dict[str, str]:
     """Return the undeclared inputs with a name similar to a declared one: name -> suggestion."""
-    declared = _declared(checked)
+    declared = _declared_inputs(checked)
     undeclared = [name for name in checked.inputs if name not in declared] if declared else []
     return {name: near for name in undeclared if (near := hints.near(name, declared)) is not None}
 
 
-def misspelt_keywords(checked: Checked, hints: NameHints) -> Iterator[Note]:
+def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """Yield a note for each key of an input that is similar to a keyword of JSON Schema; other keys are allowed.
 
     Args:
@@ -203,7 +202,7 @@ def misspelt_keywords(checked: Checked, hints: NameHints) -> Iterator[Note]:
         yield from misspelt_keywords(sub_plan, hints)
 
 
-def _first_use(checked: Checked, name: str) -> tuple[str | None, str]:
+def _first_use(checked: CheckedPlan, name: str) -> tuple[str | None, str]:
     """Return the ID and the pointer of the first node that reads an input."""
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if name in references.placeholders:
@@ -212,5 +211,5 @@ def _first_use(checked: Checked, name: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _written_pointer(checked: Checked, index: int, *path: str | int) -> str:
+def _written_pointer(checked: CheckedPlan, index: int, *path: str | int) -> str:
     return checked.document.written_pointer(pointer(*checked.base, "nodes", index, *path))

@@ -17,7 +17,7 @@ from dagwright.core.model.requests import Request
 FieldProblem = tuple[tuple[str | int, ...], str, str | None]
 """Path in the node, message and hint."""
 
-_MEANINGLESS = {
+_FIELDS_WITHOUT_EFFECT = {
     "timeout": "it limits an attempt of a tool; the 'deadline' of the question limits the time for an answer",
     "retry": "there is no call to retry",
     "heartbeat": "there is no call that could send heartbeats",
@@ -34,7 +34,7 @@ def problems_of_requests(
         human_bindings, approval_bindings: bindings in the compiled forms of the two requests.
     """
     if node.human is not None:
-        # A dialect uses an empty request for a value that it could not parse.
+        # A dialect replaces a value that it could not parse by an empty request, and reports it.
         yield from _problems_of_human(node) if node.human != Human() else ()
         for at, message, hint in problems_of_question(node.human, human_bindings):
             yield ("human", *at), message, hint
@@ -46,8 +46,8 @@ def problems_of_requests(
 
 
 def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
-    """Yield the fields that have no effect on a human node."""
-    for name, reason in _MEANINGLESS.items():
+    """Yield a problem for each field that has no effect on a human node."""
+    for name, reason in _FIELDS_WITHOUT_EFFECT.items():
         if getattr(node, name) is not None:
             yield (name,), f"{name!r} has no effect on a question to a person: {reason}", f"leave {name!r} out"
     if node.arguments:
@@ -71,9 +71,9 @@ def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iter
         except ValueError as error:
             yield ("schema",), str(error), None
             return
-    sizes = pydantic_core.to_json([human.answer_schema, human.options])
-    if len(sizes) > QUESTION_BYTES:
-        yield (), f"options and schema have {len(sizes):,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
+    size = len(pydantic_core.to_json([human.answer_schema, human.options]))
+    if size > QUESTION_BYTES:
+        yield (), f"options and schema have {size:,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
     is_known = not filled & {"options", "schema", "on_timeout"}
     *_, (path, last) = _steps_of(human)
     has_options = human.type != "SELECTION" or isinstance(human.options, list)

@@ -18,7 +18,7 @@ from dagwright.core.name_hints import suggestion
 Declared = Mapping[str, Mapping[str, Any]]
 """Name of an input -> its JSON Schema, with the additional keys `prompt` and `default`."""
 
-_NOT_SCHEMA = frozenset({"prompt", "default"})
+_ADDITIONAL_KEYS = frozenset({"prompt", "default"})
 
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
@@ -32,7 +32,8 @@ _TYPES_ELSEWHERE = {
     **dict.fromkeys(("none", "nil"), "null"),
 }
 """Type name in other languages -> JSON type."""
-_NOT_SCHEMAS = ("default", "enum", "const", "examples")
+_VALUE_KEYWORDS = ("default", "enum", "const", "examples")
+"""Keywords with plain values, which may look like schemas."""
 
 
 def invalid_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
@@ -50,7 +51,7 @@ def invalid_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tu
             message = f"{name!r:.60} is not a JSON type"
             yield (*at, "type"), message, hint or f"write one of {', '.join(_TYPES)}"
     for key, part in schema.items():
-        if key not in _NOT_SCHEMAS and isinstance(part, Mapping | list):
+        if key not in _VALUE_KEYWORDS and isinstance(part, Mapping | list):
             yield from invalid_types(part, at=(*at, key))
 
 
@@ -64,7 +65,8 @@ def schema_of(declared: Declared, names: TypeNames = JSON_NAMES) -> SchemaOfTool
         ValueError: the declaration of an input is not a JSON Schema.
     """
     properties = {
-        name: {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} for name, schema in declared.items()
+        name: {key: part for key, part in schema.items() if key not in _ADDITIONAL_KEYS}
+        for name, schema in declared.items()
     }
     return SchemaOfTool({"type": "object", "properties": properties}, names)
 
@@ -84,7 +86,7 @@ def missing_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Proble
 
 
 def schema_of_missing(declared: Declared, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the JSON Schema of a form for all inputs without a value or a default; `None` if there are no such inputs.
+    """Return the JSON Schema of a form for missing inputs; `None` if all inputs have a value or a default.
 
     The form also contains the inputs whose value is their default.
     """
@@ -106,7 +108,8 @@ def schema_of_form(declared: Declared) -> dict[str, Any]:
     for name, schema in declared.items():
         default = {"default": schema["default"]} if "default" in schema else {}
         prompt = {"description": schema["prompt"]} if schema.get("prompt") else {}
-        properties[name] = {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} | prompt | default
+        keywords = {key: part for key, part in schema.items() if key not in _ADDITIONAL_KEYS}
+        properties[name] = keywords | prompt | default
     required = [name for name, schema in declared.items() if "default" not in schema]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -118,11 +121,11 @@ def invalid_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Proble
     """
     if not declared:
         return []
-    known = {name: value for name, value in values.items() if name in declared}
-    unknown: list[Binding] = [(path, ()) for path, _ in find_value_refs(known)]
+    declared_values = {name: value for name, value in values.items() if name in declared}
+    stored: list[Binding] = [(path, ()) for path, _ in find_value_refs(declared_values)]
     return [
         Problem("invalid_field", f"the input {str(path[0])!r}: {message}", pointer("inputs", *path), hint=hint)
-        for path, message, hint in schema_of(declared).problems_of(known, unknown)
+        for path, message, hint in schema_of(declared).problems_of(declared_values, stored)
     ]
 
 

@@ -17,7 +17,7 @@ from dagwright.core.validation.workers import WorkerTool, problems_of_worker
 def effects_of_node(
     tool: ToolDeclaration | None, node: Node, arguments: Mapping[str, Any], *, unknown: Iterable[Sequence[Any]]
 ) -> str | None:
-    """Return the effects of the calls of a node if they differ from those of its tool, else `None`.
+    """Return the effects of the calls of a node; `None` if they are the effects of its tool.
 
     Args:
         arguments: arguments of the node.
@@ -94,7 +94,7 @@ class NodeChecks:
         """Check one node, without its sub-plan.
 
         Args:
-            invalid_fields: invalid fields, whose absence must not cause further problems.
+            invalid_fields: invalid fields; the check does not report them as missing.
         """
         self._check_kind(index, node, invalid_fields=invalid_fields)
         self._check_questions(index, node, references)
@@ -113,11 +113,11 @@ class NodeChecks:
             self._check_agent(index, node, has_objective="objective" not in invalid_fields)
 
     def _check_kind(self, index: int, node: Node, *, invalid_fields: frozenset[str]) -> None:
-        missing = (node.tool is None) + (node.agent_name is None) + (node.human is None) + (node.plan is None)
-        if missing != len(_KINDS) - 1 and not (missing == len(_KINDS) and invalid_fields.intersection(_KINDS)):
+        count = sum(value is not None for value in (node.tool, node.agent_name, node.human, node.plan))
+        if count != 1 and not (count == 0 and invalid_fields.intersection(_KINDS)):
             kinds = [name for name in _KINDS if getattr(node, name) is not None]
-            got = " and ".join(kinds) if kinds else "none of them"
-            message = f"a node has exactly one of tool, agent, human and plan; this one has {got}"
+            actual = " and ".join(kinds) if kinds else "none of them"
+            message = f"a node has exactly one of tool, agent, human and plan; this one has {actual}"
             hint = "leave all but one of them out" if kinds else "write tool: NAME, or another one of them"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
         for name, needs in _NEEDS:
@@ -211,7 +211,7 @@ class NodeChecks:
         for path, message, hint in schema.problems_of(node.arguments, bindings, has_dashes=has_dashes):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
-        for path, message, hint in self.entities.misplaced(
+        for path, message, hint in self.entities.problems_of(
             declaration, bindings, references.lookups, node=node.id, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
@@ -240,13 +240,13 @@ class NodeChecks:
             hint = "write the values into the objective"
             self.report.report_problem("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
         for name in card.tools:
-            known = self.tools.get(name)
-            if known is None and not self.allow_unknown_tools:
+            tool = self.tools.get(name)
+            if tool is None and not self.allow_unknown_tools:
                 message = f"the agent {card.name!r} needs an unknown tool {name!r}"
                 self.report.report_problem(
                     "unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name)
                 )
-            elif known is not None and known.agent is not None and known.agent.type == "llm":
+            elif tool is not None and tool.agent is not None and tool.agent.type == "llm":
                 message = f"{name!r} is an agent of type llm, which the agent {card.name!r} cannot call as a tool"
                 hint = "write a node for it, whose result this one depends on"
                 self.report.report_problem("invalid_field", message, ("nodes", index, "agent"), node=node.id, hint=hint)

@@ -14,7 +14,7 @@ from dagwright.core.model.plan import Human, Node, OnErrorValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import ANY, INTEGER, TEXT, ValueSchema
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 
 PartOfValue = tuple[ValueSchema, tuple[str | int, ...]]
 """Schema of a value, and the path of a part of it."""
@@ -43,7 +43,7 @@ class PlanValues:
     makers: dict[str, ToolDeclaration] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, checked: Checked) -> "PlanValues":
+    def of(cls, checked: CheckedPlan) -> "PlanValues":
         """Return the values of a checked plan."""
         declared = {name: checked.inputs.get(name) for name in checked.plan.inputs}
         values = cls(inputs={name: ValueSchema(schema) for name, schema in declared.items() if schema})
@@ -51,8 +51,8 @@ class PlanValues:
             values.add(node, tools=checked.tools, sub_plan=checked.sub_plans.get(index))
         return values
 
-    def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
-        """Add the result of a node, and return its schema; of two nodes with one ID, nothing is known."""
+    def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: CheckedPlan | None) -> ValueSchema:
+        """Add the result of a node, and return its schema; it is `ANY` if two nodes have the same ID."""
         schema = _schema_of_result(node, tools, sub_plan) if node.id not in self.results else ANY
         if isinstance(node.on_error, OnErrorValue):
             schema = ValueSchema.any_of(schema, ValueSchema.of_value(node.on_error.value))
@@ -116,7 +116,7 @@ class PlanValues:
 
 
 def _as_part(schema: ValueSchema, path: Path) -> PartOfValue:
-    """Return a schema and a path; a query finds a list."""
+    """Return the schema and the path; a query path results in a list."""
     return (ValueSchema({"type": "array"}), ()) if isinstance(path, str) else (schema, path)
 
 
@@ -127,7 +127,7 @@ def _items(literals: Sequence[Any]) -> ValueSchema:
     return ValueSchema.any_of(*map(ValueSchema.of_value, literals))
 
 
-def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
+def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration], sub_plan: CheckedPlan | None) -> ValueSchema:
     if node.human is not None:
         return schema_of_answer(node.human)
     if node.plan is not None:
@@ -159,7 +159,7 @@ def schema_of_answer(human: Human) -> ValueSchema:
     return text
 
 
-def schema_of_output(checked: Checked) -> ValueSchema:
+def schema_of_output(checked: CheckedPlan) -> ValueSchema:
     """Return the schema of the output of a plan; without `output`, it has the results of the sinks."""
     values = PlanValues.of(checked)
     if checked.plan.output is None and not checked.output_bindings:
@@ -167,15 +167,15 @@ def schema_of_output(checked: Checked) -> ValueSchema:
         sinks = [node.id for number, node in enumerate(checked.nodes) if number not in dependencies]
         return ValueSchema.of_object({name: values.results[name] for name in sinks})
     parts = [(path, values.of_template(template)) for path, template in checked.output_bindings]
-    return _composed(with_parts(checked.plan.output, parts))
+    return _compose_schema(with_parts(checked.plan.output, parts))
 
 
-def _composed(value: Any) -> ValueSchema:
+def _compose_schema(value: Any) -> ValueSchema:
     """Return the schema of a JSON value in which some parts are schemas."""
     if isinstance(value, ValueSchema):
         return value
     if isinstance(value, Mapping):
-        return ValueSchema.of_object({name: _composed(part) for name, part in value.items()})
+        return ValueSchema.of_object({name: _compose_schema(part) for name, part in value.items()})
     if isinstance(value, list):
-        return ValueSchema.of_items([_composed(part) for part in value])
+        return ValueSchema.of_items([_compose_schema(part) for part in value])
     return ValueSchema.of_value(value)

@@ -27,7 +27,7 @@ from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
-from dagwright.core.validation.checked_plan import Checked, CheckReport, NodeReferences, read_references
+from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
 from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
@@ -46,7 +46,7 @@ def check_document(
     tools: Mapping[str, ToolDeclaration],
     allow_unknown_tools: bool = False,
     hint_budget: int = HINT_BUDGET,
-) -> Checked:
+) -> CheckedPlan:
     """Check a document and return its plan.
 
     Args:
@@ -72,11 +72,11 @@ def inspect_document(
     tools: Mapping[str, ToolDeclaration],
     allow_unknown_tools: bool = False,
     hint_budget: int = HINT_BUDGET,
-) -> tuple[Checked | None, list[Problem]]:
+) -> tuple[CheckedPlan | None, list[Problem]]:
     """Return the valid part of a plan and its problems; the plan is `None` if `nodes` is not a list.
 
-    A plan with problems must not run, because invalid fields of nodes are missing in it. The arguments are those of
-    `check_document`.
+    A plan with problems must not run, because invalid fields of nodes are missing in it. See `check_document` for the
+    arguments.
 
     Raises:
         PlanInvalid: the number of problems exceeds the limit of a report.
@@ -100,7 +100,7 @@ class NodeInspection(NamedTuple):
 
     node: Node
     references: NodeReferences
-    sub_plan: Checked | None
+    sub_plan: CheckedPlan | None
     tools: Mapping[str, ToolDeclaration]
     problems: Sequence[Problem]
 
@@ -125,11 +125,11 @@ def inspect_node(
     """
     problems = ProblemList(document.problems)
     report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), names=names)
-    read = read_nodes(document.plan["nodes"])
-    if read.problems:
-        raise PlanInvalid(read.problems)
+    parsed = read_nodes(document.plan["nodes"])
+    if parsed.problems:
+        raise PlanInvalid(parsed.problems)
     checker = _Checker(document, report, tools=dict(tools), allow_unknown_tools=True)
-    node, references = checker.check_node(read.nodes[0], ids, makers)
+    node, references = checker.check_node(parsed.nodes[0], ids, makers)
     return NodeInspection(node, references, checker.sub_plans.get(0), checker.tools, problems)
 
 
@@ -158,13 +158,13 @@ class _Checker:
         self.raw = document.plan
         self.tools = tools
         self.allow_unknown_tools = allow_unknown_tools
-        self.sub_plans: dict[int, Checked] = {}
-        # Node number -> references that the dialect parsed.
-        self.extra: dict[int, dict[str, Reference | Lookup]] = {}
+        self.sub_plans: dict[int, CheckedPlan] = {}
+        # Node number -> argument key -> reference that the dialect parsed.
+        self.dialect_references: dict[int, dict[str, Reference | Lookup]] = {}
         for (number, key), reference in document.bindings.items():
-            self.extra.setdefault(number, {})[key] = reference
+            self.dialect_references.setdefault(number, {})[key] = reference
 
-    def check(self) -> Checked | None:
+    def check(self) -> CheckedPlan | None:
         plan, plan_problems = read_plan_fields(self.raw)
         raw_nodes = self.raw.get("nodes")
         if not isinstance(raw_nodes, list):
@@ -176,20 +176,20 @@ class _Checker:
             hint = "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
             self.report.report_problem("invalid_field", message, ("nodes",) if has_nodes else (), node=None, hint=hint)
             return None
-        read = read_nodes(raw_nodes)
-        for problem in [*plan_problems, *read.problems]:
+        parsed = read_nodes(raw_nodes)
+        for problem in [*plan_problems, *parsed.problems]:
             self.report.add(problem)
         if not raw_nodes and not self.document.problems:
             self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
-        nodes = {index: self._with_inline_agent(index, node) for index, node in read.nodes.items()}
-        numbers = number_nodes(nodes, raw_nodes if read.problems else (), self.report)
-        references = self._read_references(nodes, numbers, invalid_fields=read.invalid_fields)
+        nodes = {index: self._with_inline_agent(index, node) for index, node in parsed.nodes.items()}
+        numbers = number_nodes(nodes, raw_nodes if parsed.problems else (), self.report)
+        references = self._read_references(nodes, numbers, invalid_fields=parsed.invalid_fields)
         output_bindings = self._read_output(plan, numbers)
-        dependency_checks = DependencyChecks(self.document, self.report, extra=self.extra)
+        dependency_checks = DependencyChecks(self.document, self.report, dialect_references=self.dialect_references)
         dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
         level_of = levels(dependencies, nodes, self.report)
-        inputs = self._inputs(plan, references, output_bindings)
-        return Checked(
+        inputs = self._read_inputs(plan, references, output_bindings)
+        return CheckedPlan(
             plan=plan,
             dialect=self.document.dialect,
             nodes=list(nodes.values()),
@@ -245,7 +245,7 @@ class _Checker:
     ) -> dict[int, NodeReferences]:
         resolver = resolver_of(self.tools)
         kinds = LookupKinds(
-            nodes, self.extra, self.tools, resolver=resolver, reads_ids=self.document.dialect == "intents"
+            nodes, self.dialect_references, self.tools, resolver=resolver, reads_ids=self.document.dialect == "intents"
         )
         for index, key, message, hint in kinds.problems():
             at = ("nodes", index, "arguments", key, "entity_type")
@@ -317,7 +317,7 @@ class _Checker:
         document = self.document.sub_documents.get(index, Document(node.plan))
         return document if document.is_parsed else None
 
-    def _report_missing_inputs(self, index: int, node: Node, checked: Checked, unknown: Sequence[str]) -> None:
+    def _report_missing_inputs(self, index: int, node: Node, checked: CheckedPlan, unknown: Sequence[str]) -> None:
         """Report the inputs of a sub-plan that a node does not set, except those whose names it misspells."""
         misspelt = {near for name in unknown for near in nearest(name, checked.inputs, limit=1, hints=self.hints)}
         for name, declared in checked.inputs.items():
@@ -350,7 +350,7 @@ class _Checker:
             bindings.append((path, template))
         return bindings
 
-    def _inputs(
+    def _read_inputs(
         self, plan: PlanDocument, references: Mapping[int, NodeReferences], output_bindings: Sequence[Binding]
     ) -> dict[str, dict[str, Any]]:
         inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
@@ -376,11 +376,11 @@ class _Checker:
         return inputs
 
 
-def _unknown_inputs(node: Node, checked: Checked, declared: Any) -> list[str]:
-    """Return the arguments of a node that its sub-plan does not declare as inputs, as far as this is known.
+def _unknown_inputs(node: Node, checked: CheckedPlan, declared: Any) -> list[str]:
+    """Return the arguments of a node that its sub-plan does not declare as inputs.
 
     Args:
-        declared: inputs as written in the sub-plan; they may be invalid.
+        declared: inputs as written in the sub-plan; if they are not an object, no argument counts as unknown.
     """
     return [
         name

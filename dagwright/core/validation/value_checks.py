@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dagwright.core.expressions.condition_parser import Read, read_condition
+from dagwright.core.expressions.condition_parser import Read, parse_checked_condition
 from dagwright.core.expressions.paths import format_path
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.model.compiled import Binding
@@ -17,10 +17,10 @@ from dagwright.core.model.value_schemas import (
     ValueSchema,
     find_mismatch,
     names_of_types,
-    not_a_constant,
+    never_equal_problem,
 )
 from dagwright.core.name_hints import NameHints
-from dagwright.core.validation.checked_plan import Checked, NodeReferences
+from dagwright.core.validation.checked_plan import CheckedPlan, NodeReferences
 from dagwright.core.validation.plan_values import PlanValues
 
 _LIST_OR_NULL: JsonTypes = frozenset({"array", "null"})
@@ -39,7 +39,7 @@ class ValueProblem(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A target that takes a value: its path, what takes the value there, and the schema of accepted values."""
+    """A place where a value is used: its path, its name in messages (`owner`), and the schema of accepted values."""
 
     at: tuple[str | int, ...]
     owner: str
@@ -64,7 +64,7 @@ class ValueChecks:
     is_strict: bool = False
 
     def problems_of(
-        self, node: Node, references: NodeReferences, *, tool: ToolDeclaration | None, sub_plan: Checked | None
+        self, node: Node, references: NodeReferences, *, tool: ToolDeclaration | None, sub_plan: CheckedPlan | None
     ) -> Iterator[ValueProblem]:
         """Yield the problems of the values that a node reads.
 
@@ -122,39 +122,39 @@ class ValueChecks:
         if node.when is None:
             return
         try:
-            reading = read_condition(node.when, self.values.results.__contains__).reading
+            analysis = parse_checked_condition(node.when, self.values.results.__contains__).analysis
         except ValueError:
             return
-        for read in reading.reads:
+        for read in analysis.reads:
             schema, path = self.values.of_read(read, items=items)
             if read.aspect != "presence":
                 start = {"nodes": f"{read.node}.", "inputs": "inputs."}.get(read.source, read.source)
                 start += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
                 yield from self._missing_part(("when",), start, schema, path)
             value = schema.at(path)
-            is_only_read = read.aspect == "value" and reading.program.strip() == read.variable
+            is_only_read = read.aspect == "value" and analysis.program.strip() == read.variable
             if is_only_read and "boolean" not in value.types:
                 message = f"when: {node.when} is {names_of_types(value.types, self.names)}, and not a condition"
                 yield ValueProblem("invalid_field", message, ("when",), hint_of_condition(node.when, value))
             yield from self._impossible_comparisons(read, value)
 
     def _impossible_comparisons(self, read: Read, value: ValueSchema) -> Iterator[ValueProblem]:
-        """Yield the comparisons of a value that is one of several constants with another text."""
+        """Yield a problem for each comparison of a value with a text that is not one of its listed constants."""
         constants = value.constants if read.compared else None
         if constants is None:
             return
         shown = f"when: {read.node or read.source}{format_path(read.steps)}"
         for text in read.compared:
             if text not in constants:
-                message, hint = not_a_constant(shown, text, constants, hints=self.hints)
+                message, hint = never_equal_problem(shown, text, constants, hints=self.hints)
                 yield ValueProblem("invalid_field", message, ("when",), hint)
 
     # Types.
 
     def _target_of_argument(
-        self, path: tuple[str | int, ...], tool: ToolDeclaration | None, sub_plan: Checked | None
+        self, path: tuple[str | int, ...], tool: ToolDeclaration | None, sub_plan: CheckedPlan | None
     ) -> _Target | None:
-        """Return the target of an argument; `None` if it takes any value, or a converter may take others."""
+        """Return the target of an argument; `None` if it accepts any value, or if the tool may convert the value."""
         if sub_plan is not None and (declared := sub_plan.inputs.get(str(path[0]))):
             owner = f"the sub-plan's input {path[0]!r}"
             return _Target(("arguments", *path), owner, ValueSchema(declared).at(path[1:]), is_strict=True)
@@ -171,7 +171,7 @@ class ValueChecks:
             return
         accepted = target.expected.types if target.is_strict else target.expected.accepted_types
         if not given.types & accepted:
-            text, hint = self._described(template, given.types)
+            text, hint = self._describe(template, given.types)
             message = f"{text}, and {target.owner} takes {names_of_types(accepted, self.names)}"
             yield ValueProblem("invalid_arguments", message, target.at, hint)
         elif target.is_strict and (mismatch := find_mismatch(given, target.expected)) is not None:
@@ -191,10 +191,10 @@ class ValueChecks:
     def _check_list(self, at: tuple[str | int, ...], template: Template, items: ValueSchema) -> Iterator[ValueProblem]:
         types = self.values.of_template(template, items=items).types
         if not types & _LIST_OR_NULL:
-            text, hint = self._described(template, types)
+            text, hint = self._describe(template, types)
             yield ValueProblem("invalid_field", f"{text}, and {at[-1]} takes a list", at, hint)
 
-    def _described(self, template: Template, types: JsonTypes) -> tuple[str, str]:
+    def _describe(self, template: Template, types: JsonTypes) -> tuple[str, str]:
         """Describe a value of a type that is not accepted, naming its declaration; return the text and a hint."""
         part, shown = template[0], names_of_types(types, self.names)
         if len(template) > 1 or isinstance(part, str):
@@ -202,9 +202,9 @@ class ValueChecks:
         if isinstance(part, Placeholder):
             hint = f"declare the input with another type, or do not use {part.name!r} here"
             return f"{{{{{part}}}}} is declared as {shown}", hint
-        return self._described_part(part, shown)
+        return self._describe_part(part, shown)
 
-    def _described_part(self, part: Reference, shown: str) -> tuple[str, str]:
+    def _describe_part(self, part: Reference, shown: str) -> tuple[str, str]:
         text, hint = f"{{{{{part}}}}} is {shown}", _HINT
         maker = self.values.makers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
         if maker is not None and not (isinstance(part, ResultOf) and isinstance(part.path, str)):
@@ -214,7 +214,7 @@ class ValueChecks:
 
 
 def hint_of_condition(text: str, value: ValueSchema) -> str:
-    """Return a hint for a condition that is a value which is neither true nor false."""
+    """Return a hint for a condition that is a value of a type other than boolean."""
     parts = [name for name in value.properties if "boolean" in value.at((name,)).types]
     return f"name a part of it, such as {text}.{parts[0]}" if parts else f"compare it, such as {text} == 1"
 

@@ -15,7 +15,7 @@ from dagwright.core.model.worker_results import sub_goal_id_of
 from dagwright.core.name_hints import suggestion
 
 PRECONDITION_MISSING = "precondition_missing"
-"""Code of the problem of a worker tool whose required slot no reference fills."""
+"""Code of the problem if no argument fills a slot that a worker tool requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class WorkerTool:
     card: WorkerCard
 
 
-class WorkersRefused(ValueError):
+class WorkersRejected(ValueError):
     """A set of worker tools that no planner could use; the message lists all problems."""
 
 
@@ -45,11 +45,11 @@ def check_workers(workers: Mapping[str, WorkerTool]) -> None:
     """Check a set of worker tools as a whole; an empty set is valid.
 
     Raises:
-        WorkersRefused: the set has problems.
+        WorkersRejected: the set has problems.
     """
     problems = [*_set_problems({name: worker.card for name, worker in workers.items()})]
     if problems:
-        raise WorkersRefused("; ".join(problems))
+        raise WorkersRejected("; ".join(problems))
 
 
 def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
@@ -58,20 +58,22 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
     for name, card in workers.items():
         first = by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
         if first != name:
-            yield f"the workers {first!r} and {name!r} have the same name except for case and '-' or '_'"
+            yield f"the worker tools {first!r} and {name!r} have the same name except for case and '-' or '_'"
         for slot in card.outputs:
             owner = owners.setdefault(slot, name)
             if owner != name:
-                yield f"the workers {owner!r} and {name!r} both output {slot!r}; only one worker can output a slot"
+                message = f"the worker tools {owner!r} and {name!r} both output {slot!r}"
+                yield f"{message}; only one of them can output a slot"
     replaceable = {other for card in workers.values() for other in card.same_as.values()}
     for name, card in workers.items():
         for slot in card.requires:
             if slot not in owners and slot not in replaceable:
                 near = suggestion(slot, list(owners))
-                yield f"the worker {name!r} requires {slot!r}, which no worker outputs" + (f"; {near}" if near else "")
+                message = f"the worker tool {name!r} requires {slot!r}, which no worker tool outputs"
+                yield message + (f"; {near}" if near else "")
     if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
         names = ", ".join(map(repr, workers))
-        yield f"none of the workers makes a deliverable ({names}), so no question could be answered"
+        yield f"none of the worker tools makes a deliverable ({names}), so no question could be answered"
 
 
 # Checks of a plan before it runs.
@@ -93,7 +95,7 @@ def problems_of_worker(
     Args:
         bindings: bindings in the arguments.
         makers: node id -> tool that produces the node's result.
-        is_sub_goal: the node was written as a sub-goal, which declares the outputs of its worker tool.
+        is_sub_goal: whether the node was written as a sub-goal, which declares the outputs of its worker tool.
     """
     card, tool_name = worker.card, worker.tool.name
     properties = (worker.tool.input_schema or {}).get("properties", {})
@@ -104,7 +106,7 @@ def problems_of_worker(
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(bindings, makers)
-    yield from _other_slots(bindings, worker, makers)
+    yield from _wrong_slots(bindings, worker, makers)
     if is_sub_goal:
         yield from _card_mismatches(node, tool_name, card)
 
@@ -126,7 +128,7 @@ def _unknown_slots(bindings: Sequence[Binding], makers: Mapping[str, ToolDeclara
                 yield "invalid_reference", ("arguments", *path), message, hint
 
 
-def _other_slots(
+def _wrong_slots(
     bindings: Sequence[Binding], worker: WorkerTool, makers: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot other than the required one."""
@@ -150,7 +152,7 @@ def _producer_hint(slot: str, makers: Mapping[str, ToolDeclaration]) -> str:
 
 
 def wrong_slot_message(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> str | None:
-    """Return why a slot cannot be used for an argument; `None` if it can, or if the argument is not a required slot.
+    """Return why a slot cannot fill an argument; `None` if it can, or if the argument is not a required slot.
 
     Args:
         name: name of the argument.
@@ -183,11 +185,13 @@ def slots_not_given(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]
         arguments: arguments of a call in any form: literals, references or resolved values.
     """
     given_keys = [key for key, value in arguments.items() if value is not None]
-    return [slot for slot in card.requires if not any(_is_of((key,), slot) for key in given_keys)]
+    return [slot for slot in card.requires if not any(_is_argument_of((key,), slot) for key in given_keys)]
 
 
-def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
-    """Return why a result set by a person is invalid, or `None`: the result of a worker tool has exactly its slots.
+def slots_rejection(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
+    """Return why a result set by a person is rejected; `None` if it is accepted.
+
+    The result of a worker tool must have exactly the slots of the tool.
 
     Args:
         declared: tool of the node; a tool that is not a worker tool may have any result.
@@ -204,9 +208,9 @@ def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> st
 def missing_slots(
     card: WorkerCard, arguments: Mapping[str, Any], bindings: Sequence[Binding] = ()
 ) -> list[tuple[str, str | None]]:
-    """Return the required slots that a call does not have, each with the reference that resolved to null, if any.
+    """Return the missing required slots of a call, each with the reference that resolved to null, if any.
 
-    A slot that is null counts as missing, and so does a list of slots in which one is null.
+    A slot counts as missing if it is null, or if it is a list of slots of which one is null.
 
     Args:
         arguments: resolved arguments of the call.
@@ -215,8 +219,8 @@ def missing_slots(
     missing: list[tuple[str, str | None]] = []
     not_given = slots_not_given(card, arguments)
     for slot in card.requires:
-        slot_bindings = [binding for binding in bindings if _is_of(binding[0], slot)]
-        null_template = next((template for path, template in slot_bindings if _at(arguments, path) is None), None)
+        slot_bindings = [binding for binding in bindings if _is_argument_of(binding[0], slot)]
+        null_template = next((template for path, template in slot_bindings if _value_at(arguments, path) is None), None)
         if null_template is not None:
             missing.append((slot, "".join(map(str, null_template))))
         elif slot in not_given:
@@ -225,7 +229,9 @@ def missing_slots(
 
 
 def prepare_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
-    """Return a task that may start; a call of a worker tool gets its sub-goal as an argument.
+    """Check the required slots of a worker tool's task, and add its sub-goal to the arguments.
+
+    Tasks of other tools are returned unchanged.
 
     Raises:
         PreconditionMissing: a slot that the worker tool requires is missing.
@@ -268,13 +274,13 @@ def _inputs_from_sub_goals(bindings: Sequence[Binding]) -> dict[str, Any]:
     return inputs
 
 
-def _is_of(path: BindingPath, slot: str) -> bool:
+def _is_argument_of(path: BindingPath, slot: str) -> bool:
     """Return whether a path in the arguments belongs to a slot, which may be written with `-` for `_`."""
     return bool(path) and (path[0] == slot or str(path[0]).replace("-", "_") == slot)
 
 
-def _at(value: Any, path: BindingPath) -> Any:
-    """Return the value at a path; values inside a stored value count as present."""
+def _value_at(value: Any, path: BindingPath) -> Any:
+    """Return the value at a path, or the stored value that contains it."""
     for step in path:
         is_key = isinstance(value, Mapping) and step in value
         is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)

@@ -11,7 +11,7 @@ from dagwright.core.model.requests import BUDGET, BUDGET_TASK, Feedback, Purpose
 from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Task, TaskRef, Usage
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, is_needed_to_finish, uses_models
 from dagwright.features.budgets.token_estimate import estimated_tokens
 
@@ -122,7 +122,7 @@ class BudgetAdmission(SchedulerComponent):
             return
         map_batch = self._state.map_batch(ref)
         if self._state.plan.nodes[ref.node].kind == "plan" or (map_batch is not None and map_batch.count):
-            budget.end_child(call_of_task(self._state, task_id), attempt.usage)
+            budget.end_child(last_call_id(self._state, task_id), attempt.usage)
         elif attempt.usage.is_nonzero or ("", task_id) in budget.reserved:
             # Without a reported start, the usage of the call is unknown.
             is_known = attempt.usage.is_nonzero or attempt.started_at is not None

@@ -12,9 +12,9 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.validation.workers import refusal_of_slots
+from dagwright.core.validation.workers import slots_rejection
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
-from dagwright.features.feedback.feedback_state import RUN_ANSWERS_BYTES, SHORT_BYTES
+from dagwright.features.feedback.feedback_state import RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_other_arguments,
@@ -132,7 +132,7 @@ class RetryNode:
                 scheduler, node, self.arguments
             )
             return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
-        return scheduler.state.refusal_of_rebuild()
+        return scheduler.state.rebuild_problem()
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -158,11 +158,11 @@ class RetryNode:
 def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | None:
     """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
     size, stored = encoded_size(sent), scheduler.features.feedback.requests.stored_bytes
-    if size <= SHORT_BYTES or stored + size <= RUN_ANSWERS_BYTES:
+    if size <= SHORT_ANSWER_BYTES or stored + size <= RUN_ANSWERS_BYTES:
         return None
     return (
         f"{kind} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
-        f"and {stored:,} are stored; up to {SHORT_BYTES:,} are always accepted, such as the name of a file"
+        f"and {stored:,} are stored; up to {SHORT_ANSWER_BYTES:,} are always accepted, such as the name of a file"
     )
 
 
@@ -213,9 +213,9 @@ class SetResult:
         if extender is not None and (refusal := extender.refusal_of_result(self.node, self.result)) is not None:
             return refusal
         declared = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
-        if declared is not None and (refusal := refusal_of_slots(self.node, self.result, declared)) is not None:
+        if declared is not None and (refusal := slots_rejection(self.node, self.result, declared)) is not None:
             return refusal
-        return scheduler.state.refusal_of_rebuild() or _refusal_of_size(scheduler, self.result, "results")
+        return scheduler.state.rebuild_problem() or _refusal_of_size(scheduler, self.result, "results")
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from dagwright.core.expressions.condition_parser import Read, read_condition
+from dagwright.core.expressions.condition_parser import Read, parse_checked_condition
 from dagwright.core.expressions.conditions import missing_reads
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
 from dagwright.core.expressions.references import Placeholder
@@ -359,7 +359,7 @@ class _EndedTask:
 
     def _nodes_in_condition(self) -> Sequence[str]:
         try:
-            return read_condition(
+            return parse_checked_condition(
                 self._node.when or "", lambda name: self._scheduler.state.number_of(name) is not None
             ).nodes
         except ValueError:
@@ -439,7 +439,7 @@ def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
         return {"result": result, "status": record.status.value, "error": error}
 
     try:
-        condition = read_condition(node.when or "", lambda name: scheduler.state.number_of(name) is not None)
+        condition = parse_checked_condition(node.when or "", lambda name: scheduler.state.number_of(name) is not None)
     except ValueError:
         return []
     return missing_reads(condition, start_of)

@@ -82,13 +82,13 @@ class AnswerHandler:
     def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
         """Apply an answer that arrived before its request, or record why it is invalid."""
         try:
-            if (rejection := request.rejects(feedback)) is not None:
+            if (rejection := request.rejection_of(feedback)) is not None:
                 raise BadAnswer(rejection)
             answer = normal_answer(request, feedback.answer)
             self._reader.check_arguments(request, answer)
         except BadAnswer as error:
             by = feedback.by or "a user without a name"
-            self._requests.refusals.append(f"the early answer of {by} to {request.id!r} is invalid: {error}")
+            self._requests.rejections.append(f"the early answer of {by} to {request.id!r} is invalid: {error}")
             return
         if adds_nodes(request, answer):
             # Nodes are being updated now, so the plan must not change; the answer is applied afterwards.
@@ -109,7 +109,7 @@ class AnswerHandler:
             refusal = f"is invalid: {accepted_answers}"
         except ComputeBudgetExceeded:
             refusal = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
-        self._requests.refusals.append(f"the early answer of {by} {refusal}")
+        self._requests.rejections.append(f"the early answer of {by} {refusal}")
 
     # Answers.
 

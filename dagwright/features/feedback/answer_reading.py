@@ -24,7 +24,7 @@ from dagwright.features.feedback.feedback_state import (
     EARLY_ANSWERS,
     EARLY_BYTES,
     RUN_ANSWERS_BYTES,
-    SHORT_BYTES,
+    SHORT_ANSWER_BYTES,
     FeedbackState,
     RequestRegistry,
 )
@@ -125,13 +125,13 @@ class AnswerReader:
     def _storage_problem(self, feedback: Feedback, count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
         size, stored = encoded_size(feedback.answer), self._requests.stored_bytes
-        if size <= SHORT_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
+        if size <= SHORT_ANSWER_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
             return None
         to = f" to {count:,} requests" if count > 1 else ""
         return (
             f"an answer of {size:,} bytes{to} is too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run "
             f"in total, and {stored:,} are stored; "
-            f"answers of at most {SHORT_BYTES:,} are always accepted: answer with the name of a file"
+            f"answers of at most {SHORT_ANSWER_BYTES:,} are always accepted: answer with the name of a file"
         )
 
     def read_all(
@@ -145,7 +145,7 @@ class AnswerReader:
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
                 return Closing("expired", request.deadline_at).reason(request.id)
-            if (rejection := request.rejects(feedback)) is not None:
+            if (rejection := request.rejection_of(feedback)) is not None:
                 return rejection
             # The items of a map usually have the same question, and an answer may be large.
             key = question_key(request)
@@ -320,7 +320,7 @@ def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | Non
     question = {name: node.arguments[name] for name in _FIELDS_OF_ANSWER if name in node.arguments}
     try:
         request = request_of({**question, "prompt": "…"}, feedback.request, task=node.id, purpose="answer", at=0.0)
-        if (rejection := request.rejects(feedback)) is not None:
+        if (rejection := request.rejection_of(feedback)) is not None:
             return rejection
         normal_form(request, feedback.answer)
     except BadQuestion:

@@ -12,7 +12,7 @@ from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeB
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.policy import Policy, with_tools_allowed
-from dagwright.core.model.requests import Feedback, Raised, Request
+from dagwright.core.model.requests import Feedback, RaisedQuestion, Request
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.propagation import evaluation_error
@@ -148,7 +148,7 @@ class HumanFeedback(SchedulerComponent):
 
     # Asking.
 
-    def ask(self, task_id: str, raised: Raised, *, at: float, attempt: Attempt) -> str | None:
+    def ask(self, task_id: str, raised: RaisedQuestion, *, at: float, attempt: Attempt) -> str | None:
         """Open the request of a running tool, which is called again with the answer in `Task.answers`.
 
         An event for a task that is not running is ignored. A task that is being cancelled ends instead.

@@ -18,13 +18,13 @@ EARLY_BYTES = 64 * 1024
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
 """Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
 snapshot, because they are part of the state of the run."""
-SHORT_BYTES = 1024
+SHORT_ANSWER_BYTES = 1024
 """Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
 HINTS_PER_ACTIVATION = 100
 """Refusals per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
 arrive."""
 
-_OF_RUN = -1
+_RUN_NUMBER = -1
 """Number in JSON for an early answer that belongs to no node."""
 
 
@@ -67,12 +67,12 @@ class RequestRegistry:
         """Number of requests opened in this execution of the run."""
         self.notifications: list[Notification] = []
         """Notifications that were not sent yet, in order; the sender removes them."""
-        self.refusals: list[str] = []
-        """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
+        self.rejections: list[str] = []
+        """Reasons why early answers were dropped: invalid, or never requested; `take_rejections` empties it."""
         self.remembered: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
         self.hint_budget = ComputeBudget(HINTS_PER_ACTIVATION)
-        """Refusals that may still search for a similar name; charged by the code that changes the run."""
+        """Rejections that may still search for a similar name; charged by the code that changes the run."""
         self.check_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
         self.precheck_budget = ComputeBudget(CHECK_BUDGET)
@@ -125,15 +125,15 @@ class RequestRegistry:
         }
 
     def drop_early(self, name: str) -> None:
-        """Drop an early answer whose request was never opened, and record a refusal."""
+        """Drop an early answer whose request was never opened, and record the rejection."""
         if (feedback := self.early.pop(name, None)) is not None:
             sender = feedback.by or "a user without a name"
-            self.refusals.append(f"{name!r} was never requested: the early answer of {sender} is not needed")
+            self.rejections.append(f"{name!r} was never requested: the early answer of {sender} is not needed")
 
-    def take_refusals(self) -> list[str]:
-        """Return and clear the refusals of early answers."""
-        refusals, self.refusals = self.refusals, []
-        return refusals
+    def take_rejections(self) -> list[str]:
+        """Return and clear the rejections of early answers."""
+        rejections, self.rejections = self.rejections, []
+        return rejections
 
     # Time.
 
@@ -173,7 +173,7 @@ class RequestRegistry:
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
             "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
             "early_nodes": [
-                [_OF_RUN if number is None else number, names] for number, names in self.early_by_node.items()
+                [_RUN_NUMBER if number is None else number, names] for number, names in self.early_by_node.items()
             ],
             "counts": self.counts,
             "notifications": [
@@ -181,7 +181,7 @@ class RequestRegistry:
                 for notification in self.notifications
             ],
             "stored_bytes": self.stored_bytes,
-            "refusals": self.refusals,
+            "refusals": self.rejections,
             "remembered": self.remembered,
         }
         return {name: part for name, part in encoded.items() if part}
@@ -199,7 +199,7 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
     registry.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     registry.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
     registry.early_by_node = {
-        None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_nodes", ())
+        None if number == _RUN_NUMBER else number: [*names] for number, names in encoded.get("early_nodes", ())
     }
     registry.counts = dict(encoded.get("counts", {}))
     open_requests = registry.open
@@ -208,7 +208,7 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
         for kind, request, at in encoded.get("notifications", ())
     ]
     registry.stored_bytes = int(encoded.get("stored_bytes", 0))
-    registry.refusals = list(encoded.get("refusals", ()))
+    registry.rejections = list(encoded.get("refusals", ()))
     registry.remembered = dict(encoded.get("remembered", {}))
     return registry
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.answers import ERROR_CHOICES, size_problem
-from dagwright.core.model.requests import Closing, Feedback, Purpose, Raised, Request
+from dagwright.core.model.requests import Closing, Feedback, Purpose, RaisedQuestion, Request
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.feedback_state import EARLY_BYTES, FeedbackState
 from dagwright.features.feedback.questions import BadQuestion, request_of, validate_question_fields
@@ -89,7 +89,7 @@ class RequestOpener:
         if (early := self._feedback.requests.early.pop(request.id, None)) is not None:
             self._on_early(request, early, at)
 
-    def open_raised(self, ref: TaskRef, raised: Raised, *, at: float) -> NodeError | None:
+    def open_raised(self, ref: TaskRef, raised: RaisedQuestion, *, at: float) -> NodeError | None:
         """Open the request of a running tool; return the error if the request is refused."""
         state, task_id = self._state, self._state.id_of(ref)
         override = state.overrides.get(task_id)

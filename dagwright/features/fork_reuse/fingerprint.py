@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.expressions.condition_parser import read_condition
+from dagwright.core.expressions.condition_parser import parse_checked_condition
 from dagwright.core.expressions.references import (
     Index,
     Item,
@@ -182,7 +182,7 @@ def _nodes_in_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
     if node.when is None:
         return ()
     try:
-        return read_condition(node.when, lambda name: state.number_of(name) is not None).nodes
+        return parse_checked_condition(node.when, lambda name: state.number_of(name) is not None).nodes
     except ValueError:
         return ()
 

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.core.errors import pointer
 from dagwright.core.expressions.references import BY_ID, LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.lookups import KNOWN_AS, find_id_of, problems
+from dagwright.core.model.lookups import KNOWN_AS, find_id_of, lookup_problems
 from dagwright.core.model.states import Record
 
 
@@ -31,7 +31,7 @@ def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[st
 
     Complexity: linear in the plan.
     """
-    errors = list(problems(plan, records))
+    errors = list(lookup_problems(plan, records))
     if not errors:
         return []
     positions: dict[str, LookupPosition] = {}

@@ -263,7 +263,7 @@ def checked_extension(
     Raises:
         ComputeBudgetExceeded: the remaining budget is too small.
     """
-    if (refusal := state.refusal_of_rebuild()) is not None:
+    if (refusal := state.rebuild_problem()) is not None:
         return refusal
     if len(nodes) <= MAX_NODES:
         cost = cost_of_nodes(nodes, existing_count=len(state.plan.nodes))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.model.states import TaskRef
 from dagwright.core.scheduler.extension import Extension, extended
-from dagwright.core.scheduler.run_state import calls_of_task, task_of_call
+from dagwright.core.scheduler.run_state import call_ids, task_of_call
 
 if TYPE_CHECKING:
     from dagwright.core.expressions.compute_budget import ComputeBudget
@@ -28,7 +28,7 @@ class NodeCheck(Protocol):
 
 def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
     """Return why a run cannot be extended, or `None`."""
-    if (too_large := state.refusal_of_rebuild()) is not None:
+    if (too_large := state.rebuild_problem()) is not None:
         return too_large
     for node in extension.nodes:
         if state.find(node.id) is not None or task_of_call(state, node.id) is not None:
@@ -53,7 +53,7 @@ def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | No
 def refusal_of_other_arguments(state: "RunState", ref: TaskRef) -> str | None:
     """Return why a node cannot be retried with arguments other than those of the plan, or `None`."""
     node = state.plan.nodes[ref.node]
-    if (too_large := state.refusal_of_rebuild()) is not None:
+    if (too_large := state.rebuild_problem()) is not None:
         return too_large
     if node.for_each is not None or ref.item is not None:
         return f"the items of {node.id!r} take their arguments from the plan; retry them without arguments"
@@ -87,4 +87,4 @@ def free_id(state: "RunState", number: int) -> str:
 
 def _is_taken(state: "RunState", name: str, node_id: str) -> bool:
     is_used = state.is_request_id(node_id) or state.find(node_id) is not None
-    return is_used or node_id in calls_of_task(state, name)
+    return is_used or node_id in call_ids(state, name)

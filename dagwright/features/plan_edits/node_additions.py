@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.actor import Actor
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import ADDED
+from dagwright.core.scheduler.run_state import ADD_NODES_COMMAND
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.rebuild import Rebuild
@@ -49,5 +49,5 @@ def apply_addition(
     rebuild.edit(at).extend(extension)
     for node in extension.nodes:
         details: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
-        command = ADDED if node.supersedes is None else "retry_node"
+        command = ADD_NODES_COMMAND if node.supersedes is None else "retry_node"
         state.override_of(node.id).commands.append(actor.command_entry(command, at, request_id=request, **details))

@@ -51,7 +51,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     It has the environment of this process, leaves the runs to the workers, and runs until `LocalServer.stop`.
 
     Args:
-        port: as in `opened_socket`.
+        port: as in `open_socket`.
 
     Raises:
         CommandError: the gateway does not start, or a process that serves runs of this folder has other settings.

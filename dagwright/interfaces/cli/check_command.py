@@ -14,7 +14,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import counted
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.written_values import Repair
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.exit_codes import ExitCode
@@ -45,7 +45,7 @@ _BATCH_NODES = 5_000
 """Maximum number of pure nodes in one activity."""
 
 
-def expected_events(checked: Checked, compiled_plan: CompiledPlan | None) -> int:
+def expected_events(checked: CheckedPlan, compiled_plan: CompiledPlan | None) -> int:
     """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
     The items of a `for_each` over a result are not counted, because their number is unknown before the run;
@@ -64,7 +64,7 @@ def expected_events(checked: Checked, compiled_plan: CompiledPlan | None) -> int
     return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + more_batches)
 
 
-def events_per_item(checked: Checked) -> dict[str, int]:
+def events_per_item(checked: CheckedPlan) -> dict[str, int]:
     """Return node ID -> number of events per item, for the maps whose items are unknown before the run."""
     maps = [node for node in checked.nodes if node.for_each is not None and not isinstance(node.for_each, list)]
     return {node.id: _SUB_PLAN_EVENTS if node.plan is not None else _CALL_EVENTS for node in maps}
@@ -141,7 +141,7 @@ def _repair_plan(
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
-) -> tuple[Checked, Sequence[Repair]]:
+) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Return the plan in the text of a model, and the repairs."""
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
@@ -160,7 +160,7 @@ def _check_plan(
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
-) -> tuple[Checked, CompiledPlan | None]:
+) -> tuple[CheckedPlan, CompiledPlan | None]:
     """Return a valid plan and its compiled form, which is `None` if unknown tools are allowed."""
     checked = check_plan(
         source.plan, tools, dialect=request.dialect, context=context, allow_unknown_tools=request.allows_unknown_tools
@@ -170,7 +170,11 @@ def _check_plan(
 
 
 def check_document(
-    checked: Checked, source: PlanSource, *, compiled_plan: CompiledPlan | None, repairs: Sequence[Repair] | None = None
+    checked: CheckedPlan,
+    source: PlanSource,
+    *,
+    compiled_plan: CompiledPlan | None,
+    repairs: Sequence[Repair] | None = None,
 ) -> dict[str, Any]:
     """Return the `check` document of a valid plan.
 

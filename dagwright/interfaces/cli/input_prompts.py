@@ -6,7 +6,7 @@ from typing import Any, cast
 import jsonschema_rs
 from pydantic import JsonValue
 
-from dagwright.core.model.json_schemas import refuse_remote
+from dagwright.core.model.json_schemas import reject_remote
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import convert_value, value_as_text
@@ -140,6 +140,6 @@ def checked_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
         ValueError: the value does not match.
     """
     plain = {key: part for key, part in schema.items() if key not in ("prompt", "default")}
-    for error in jsonschema_rs.Draft202012Validator(plain, retriever=refuse_remote).iter_errors(value):
+    for error in jsonschema_rs.Draft202012Validator(plain, retriever=reject_remote).iter_errors(value):
         raise ValueError(error.message)
     return value

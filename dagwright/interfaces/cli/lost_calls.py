@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from dagwright.core.boundary.limits import activity_id
 from dagwright.core.boundary.usage_reports import USAGE_INDEX, started_attempt
 from dagwright.core.model.tools import Effects
-from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.history.pending_activities import PendingCall, decode_pending
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL
 from dagwright.protocol.messages import MessageInvalid, read_message
@@ -65,7 +65,7 @@ class LostCalls:
         await decode_pending(description.raw_description, self._client)
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
         state = view.scheduler.state if view.scheduler is not None else None
-        names = {task: activity_id(task if state is None else call_of_task(state, task)) for task in view.pending}
+        names = {task: activity_id(task if state is None else last_call_id(state, task)) for task in view.pending}
         return {
             task_id: _lost_call(calls[name], view)
             for task_id, name in names.items()

@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.run_host import (
 from dagwright.interfaces.cli.server_commands import MCP_HOST, MCP_PORT, McpRequest
 from dagwright.interfaces.mcp.server import create_server
 from dagwright.interfaces.mcp.transports import PATH, StdioStreams, serve_http, serve_stdio
-from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, opened_socket
+from dagwright.process.listening import PortTaken, address_of, is_local, open_socket
 from dagwright.toolset.toolset import load_toolset, references_of
 
 
@@ -73,10 +73,10 @@ def _listener(request: McpRequest) -> socket.socket:
     """
     host, port = request.host or MCP_HOST, MCP_PORT if request.port is None else request.port
     try:
-        listener = opened_socket(host, port)
+        listener = open_socket(host, port)
     except PortTaken as error:
         raise CommandError(str(error)) from None
-    if not request.no_auth and not is_of_this_machine(listener):
+    if not request.no_auth and not is_local(listener):
         listener.close()
         raise CommandError(
             f"any client that reaches {host} could do everything, because the MCP server has no keys: give "

@@ -12,7 +12,7 @@ from dagwright.core.compiler.plan_text import changes_of, plan_summary
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.command_arguments import account_name, seconds_of_option
@@ -130,7 +130,7 @@ def prepare_run(
     return StartRequest(plan, source_document, values, options, tools=toolset.references)
 
 
-def _used_values(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
+def _used_values(checked: CheckedPlan, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values without those of inputs that the plan does not have."""
     unused = {*unused_names(checked, values)}
     return {name: value for name, value in values.items() if name not in unused}
@@ -143,7 +143,7 @@ def _check_plan(
     *,
     context: Mapping[str, Any],
     allow_unknown_tools: bool,
-) -> tuple[Any, Checked, Sequence[Repair]]:
+) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
     """Return the plan as written and as checked, without repairs."""
     raw = read_plan(request.plan) if source is None else source.plan
     tools, dialect = toolset.declarations(), request.dialect
@@ -152,7 +152,7 @@ def _check_plan(
 
 def _repair_plan(
     request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], allow_unknown_tools: bool
-) -> tuple[Any, Checked, Sequence[Repair]]:
+) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
     """Return the text of a model, the plan in it and the repairs; report the repairs.
 
     Raises:

@@ -17,7 +17,7 @@ from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import open_context
 from dagwright.plans.templates import TemplateFolder
 from dagwright.process import event_loop
-from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
+from dagwright.process.listening import PortTaken, address_of, is_local, listening, open_socket
 from dagwright.settings import Settings
 from dagwright.store.private_files import write_private
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -57,7 +57,7 @@ def _check_address(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) 
         are_required = keys.are_required()
     except KeysUnreadable as error:
         raise CommandError(str(error), status=ErrorStatus.UNREADABLE) from None
-    if needs_keys and not are_required and not is_of_this_machine(listener):
+    if needs_keys and not are_required and not is_local(listener):
         raise CommandError(
             f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "
             "`dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
@@ -82,7 +82,7 @@ async def _serve(
 ) -> int:
     stopped = stop_signal()
     try:
-        listener = opened_socket(request.host, request.port)
+        listener = open_socket(request.host, request.port)
     except PortTaken as error:
         raise CommandError(str(error)) from None
     with listener, closing(ExitWatchdog()) as exit_watchdog:

@@ -59,7 +59,7 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
                 log.warning(
                     "no server was running, so this worker started one; set TEMPORAL_ADDRESS to use another server"
                 )
-            queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
+            queues = [*dict.fromkeys([settings.task_queue, *toolset.user_queues])]
             for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
                 log.warning("agent names unknown tools", agent=agent, tools=missing)
             log.info("worker started", address=connection.server.address, task_queues=queues, serves=settings.serve)
@@ -90,11 +90,11 @@ async def _health(
     require_extra("gateway")
     # The web framework is imported only if the endpoints are served, so that other workers start quickly.
     from dagwright.process.health import Readiness, serving_health  # noqa: PLC0415
-    from dagwright.process.listening import PortTaken, address_of, opened_socket  # noqa: PLC0415
+    from dagwright.process.listening import PortTaken, address_of, open_socket  # noqa: PLC0415
 
     host, _, port = settings.health_address.rpartition(":")
     try:
-        listener = opened_socket(host.strip("[]"), int(port))
+        listener = open_socket(host.strip("[]"), int(port))
     except (PortTaken, OverflowError) as error:
         reason = str(error).partition(";")[0]
         raise CommandError(f"{reason}; change DAGWRIGHT_HEALTH_ADDRESS") from None

@@ -18,7 +18,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.policy import Policy, model_policy
 from dagwright.core.model.times import parse_duration
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
@@ -88,7 +88,7 @@ class RunStarter:
         source = {"plan": document, "dialect": checked.dialect, "context": {}}
         return await self._start(StartRequest(compiled, source, inputs, options), run=run)
 
-    def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[Checked, Any]:
+    def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[CheckedPlan, Any]:
         """Return the checked plan of a call, and the plan as written.
 
         Raises:

@@ -28,7 +28,7 @@ from dagwright.core.compiler.plan_text import changes_of
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import tool_definitions
@@ -235,7 +235,7 @@ class ToolHandlers:
         }
         return result_of(document)
 
-    def _checked_plan(self, arguments: Mapping[str, Any]) -> tuple[Checked, CompiledPlan]:
+    def _checked_plan(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
         checked, _ = self._starter.checked(arguments, self._templates)
         return checked, check_size(checked)
 

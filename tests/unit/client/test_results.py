@@ -21,7 +21,7 @@ from dagwright.client.errors import FeedbackRejected
 from dagwright.client.feedback.feedback_request import answer_content
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded, read_nodes, read_result
 from dagwright.core.boundary import wire
-from dagwright.core.expressions.projection import describe
+from dagwright.core.expressions.projection import project_value
 from dagwright.core.model.states import NodeError, RunStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import read_recorded_document
@@ -34,7 +34,9 @@ from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
 async def stored(store: MemoryStore, value: Any, *, name: str) -> Any:
     content = pydantic_core.to_json(value)
-    return describe(value, await store.put(content), size_bytes=len(content), projections=(), name=f"{name}.result")
+    return project_value(
+        value, await store.put(content), size_bytes=len(content), projections=(), name=f"{name}.result"
+    )
 
 
 def ended_run(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:

@@ -165,7 +165,7 @@ def test_text_that_is_not_a_condition_is_rejected(text: str, message: str) -> No
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scheduler start every item itself, instead of child runs for batches of items."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 10_000)
-    monkeypatch.setattr(map_items, "MAX_OWN_ITEMS", 10_000)
+    monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 10_000)
 
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:

@@ -8,7 +8,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import MapBatch, NodeError, NodeStatus, Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import map_items
-from dagwright.core.scheduler.map_items import MapBatchEnd, Width, counts_of_items, width_of
+from dagwright.core.scheduler.map_items import MapBatchEnd, MapConcurrency, counts_of_items, map_concurrency
 from dagwright.core.scheduler.readiness import Gate, ReadyQueue, gates_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_messages import map_batch_end_from_json
@@ -49,16 +49,18 @@ def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
 @pytest.mark.parametrize(
     ("of_node", "of_tool", "of_run", "width"),
     [
-        (None, None, 500, Width(4, 125)),
-        (20, None, 500, Width(4, 5)),
-        (20, 7, 500, Width(4, 1)),
-        (2, None, 500, Width(2, 1)),
-        (None, None, 1, Width(1, 1)),
+        (None, None, 500, MapConcurrency(4, 125)),
+        (20, None, 500, MapConcurrency(4, 5)),
+        (20, 7, 500, MapConcurrency(4, 1)),
+        (2, None, 500, MapConcurrency(2, 1)),
+        (None, None, 1, MapConcurrency(1, 1)),
     ],
 )
-def test_narrowest_limit_is_shared(of_node: int | None, of_tool: int | None, of_run: int, width: Width) -> None:
+def test_narrowest_limit_is_shared(
+    of_node: int | None, of_tool: int | None, of_run: int, width: MapConcurrency
+) -> None:
     node, tool = CompiledNode(id="m", max_parallel=of_node), ToolDeclaration("t", max_parallel=of_tool)
-    assert width_of(node, tool, count=501, max_in_flight=of_run) == width
+    assert map_concurrency(node, tool, count=501, max_in_flight=of_run) == width
 
 
 def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
@@ -142,14 +144,14 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
 
 
 def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_items, "MAX_OWN_ITEMS", 500)
+    monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 500)
     scheduler = started_scheduler(
         compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
     )
     tasks = started(scheduler)
     assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
     assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
-    assert scheduler.state.width_of(2) == Width(1, 500)
+    assert scheduler.state.map_concurrency(2) == MapConcurrency(1, 500)
 
 
 def test_map_that_exceeds_the_items_of_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +232,9 @@ def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
     scheduler = started_scheduler(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
     running, at_once = started(scheduler), []
     while running:
-        at_once.append(sum(scheduler.state.width_of(task.ref.node).items if task.is_run else 1 for task in running))
+        at_once.append(
+            sum(scheduler.state.map_concurrency(task.ref.node).items if task.is_run else 1 for task in running)
+        )
         task = running.pop(0)
         if task.is_run:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])

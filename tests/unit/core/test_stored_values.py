@@ -8,14 +8,14 @@ import pytest
 from dagwright.core.expressions import projection
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
-from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, describe, preview_of
+from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of, project_value
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
-    FOREIGN_BYTES,
-    PARTS_BYTES,
-    TOGETHER_BYTES,
+    COMBINED_RESULT_BYTES,
+    DECISION_PARTS_BYTES,
+    FOREIGN_RESULT_BYTES,
+    OTHER_PARTS_BYTES,
     VALUE_BYTES,
-    WHOLE_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -42,13 +42,13 @@ from dagwright.core.scheduler.propagation import largest_result_bytes
 from tests.support.plan_building import compiled, node, plan_of
 
 _LARGE = "x" * (VALUE_BYTES + 1)
-_LARGER = "y" * (PARTS_BYTES + 1)
+_LARGER = "y" * (OTHER_PARTS_BYTES + 1)
 _IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
 
 def _stored(*expected: Projection) -> StoredValue:
-    return describe(
+    return project_value(
         _VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), projections=expected, name="a.result"
     )
 
@@ -69,14 +69,16 @@ def test_large_value_reports_its_shape_and_its_projections() -> None:
 
 def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
-    stored = describe(
+    stored = project_value(
         value, "r", size_bytes=1, projections=[((number,), "value") for number in range(10)], name="a.result"
     )
     assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored.at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
-    stored = describe(objects, "r", size_bytes=1, projections=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
+    stored = project_value(
+        objects, "r", size_bytes=1, projections=[("$..a", "value"), ((0, "a"), "value")], name="a.result"
+    )
     assert stored.parts == {(0, "a"): ProjectedPart("small", 0)}
 
 
@@ -122,7 +124,7 @@ def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
         ('$["rows"][*]["text"]', "whole"),
         ('$["rows"][*]["not there"]', "whole"),
     ]
-    stored = describe({"rows": rows}, "r", size_bytes=400_000, projections=expected, name="a.result")
+    stored = project_value({"rows": rows}, "r", size_bytes=400_000, projections=expected, name="a.result")
     actual, _ = stored.at(("rows",))
     assert isinstance(actual, StoredValue)
     items = StoredList(actual, 0, 400)
@@ -153,12 +155,16 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
 @pytest.mark.parametrize(
     ("node", "tool", "size"),
     [
-        (CompiledNode("a"), ToolDeclaration("t", is_foreign=True), FOREIGN_BYTES),
-        (CompiledNode("a", kind="plan"), None, TOGETHER_BYTES),
-        (CompiledNode("a", kind="region"), None, TOGETHER_BYTES),
+        (CompiledNode("a"), ToolDeclaration("t", is_foreign=True), FOREIGN_RESULT_BYTES),
+        (CompiledNode("a", kind="plan"), None, COMBINED_RESULT_BYTES),
+        (CompiledNode("a", kind="region"), None, COMBINED_RESULT_BYTES),
         (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
-        (CompiledNode("a", projections=((("id",), "value"),)), None, VALUE_BYTES + PARTS_BYTES),
-        (CompiledNode("a", projections=((("id",), "whole"),)), None, VALUE_BYTES + PARTS_BYTES + WHOLE_BYTES),
+        (CompiledNode("a", projections=((("id",), "value"),)), None, VALUE_BYTES + OTHER_PARTS_BYTES),
+        (
+            CompiledNode("a", projections=((("id",), "whole"),)),
+            None,
+            VALUE_BYTES + OTHER_PARTS_BYTES + DECISION_PARTS_BYTES,
+        ),
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )

@@ -22,7 +22,7 @@ from dagwright.core.model.worker_results import (
 )
 from dagwright.core.validation.validation import check_document
 from dagwright.core.validation.workers import (
-    WorkersRefused,
+    WorkersRejected,
     WorkerTool,
     check_workers,
     missing_slots,
@@ -78,7 +78,7 @@ def scheduler_of(*nodes: Any) -> RunScheduler:
         ({"requires": ("",)}, "is not a slot name"),
         ({"preconditions": ("",)}, "the text is empty"),
         ({"same_as": {"b": "c"}}, "same_as: 'b' must be one of its slots"),
-        ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' a slot of another worker"),
+        ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' a slot of another worker tool"),
         ({"goal_type": "other"}, "support"),
         ({"more": 1}, "more"),
     ],
@@ -100,27 +100,27 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
     [
         (
             {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
-            "the workers 'x' and 'y' both output 'a'; only one worker can output a slot",
+            "the worker tools 'x' and 'y' both output 'a'; only one of them can output a slot",
         ),
         (
             {"x-y": card("a", goal_type="deliverable"), "X_y": card("b")},
-            "the workers 'x-y' and 'X_y' have the same name except for case and '-' or '_'",
+            "the worker tools 'x-y' and 'X_y' have the same name except for case and '-' or '_'",
         ),
-        ({"x": card("a"), "y": card("b")}, "none of the workers makes a deliverable ('x', 'y'), so no question"),
+        ({"x": card("a"), "y": card("b")}, "none of the worker tools makes a deliverable ('x', 'y'), so no question"),
         (
             {"x": card("found", goal_type="deliverable"), "y": card("b", requires=("fuond",))},
-            "the worker 'y' requires 'fuond', which no worker outputs; did you mean 'found'?",
+            "the worker tool 'y' requires 'fuond', which no worker tool outputs; did you mean 'found'?",
         ),
     ],
 )
 def test_unusable_set_of_worker_tools_is_rejected(workers: dict[str, WorkerCard], message: str) -> None:
-    with pytest.raises(WorkersRefused) as error:
+    with pytest.raises(WorkersRejected) as error:
         check_workers(_set_of(workers))
     assert str(error.value).startswith(message)
 
 
 def test_all_problems_of_a_set_are_reported_at_once() -> None:
-    with pytest.raises(WorkersRefused) as error:
+    with pytest.raises(WorkersRejected) as error:
         check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(error.value).split("; ")) == 4
 

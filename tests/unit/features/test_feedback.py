@@ -8,7 +8,7 @@ import pytest
 from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import Feedback, Raised
+from dagwright.core.model.requests import Feedback, RaisedQuestion
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
@@ -35,7 +35,7 @@ from tests.support.plan_building import (
     states,
 )
 
-ASKED = Raised("Which one?")
+ASKED = RaisedQuestion("Which one?")
 
 
 def _unapproved() -> RunScheduler:
@@ -155,7 +155,7 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     started(scheduler)
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["p[0]", "p[1]", "p[2]"]
-    assert scheduler.features.feedback.requests.take_refusals() == [
+    assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to 'p[0]' is invalid: {_BAD_AMOUNT}"
     ]
     scheduler = _paid(on_error="ask")
@@ -346,13 +346,13 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     scheduler = resumed(scheduler)
     message = "{!r} was never requested: the early answer of ann is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [message.format("m[x]")]
+    assert scheduler.features.feedback.requests.take_rejections() == [message.format("m[x]")]
     scheduler.complete("a", 1, at=3.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [message.format("a")]
+    assert scheduler.features.feedback.requests.take_rejections() == [message.format("a")]
     scheduler.cancel(4.0)
     for name in ("m[y]", "on"):
         scheduler.task_cancelled(name, at=5.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [message.format("m[y]#2"), message.format("on")]
+    assert scheduler.features.feedback.requests.take_rejections() == [message.format("m[y]#2"), message.format("on")]
     assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_by_node) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
     assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
@@ -362,7 +362,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     assert ids_of(started(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
     message = "'m[z]' was never requested: the early answer of a user without a name is not needed"
-    assert scheduler.features.feedback.requests.take_refusals() == [message]
+    assert scheduler.features.feedback.requests.take_rejections() == [message]
 
 
 def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted() -> None:
@@ -442,9 +442,9 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
     rejected = unapproved(plan, {"n": 3})
     rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
     message = "'inputs' was never requested: the early answer of ann is not needed"
-    assert rejected.features.feedback.requests.take_refusals() == [message]
+    assert rejected.features.feedback.requests.take_rejections() == [message]
 
     wrong = unapproved(compiled(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
     wrong.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
     requests = wrong.features.feedback.requests
-    assert ([*requests.open], len(requests.take_refusals())) == (["inputs"], 1)
+    assert ([*requests.open], len(requests.take_rejections())) == (["inputs"], 1)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.feedback.open_requests import Answer
-from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Raised, Through
+from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, RaisedQuestion, Through
 from dagwright.core.model.states import Attempt
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
@@ -142,7 +142,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
-    [refusal] = scheduler.features.feedback.requests.take_refusals()
+    [refusal] = scheduler.features.feedback.requests.take_rejections()
     assert "'ask' waits for ann" in refusal
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
     scheduler = started_run(node("first"), node("ask", human=human))
@@ -150,7 +150,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert scheduler.features.feedback.answer(early, 0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
-    assert scheduler.features.feedback.requests.take_refusals() == [
+    assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to 'ask' is invalid: {_REJECTED}"
     ]
 
@@ -220,7 +220,7 @@ def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any =
     """Start the single node, answer its request, and return the error if it could not open a request."""
     task = scheduler.next_task(0.0)
     assert task is not None
-    problem = scheduler.features.feedback.ask("n", Raised("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
+    problem = scheduler.features.feedback.ask("n", RaisedQuestion("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
     if problem is None:
         [request] = scheduler.features.feedback.requests.open
         assert scheduler.features.feedback.answer(Feedback(request, {"text": text}, by="ann"), 2.0) is None

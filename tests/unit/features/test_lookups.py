@@ -22,7 +22,7 @@ from dagwright.core.model.lookups import (
     resolved_lookups,
 )
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import Feedback, Raised, Request
+from dagwright.core.model.requests import Feedback, RaisedQuestion, Request
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions
@@ -230,7 +230,7 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
     scheduler = started_scheduler(plan)
     [find] = tasks_of(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
-    assert scheduler.features.feedback.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.ask(find.id, RaisedQuestion(which), at=1.0, attempt=Attempt(1)) is None
     assert scheduler.features.feedback.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
     [find] = tasks_of(scheduler)
     scheduler.complete(find.id, {"entity": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
@@ -266,7 +266,9 @@ def test_question_names_the_purpose_of_the_party() -> None:
     )
     scheduler, finds = started(plan)
     for find in finds:
-        assert scheduler.features.feedback.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
+        assert (
+            scheduler.features.feedback.ask(find.id, RaisedQuestion("Which one?"), at=1.0, attempt=Attempt(1)) is None
+        )
     asked = {each.id: each.prompt for each in scheduler.features.feedback.requests.open.values()}
     assert asked["lookup:person:John"] == (
         "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
@@ -281,13 +283,14 @@ def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> N
     scheduler, [find] = started(plan_of(intent(who=plan_with_lookup("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert following_request(view, find.id) == "nothing"
-    assert scheduler.features.feedback.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.ask(find.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
     assert following_request(view, find.id) == "nothing"
     assert scheduler.features.feedback.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
     assert following_request(view, find.id) is None
     tasks_of(scheduler)
     assert (
-        scheduler.features.feedback.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+        scheduler.features.feedback.ask(find.id, RaisedQuestion("No party found. Which?"), at=3.0, attempt=Attempt(2))
+        is None
     )
     again = following_request(view, find.id)
     assert isinstance(again, Request)
@@ -402,7 +405,7 @@ def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     assert first.arguments == {"a": "p1"}
 
 
-ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
+ASKED = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
 
 
 def test_request_of_a_lookup_continues_in_a_new_execution() -> None:

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import calls_of_task
+from dagwright.core.scheduler.run_state import call_ids
 from dagwright.features.commands.node_commands import AddNodes, AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.run_scheduler import RunScheduler
@@ -164,7 +164,7 @@ def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
         apply_command(RetryNode("a"), scheduler, at=at)
         started(scheduler)
         scheduler.fail("a", broken(), at=at)
-    assert calls_of_task(scheduler.state, "a") == ["a", "a#2", "a#3"]
+    assert call_ids(scheduler.state, "a") == ["a", "a#2", "a#3"]
     assert apply_command(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
     assert ids_of(started(scheduler)) == ["a#4"]
 

@@ -14,7 +14,7 @@ from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import extended, extension_from_json
-from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.validation import check_document
 from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
@@ -129,7 +129,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the count of nodes of each plan that is checked."""
     actual: list[int] = []
 
-    def counted(document: Any, **more: Any) -> Checked:
+    def counted(document: Any, **more: Any) -> CheckedPlan:
         actual.append(len(document.plan["nodes"]))
         return check_document(document, **more)
 

@@ -171,7 +171,7 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
         assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
     scheduler.complete("a", 1, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["ask"]
-    [refusal] = scheduler.features.feedback.requests.take_refusals()
+    [refusal] = scheduler.features.feedback.requests.take_rejections()
     assert refusal.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
 
@@ -188,7 +188,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     accepted, left = asking[:13], asking[13:]
     assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *accepted]
     assert [*scheduler.features.feedback.requests.open] == left
-    assert scheduler.features.feedback.requests.take_refusals() == [
+    assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in left
     ]
     assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
@@ -227,7 +227,10 @@ def test_early_answers_of_one_activation_are_applied_in_order() -> None:
     scheduler.rebuild.rebuild = seen  # type: ignore[method-assign]
     scheduler.complete("a", 1, at=1.0)
     assert depths == [depths[0]] * len(asking)
-    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.take_refusals()) == ({}, [])
+    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.take_rejections()) == (
+        {},
+        [],
+    )
     assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in asking)]
     scheduler.complete("on", 1, at=2.0)
     assert ids_of(started(scheduler, at=2.0)) == [f"on_{name}" for name in asking]

@@ -14,7 +14,7 @@ from dagwright_maritime.settings import MaritimeSettings
 
 def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
-    cards = {name: tool.worker for name, tool in toolset.own.declarations().items()}
+    cards = {name: tool.worker for name, tool in toolset.user_tools.declarations().items()}
     actual = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
     # Every worker tool that accepts a query result also accepts a page of it.
     assert {name: card.same_as for name, card in cards.items() if card is not None and card.same_as} == {

@@ -54,7 +54,7 @@ def test_invalid_limit_is_reported_with_its_location(name: str, value: Any) -> N
 def toolset(tmp_path: Path) -> Toolset:
     """Environment of a process whose settings set limits."""
     settings = Settings(state_dir=tmp_path, max_rounds=7, worker_timeout_s=30, question_timeout_s=600)
-    return replace(load_toolset(settings), own=Workers().registry())
+    return replace(load_toolset(settings), user_tools=Workers().registry())
 
 
 def _prepared(toolset: Toolset, **message: Any) -> StartRequest:

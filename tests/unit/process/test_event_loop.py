@@ -41,7 +41,7 @@ async def _blocks(until: threading.Event) -> None:
 
 async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_loop_watchdog, "CHECK_INTERVAL_S", 0.01)
-    with structlog.testing.capture_logs() as logs, event_loop_watchdog.blocked_loop_logged():
+    with structlog.testing.capture_logs() as logs, event_loop_watchdog.logging_blocked_loop():
         await asyncio.sleep(0.1)
     assert logs == []
     monkeypatch.setattr(event_loop_watchdog, "BLOCKED_S", 0.05)
@@ -51,7 +51,7 @@ async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytes
         is_logged.set()
         return line
 
-    with structlog.testing.capture_logs(processors=[record]) as logs, event_loop_watchdog.blocked_loop_logged():
+    with structlog.testing.capture_logs(processors=[record]) as logs, event_loop_watchdog.logging_blocked_loop():
         await _blocks(is_logged)
         await asyncio.sleep(0)
     (line,) = logs

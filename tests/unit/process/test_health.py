@@ -13,14 +13,14 @@ import pytest
 
 from dagwright.process import health
 from dagwright.process.health import Readiness, serving_health
-from dagwright.process.listening import opened_socket
+from dagwright.process.listening import open_socket
 
 _PROBE = Path(__file__).parents[3] / "docker" / "probe.py"
 
 
 @asynccontextmanager
 async def _served(check: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
-    listener = opened_socket("127.0.0.1", 0)
+    listener = open_socket("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     async with serving_health(listener, Readiness({"temporal": check})):
         yield port
@@ -67,7 +67,7 @@ async def test_endless_check_and_drain_are_not_ready(monkeypatch: pytest.MonkeyP
     async def endless() -> None:
         await asyncio.Event().wait()
 
-    assert await Readiness({"store": endless}).problems() == {"store": "no answer within 0.05 s"}
+    assert await Readiness({"store": endless}).problems() == {"store": "no response within 0.05 s"}
     stopped = asyncio.Event()
     readiness = Readiness({}, stopped=stopped)
     assert (await readiness.response()).status_code == 200

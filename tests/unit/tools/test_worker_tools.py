@@ -211,13 +211,13 @@ def _load(folder: Path, **files: str) -> Any:
 
 def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> None:
     first, second = (_MODULE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
-    assert list(_load(tmp_path, fine=first).own.specs) == ["one"]
+    assert list(_load(tmp_path, fine=first).user_tools.specs) == ["one"]
     for files, message in (
-        ({"x": first, "y": second}, "the workers 'one' and 'two' both output 'a'"),
-        ({"z": _MODULE.format(goal_type="support", name="three")}, "none of the workers makes a deliverable"),
+        ({"x": first, "y": second}, "the worker tools 'one' and 'two' both output 'a'"),
+        ({"z": _MODULE.format(goal_type="support", name="three")}, "none of the worker tools makes a deliverable"),
         (
             {"v": _MODULE.format(goal_type="deliverable", name="render_template")},
-            "has the name of a tool that is built in",
+            "has the name of a built-in tool",
         ),
         ({"u": first.replace("Answers.", "")}, "its docstring has no description"),
     ):

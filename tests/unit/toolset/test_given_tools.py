@@ -38,7 +38,7 @@ def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
     """A process that loads the module by its name serves the same queue."""
     settings = Settings(state_dir=tmp_path)
     toolset = load_toolset(settings, given=read_given([stock, declare_activity("charge", "billing")]))
-    assert {name: spec.declaration.task_queue for name, spec in toolset.own.specs.items()} == {
+    assert {name: spec.declaration.task_queue for name, spec in toolset.user_tools.specs.items()} == {
         "stock": queue_name(__name__, task_queue=settings.task_queue),
         "charge": "billing",
     }
@@ -50,7 +50,7 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     monkeypatch.setattr(function, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([function]))
-    assert toolset.own_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
+    assert toolset.user_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
     # Another command would run the program to load its tools.
     assert toolset.references == ()
 
@@ -64,7 +64,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
         service_url="http://127.0.0.1:9/",
     )
     toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([stock], [card], task_queue="gpu"))
-    assert (toolset.own_queues, [*toolset.own.specs]) == (("gpu",), ["stock", "agent.helper"])
+    assert (toolset.user_queues, [*toolset.user_tools.specs]) == (("gpu",), ["stock", "agent.helper"])
     assert [*toolset.agents] == [card]
 
 
@@ -110,4 +110,4 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
     base = load_toolset(Settings(state_dir=tmp_path))
     merged = merged_toolset(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given([stock]))])
-    assert ([*merged.own.specs], merged.references) == (["stock"], (__name__,))
+    assert ([*merged.user_tools.specs], merged.references) == (["stock"], (__name__,))

@@ -77,7 +77,7 @@ async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatc
     for name in ("claim_store", "publish_store", "publish_tools", "publish_cards"):
         monkeypatch.setattr(worker, name, nothing)
     monkeypatch.setattr(worker, "create_workers", create_workers)
-    monkeypatch.setattr(event_loop_watchdog, "blocked_loop_logged", lambda: context_named("watched"))
+    monkeypatch.setattr(event_loop_watchdog, "logging_blocked_loop", lambda: context_named("watched"))
     client: Any = None
     async with worker.serving(client, load_toolset(Settings(state_dir=tmp_path), ()), task_queue="q"):
         pass

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.model.requests import Raised
+from dagwright.core.model.requests import RaisedQuestion
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import Chain, blocking_chain
@@ -99,7 +99,7 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     start_ready(scheduler)
     options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
     which = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
-    for name, raised in (("Ann", Raised(which)), ("Bob", Raised("Which Bob?"))):
+    for name, raised in (("Ann", RaisedQuestion(which)), ("Bob", RaisedQuestion("Which Bob?"))):
         assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
     assert [line.partition(" It is for")[0] for line in _explained(scheduler)] == [
         "run-1 is running",

@@ -19,7 +19,7 @@ from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from dagwright.process.health import Readiness
-from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.process.listening import address_of, listening, open_socket
 from tests.unit.interfaces.http.conftest import Apart, client_of, error_of
 
 
@@ -282,7 +282,7 @@ async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | 
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    listener = opened_socket("127.0.0.1", 0)
+    listener = open_socket("127.0.0.1", 0)
     async with listening(respond, listener, proxies=proxies), httpx.AsyncClient() as http:
         await http.get(address_of(listener), headers={"X-Forwarded-For": "9.9.9.9"})
     assert seen == [counted]
@@ -296,7 +296,7 @@ async def test_parts_of_a_stream_are_sent_at_once() -> None:
         sent_at_once.append(bool(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
         writer.close()
 
-    listener = opened_socket("127.0.0.1", 0)
+    listener = open_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]
     async with await asyncio.start_server(accept, sock=listener):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -14,7 +14,7 @@ from dagwright.interfaces.http import direct
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import open_context
 from dagwright.interfaces.http.sse import HEARTBEAT
-from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.process.listening import address_of, listening, open_socket
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, Silence, step
@@ -43,7 +43,7 @@ async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncC
         address = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
         settings = Settings(state_dir=folder, model="small", **address)
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
-        listener = opened_socket("127.0.0.1", 0)
+        listener = open_socket("127.0.0.1", 0)
         url = address_of(listener)
         async with (
             open_context(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as context,

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.callers import KeyScope as Right
 from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key
-from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.process.listening import address_of, listening, open_socket
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -173,7 +173,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
     templates = load_templates(write_plan(tmp_path / "plans", ADD, "add.json"), toolset.declarations())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     server = cast("Any", _Server())
-    listener = opened_socket("127.0.0.1", 0)
+    listener = open_socket("127.0.0.1", 0)
     url = address_of(listener)
     async with open_context(settings, connection, toolset, templates=templates) as opened:
         context = replace(opened, runs=server, sessions=server, steering=server)

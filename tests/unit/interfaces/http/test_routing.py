@@ -72,7 +72,7 @@ def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, me
 def _context(folder: Path, own: ToolRegistry | None = None) -> GatewayContext:
     settings = Settings(state_dir=folder)
     toolset = load_toolset(settings)
-    toolset = toolset if own is None else replace(toolset, own=own)
+    toolset = toolset if own is None else replace(toolset, user_tools=own)
     return cast("GatewayContext", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
 
 

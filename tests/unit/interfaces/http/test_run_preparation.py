@@ -34,7 +34,7 @@ _NONE, _PLAIN = GatewayOptions(), AnswerSettings(ModelConfig())
 
 def _context(folder: Path, own: ToolRegistry | None = None, templates: Any = None) -> GatewayContext:
     toolset = load_toolset(Settings(state_dir=folder))
-    toolset = toolset if own is None else replace(toolset, own=own)
+    toolset = toolset if own is None else replace(toolset, user_tools=own)
     return cast("GatewayContext", SimpleNamespace(toolset=toolset, templates=templates or {}, caller=Caller("me")))
 
 

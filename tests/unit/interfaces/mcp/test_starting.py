@@ -30,7 +30,7 @@ class _Runs:
 
 def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
     settings = Settings(state_dir=folder, model="small", openai_api_key=SecretStr("key"))
-    toolset, runs = replace(load_toolset(settings), own=Workers().registry()), _Runs()
+    toolset, runs = replace(load_toolset(settings), user_tools=Workers().registry()), _Runs()
     return RunStarter(cast("Any", runs), cast("Any", SimpleNamespace()), toolset), runs
 
 
