@@ -7,14 +7,18 @@ node that parses it is `read`. The pair after an invalid plan, or for a replan, 
 Replay: IDs, order and content of the nodes are part of the history of a run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.model.states import NodeError
+from dagwright.core.model.states import NodeError, NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
+from dagwright.planning.model_calls.response_summary import missing_information
+from dagwright.planning.plan_and_execute.goal_answer import changed_output, request_answer
 from dagwright.planning.plan_and_execute.goal_spec import (
+    ANSWER,
     APPROVE,
+    PLAN,
     READ,
     Goal,
     decode_tools,
@@ -22,6 +26,11 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     may_start_early,
 )
 from dagwright.planning.plan_and_execute.goal_state import GoalState, Stage
+from dagwright.planning.plan_and_execute.plan_approval import needs_approval, request_approval
+from dagwright.planning.plan_and_execute.plan_nodes import add_nodes, has_all_nodes, id_conflicts, skip_unreachable
+from dagwright.planning.plan_and_execute.planning_calls import repair_plan, replan
+from dagwright.planning.plan_and_execute.replans import ReplanReason, reason_of_gaps, reasons_of
+from dagwright.planning.plan_and_execute.step_messages import Step
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
@@ -44,7 +53,7 @@ class PlanAndExecute:
         run = GoalState(state, self._goal)
         step = self._next_step(run)
         if step is Stage.FINISHED:
-            return run.conclude()
+            return _conclude(run)
         return step if isinstance(step, Extension) else None
 
     def _next_step(self, run: GoalState) -> Extension | Stage:
@@ -59,15 +68,17 @@ class PlanAndExecute:
         if (stage := run.stage_of_reasons()) is not None:
             return stage
         if not parsed["valid"]:
-            return run.next_plan(parser, parsed)
+            return repair_plan(run, parser, parsed) or Stage.FINISHED
         if (approval := run.newest(APPROVE)) is not None and approval > parser:
             return self._step_after_approval(run, parser, approval, parsed)
-        if run.has_all_nodes(parsed):
-            return run.skip_unreachable(parsed) or Stage.FINISHED
-        if run.needs_approval(parsed):
-            return run.request_approval(parser, parsed)
-        conflicts = run.id_conflicts(parsed)
-        return run.next_plan(parser, conflicts) if conflicts else run.add_nodes(parser, parsed)
+        if has_all_nodes(run, parsed):
+            return skip_unreachable(run, parsed) or Stage.FINISHED
+        if needs_approval(run, parsed):
+            return request_approval(run, parser, parsed)
+        conflicts = id_conflicts(run, parsed)
+        if conflicts:
+            return repair_plan(run, parser, conflicts) or Stage.FINISHED
+        return add_nodes(run, parser, parsed)
 
     def _step_after_approval(
         self, run: GoalState, parser: int, approval: int, parsed: Mapping[str, Any]
@@ -76,13 +87,13 @@ class PlanAndExecute:
         if (approved := run.parsed_plan_of(approval)) is None:
             return run.stage_without_approval(approval)
         if not approved["valid"]:
-            return run.request_approval(parser, parsed, problems=approved)
-        if run.has_all_nodes(approved):
+            return request_approval(run, parser, parsed, problems=approved)
+        if has_all_nodes(run, approved):
             return Stage.FINISHED
-        conflicts = run.id_conflicts(approved)
-        return (
-            run.request_approval(parser, parsed, problems=conflicts) if conflicts else run.add_nodes(approval, approved)
-        )
+        conflicts = id_conflicts(run, approved)
+        if conflicts:
+            return request_approval(run, parser, parsed, problems=conflicts)
+        return add_nodes(run, approval, approved)
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes of the run report its errors."""
@@ -120,3 +131,46 @@ class PlanAndExecute:
             if (reserved_id := next(filter(is_reserved, dependency_ids), None)) is not None:
                 return f"{node.id!r} waits for {reserved_id!r}, which is not a node of the plan"
         return None
+
+
+def _conclude(run: GoalState) -> Extension | None:
+    """Return the next extension when there is nothing left to add for the newest plan: a replan or the answer."""
+    steps = list(run.plan_steps())
+    if run.goal.profile == "intents":
+        # The output of the run is the result of the intents; without intents, the output is empty.
+        return None if steps or run.state.plan.output is not None else run.extension(output=({}, ()))
+    answer = run.newest(ANSWER)
+    if not all(record.status.is_final for _, record in steps):
+        return None
+    if answer is not None and not run.state.records[answer].status.is_final:
+        return None
+    if answer is not None and answer < max((run.number_of(node) for node, _ in steps), default=0):
+        # The answer does not include the newest results.
+        answer = None
+    if answer is not None and (output := changed_output(run, answer)) is not None:
+        return run.extension(output=output)
+    reasons = _replan_reasons(run, steps, answer)
+    if reasons and run.can_replan():
+        return replan(run, reasons)
+    return request_answer(run) if answer is None else None
+
+
+def _replan_reasons(run: GoalState, steps: Sequence[Step], answer: int | None) -> list[ReplanReason]:
+    """Return the reasons for a replan that have not caused one yet.
+
+    Args:
+        answer: number of the node with the current answer, if there is one.
+    """
+    handled = {
+        node_id
+        for plan in run.numbers_with_role(PLAN)
+        if run.is_replan_call(plan) and (replan_context := run.replan_context_at(plan)) is not None
+        for node_id in replan_context.because
+    }
+    reasons = reasons_of(steps, handled=handled)
+    if answer is None or run.state.plan.nodes[answer].id in handled:
+        return reasons
+    node, record = run.state.plan.nodes[answer], run.state.records[answer]
+    can_have_gaps = record.status is NodeStatus.COMPLETED and not run.goal.output_schema
+    gaps = missing_information(record.result) if can_have_gaps else ()
+    return [*reasons, reason_of_gaps(node, gaps)] if gaps else reasons

@@ -1,4 +1,4 @@
-"""Calls of plan-and-execute: planning, parsing of its result, and the answer."""
+"""Calls of plan-and-execute: planning, and parsing of its result."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,6 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.policy import POLICY, intents_policy, model_policy
 from dagwright.core.model.resolvers import resolver_of
-from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.planning.model_calls.model_requests import (
     CALL_MODEL,
     CallLabels,
@@ -18,10 +17,8 @@ from dagwright.planning.model_calls.model_requests import (
     OutputSchema,
     Planning,
     model_node,
-    system,
-    user,
 )
-from dagwright.planning.model_calls.response_summary import ACCEPTED_PROJECTION, ANSWER_FIELD
+from dagwright.planning.model_calls.response_summary import ACCEPTED_PROJECTION
 from dagwright.planning.plan_and_execute.goal_spec import (
     ANSWER,
     PLAN,
@@ -33,7 +30,6 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     role_of,
 )
 from dagwright.planning.plan_and_execute.replan_context import ReplanContext, encoded_replan_context
-from dagwright.planning.plan_and_execute.step_messages import Step, step_messages
 
 _MAX_PROBLEMS = 5
 
@@ -97,25 +93,6 @@ def _allowing_no_nodes(schema: Mapping[str, Any]) -> Mapping[str, Any]:
         return schema
     possibly_empty = {word: part for word, part in nodes.items() if word != "minItems"}
     return {**schema, "properties": {**properties, "nodes": possibly_empty}}
-
-
-def answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> tuple[ModelRequest, Sequence[Binding]]:
-    """Build the call that writes the answer from the results of the plan; return it with its bindings.
-
-    Args:
-        can_replan: without a further replan a text is enough: it names missing information.
-    """
-    opening = [system(goal.answer_prompt), user(f"Request:\n{goal.request}")]
-    step_texts = step_messages(steps, first=len(opening))
-    schema = goal.answer_schema if can_replan else {}
-    output = OutputSchema("answer", schema, is_enforced=False) if schema else None
-    streamed_field: str | None = "" if output is None else ANSWER_FIELD
-    if goal.output_schema:
-        # A program reads the JSON and needs all of it, so it is not streamed.
-        output, streamed_field = OutputSchema("answer", goal.output_schema), None
-    labels = CallLabels(purpose=PURPOSE_ANSWER)
-    call = ModelCall((*opening, *step_texts.messages), config=goal.config, output=output, labels=labels)
-    return ModelRequest(call, cuts=step_texts.cuts, streamed_field=streamed_field), step_texts.bindings
 
 
 def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:

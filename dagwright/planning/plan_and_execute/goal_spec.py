@@ -17,6 +17,7 @@ from dagwright.core.model.compiled import (
 )
 from dagwright.core.model.tools import GOAL_KIND, Effects, ToolDeclaration
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
+from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE
 
 PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
 """IDs of the nodes that the run itself adds; later nodes of the same kind have the suffix `#` and a number."""
@@ -289,3 +290,13 @@ def planned_nodes_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not the nodes of a plan: {error!r}") from None
+
+
+def is_empty(parsed: Mapping[str, Any]) -> bool:
+    """Check whether a plan has no new nodes, so there is nothing left to do."""
+    return all(node.get("tool") == EXISTING_NODE.name for node in parsed["nodes"])
+
+
+def described_nodes(parsed: Mapping[str, Any]) -> frozenset[str]:
+    """Return the IDs of the nodes of a plan that a request for approval shows completely."""
+    return frozenset(parsed.get("described", ()))

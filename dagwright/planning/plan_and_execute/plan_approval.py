@@ -1,0 +1,92 @@
+"""Approval of a parsed plan by a person: when it is needed, and the node that requests it.
+
+Replay: ID and content of the node are part of the history of a run.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
+from dagwright.core.model.states import NodeError
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.text import cut_bytes
+from dagwright.features.plan_extension.extender import GoalUnreachable
+from dagwright.planning.plan_and_execute.goal_nodes import parser_options, problems_text
+from dagwright.planning.plan_and_execute.goal_spec import (
+    APPROVE,
+    LOW_CONFIDENCE,
+    READ_MODEL_PLAN,
+    described_nodes,
+    is_empty,
+)
+from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, encoded_replan_context
+
+if TYPE_CHECKING:
+    from dagwright.planning.plan_and_execute.goal_state import GoalState
+
+_PROBLEMS_BYTES = 1_500
+"""Size limit of the problems that precede the plan in a request for approval."""
+
+
+def needs_approval(run: "GoalState", parsed: Mapping[str, Any]) -> bool:
+    """Check whether a person has to approve a parsed plan before any of it runs.
+
+    Raises:
+        GoalUnreachable: the confidence of the model is too low, and the run is non-interactive.
+    """
+    if is_empty(parsed):
+        return False
+    if run.goal.approve_plan or (run.state.policy.approves_changes and parsed.get("changes", 0) > 0):
+        return True
+    # A plan without a confidence counts as confidence 0.
+    required, confidence = run.goal.confidence, parsed.get("confidence", 0)
+    if required is None or confidence >= required:
+        return False
+    if not run.state.options.interactive:
+        text = (
+            f"the model gives its intents a confidence of {confidence:.4g}, but {required:.4g} is required and "
+            "this run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
+            "`confidence`"
+        )
+        raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
+    return True
+
+
+def request_approval(
+    run: "GoalState", parser: int, parsed: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
+) -> Extension:
+    """Build the node that asks a person to approve a plan.
+
+    Args:
+        parser: number of the node that parsed the plan.
+        problems: problems of a plan that a person submitted instead.
+    """
+    last = run.newest(APPROVE)
+    node_id = APPROVE if last is None else run.free_id(APPROVE)
+    text = str(parsed.get("summary", ""))
+    if problems is not None:
+        message = cut_bytes(problems_text(problems), max_bytes=_PROBLEMS_BYTES)
+        text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
+    plan_nodes = [
+        node
+        for node in parsed["nodes"]
+        if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
+    ]
+    if undescribed := len(plan_nodes) - len(described_nodes(parsed)):
+        text = f"{text}\n\n{undescribed:,} of its nodes are not shown completely; the policy decides on each of them."
+    prompt = f"May this plan run?\n\n{text}"
+    node = CompiledNode(
+        node_id,
+        title="asking whether the plan may run",
+        tool=READ_MODEL_PLAN.name,
+        arguments={
+            "plan": parsed["plan"],
+            "tools": list(run.goal.tools),
+            **parser_options(run.goal),
+            **encoded_replan_context(run.replan_context),
+        },
+        dependencies=(parser if last is None else max(parser, last),),
+        approval={"type": "APPROVAL", "prompt": prompt},
+        cache_s=0.0,
+    )
+    return run.extension(node)

@@ -1,0 +1,168 @@
+"""Nodes of a parsed plan: their IDs in the run, and the extension that adds those that the run does not have.
+
+Replay: IDs, order and content of the nodes are part of the history of a run.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dagwright.core.expressions.stored_values import Projection
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NodeError, NodeStatus
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.run_state import task_of_call
+from dagwright.features.plan_edits.extension_checks import free_id
+from dagwright.features.plan_extension.extender import GoalUnreachable
+from dagwright.planning.plan_and_execute.goal_spec import (
+    APPROVE,
+    PlannedNodes,
+    described_nodes,
+    is_empty,
+    planned_nodes_from_json,
+    role_of,
+)
+from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, REPLACEABLE, is_stand_in
+from dagwright.planning.plan_and_execute.replans import unreachable_nodes
+
+if TYPE_CHECKING:
+    from dagwright.planning.plan_and_execute.goal_state import GoalState
+
+
+def id_conflicts(run: "GoalState", parsed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
+    nodes = [node for node in _planned_nodes(parsed).nodes if not is_stand_in(node)]
+    ids = Counter(_new_id(run, node) for node in nodes)
+    used_ids = [
+        node.id
+        for node in nodes
+        if not _is_in_run(run, node) and (_is_taken(run, node.id) or ids[_new_id(run, node)] > 1)
+    ]
+    problems = [
+        {"code": "duplicate_id", "message": f"the run has another node {node_id!r} already: choose another id"}
+        for node_id in used_ids
+    ]
+    return {"problems": problems, "problem_count": len(problems)} if problems else {}
+
+
+def _is_taken(run: "GoalState", node_id: str) -> bool:
+    """Check whether an ID is used in the run by a node that cannot be replaced."""
+    number = run.state.number_of(run.state.newest_id(node_id))
+    if number is None or number > run.round_start:
+        return run.state.find(node_id) is not None or task_of_call(run.state, node_id) is not None
+    return run.state.records[number].status not in (*REPLACEABLE, NodeStatus.SUPERSEDED)
+
+
+def _new_id(run: "GoalState", node: CompiledNode) -> str:
+    """Return the ID that a node of a plan gets in the run: a new ID if it replaces another node."""
+    number = run.state.number_of(run.state.newest_id(node.id))
+    return node.id if number is None or _is_in_run(run, node) else free_id(run.state, number)
+
+
+def has_all_nodes(run: "GoalState", parsed: Mapping[str, Any]) -> bool:
+    """Check whether all nodes of a plan are in the run; streaming adds some of them before the plan is complete."""
+    ids = [str(node["id"]) for node in parsed["nodes"] if node.get("tool") != EXISTING_NODE.name]
+    newest = {node_id: run.state.newest_id(node_id) for node_id in ids}
+    if any((run.state.number_of(newest[node_id]) or 0) <= run.round_start for node_id in ids):
+        return False
+    # Nodes that people have added are different nodes, unless they do the same.
+    added = {node_id for node_id in ids if run.state.is_added_by_person(newest[node_id])}
+    return not added or all(_is_same(run, node) for node in _planned_nodes(parsed).nodes if node.id in added)
+
+
+def _is_in_run(run: "GoalState", node: CompiledNode) -> bool:
+    """Check whether a node was accepted before its plan was complete, or is a stand-in for an existing node."""
+    number = run.state.number_of(run.state.newest_id(node.id))
+    if is_stand_in(node) or node.kind == "lookup":
+        return number is not None
+    return number is not None and number > run.round_start and run.goal.streams and _is_same(run, node)
+
+
+def _is_same(run: "GoalState", node: CompiledNode) -> bool:
+    number = run.state.number_of(run.state.newest_id(node.id))
+    assert number is not None
+    existing = run.state.plan.nodes[number]
+    return (existing.tool, existing.arguments, existing.bindings) == (node.tool, node.arguments, node.bindings)
+
+
+def add_nodes(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Extension:
+    """Return the nodes of a plan that are not yet in the run.
+
+    Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node
+    that can no longer run replaces that node.
+    """
+    base = run.state.plan.written_count
+    planned = _planned_nodes(parsed)
+    numbers = _numbers_of(run, planned, base=base)
+    described, is_approved = described_nodes(parsed), role_of(run.state.plan.nodes[parser].id) == APPROVE
+    nodes = []
+    projections: dict[str, Sequence[Projection]] = {}
+    for node in planned.nodes:
+        if _is_in_run(run, node):
+            existing_id = run.state.newest_id(node.id)
+            projections |= {existing_id: node.projections} if node.projections else {}
+            continue
+        dependencies = tuple(numbers[number] for number in node.dependencies)
+        if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
+            dependencies = (*dependencies, parser)
+        # A person has approved this node. The policy can still deny it.
+        is_described = is_approved and node.id in described
+        approval = "never" if is_described and node.approval == "policy" else node.approval
+        is_new = run.state.number_of(node.id) is None
+        replaced_id = None if is_new else run.state.newest_id(node.id)
+        nodes.append(
+            replace(node, id=_new_id(run, node), dependencies=dependencies, approval=approval, supersedes=replaced_id)
+        )
+    replaced = [node.supersedes for node in nodes if node.supersedes is not None]
+    return Extension(base, tuple(nodes), planned.tools, projections, abandoned=_unreachable(run, replaced))
+
+
+def _numbers_of(run: "GoalState", planned: PlannedNodes, *, base: int) -> list[int]:
+    numbers: list[int] = []
+    next_number = base
+    for node in planned.nodes:
+        existing = run.state.number_of(run.state.newest_id(node.id)) if _is_in_run(run, node) else None
+        numbers.append(next_number if existing is None else existing)
+        next_number += existing is None
+    # Generated nodes of the plan follow all of its written nodes.
+    return [
+        number + next_number - base if number >= base and _is_in_run(run, node) else number
+        for node, number in zip(planned.nodes, numbers, strict=True)
+    ]
+
+
+def skip_unreachable(run: "GoalState", parsed: Mapping[str, Any]) -> Extension | None:
+    """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
+
+    Afterwards, the plan has no node that failed before the replan.
+    """
+    replan_context = run.replan_context
+    if replan_context is None or is_empty(parsed):
+        return None
+    failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
+    has_failed_nodes = any(
+        node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
+        for node, record in run.plan_steps()
+    )
+    return replace(run.extension(), abandoned=_unreachable(run, ())) if has_failed_nodes else None
+
+
+def _unreachable(run: "GoalState", replaced: Sequence[str]) -> tuple[str, ...]:
+    replan_context = run.replan_context
+    if replan_context is None:
+        return ()
+    ended = frozenset(replan_context.not_referable)
+    return unreachable_nodes(run.state, [step for step in run.plan_steps() if step[0].id in ended], replaced)
+
+
+def _planned_nodes(parsed: Mapping[str, Any]) -> PlannedNodes:
+    """Decode the nodes of a parsed plan.
+
+    Raises:
+        GoalUnreachable: the result has no valid nodes.
+    """
+    try:
+        return planned_nodes_from_json(parsed)
+    except ValueError as error:
+        raise GoalUnreachable(NodeError("invalid_result", str(error))) from None

@@ -1,0 +1,122 @@
+"""Planning calls after the first: they repair a plan that cannot run, or replan.
+
+Replay: IDs, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.compiled import Binding
+from dagwright.core.model.states import NodeError, NodeStatus
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.text import cut_bytes
+from dagwright.features.plan_extension.extender import GoalUnreachable
+from dagwright.planning.model_calls.model_requests import ModelRequest, model_node, user
+from dagwright.planning.plan_and_execute.goal_nodes import (
+    conflict_message,
+    output_of_plan,
+    plan_request,
+    problems_text,
+    read_node,
+    with_accepted_projection,
+)
+from dagwright.planning.plan_and_execute.goal_spec import PLAN, PLAN_INVALID, READ, REPAIR, REPLAN
+from dagwright.planning.plan_and_execute.replan_context import ReplanContext
+from dagwright.planning.plan_and_execute.replans import ReplanReason, replan_context_of, replan_messages, title_of
+
+if TYPE_CHECKING:
+    from dagwright.planning.plan_and_execute.goal_state import GoalState
+
+
+def repair_plan(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Extension | None:
+    """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
+
+    Returns:
+        The two nodes, or `None` if the model has written the maximum number of plans of a replan.
+
+    Raises:
+        GoalUnreachable: the model has written the maximum number of plans, and the run has no other plan.
+    """
+    last = run.newest(PLAN)
+    assert last is not None
+    round_start, replan_context = run.round_start, run.replan_context
+    plan_count = sum(number > round_start for number in run.numbers_with_role(READ))
+    if plan_count >= run.goal.plans and replan_context is not None:
+        return None
+    if plan_count >= run.goal.plans:
+        message = f"the model wrote {plan_count} plan{'s' if plan_count > 1 else ''}, and none can be run"
+        raise GoalUnreachable(
+            NodeError(PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed)}", max_bytes=MESSAGE_LIMIT_BYTES))
+        )
+    messages = [user("" if "repair" in parsed else conflict_message(parsed))]
+    # The earlier conversation is in the store and is not repeated in each call.
+    request = replace(plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
+    conversation = ResultOf(run.state.plan.nodes[last].id, "result", ("conversation",))
+    bindings: list[Binding] = [(("before",), (conversation,))]
+    if "repair" in parsed:
+        repair = ResultOf(run.state.plan.nodes[parser].id, "result", ("repair",))
+        bindings.append((("messages", 0, "content"), (repair,)))
+    # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
+    if run.goal.streams and "repair" in parsed:
+        accepted = ResultOf(run.state.plan.nodes[last].id, "result", ("accepted",))
+        bindings.append((("planning", "accepted"), (accepted,)))
+    return _planning_call(
+        run,
+        request,
+        title="repairing the plan",
+        dependencies=[parser],
+        bindings=bindings,
+        replan_context=replan_context,
+    )
+
+
+def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
+    """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
+    steps = list(run.plan_steps())
+    replan_context = replan_context_of(run.state, steps, reasons)
+    prompt = replan_messages(run.goal, steps, reasons)
+    last_parser = max(
+        parser for parser in run.numbers_with_role(READ) if run.state.records[parser].status is NodeStatus.COMPLETED
+    )
+    # The earlier conversation is in the store.
+    request = replace(
+        plan_request(run.goal, prompt.messages, purpose=REPLAN, replan_context=replan_context),
+        before="",
+        cuts=dict(prompt.cuts),
+    )
+    previous_id = run.state.plan.nodes[run.state.plan.nodes[last_parser].dependencies[0]].id
+    conversation = ResultOf(previous_id, "result", ("conversation",))
+    bindings: list[Binding] = [(("before",), (conversation,)), *prompt.bindings]
+    title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.replans)
+    # Completed nodes are never replaced, so these edges never form a cycle.
+    last_numbers = run.last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])
+    return _planning_call(
+        run,
+        request,
+        title=title,
+        dependencies=[last_parser, *last_numbers],
+        bindings=bindings,
+        replan_context=replan_context,
+    )
+
+
+def _planning_call(
+    run: "GoalState",
+    request: ModelRequest,
+    *,
+    title: str,
+    dependencies: Sequence[int],
+    bindings: Sequence[Binding],
+    replan_context: ReplanContext | None,
+) -> Extension:
+    plan_id, read_id = run.free_id(PLAN), run.free_id(READ)
+    plan = model_node(plan_id, request, title=title, dependencies=dependencies, bindings=bindings)
+    number = run.state.plan.written_count
+    return run.extension(
+        with_accepted_projection(plan, run.goal),
+        read_node(read_id, plan_id, run.goal, number=number, replan_context=replan_context),
+        output=output_of_plan(run.goal, read_id),
+    )
