@@ -13,8 +13,9 @@ import yaml
 
 from benchmarks.processes import children_cpu_s, cpu_s
 from dagwright.server.binary import get_binary
+from tests.support.ports import free_ports
 from tests.support.postgres import PostgresCluster, private_postgres
-from tests.support.production import ServerPrograms, free_ports, server_programs
+from tests.support.production import ServerPrograms, server_programs
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 60.0

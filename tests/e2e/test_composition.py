@@ -27,8 +27,9 @@ from dagwright.settings import Settings
 from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
 from tests.support.listed_runs import check_filters, check_pages
+from tests.support.ports import free_ports
 from tests.support.postgres import PostgresCluster, private_postgres
-from tests.support.production import ServerPrograms, free_ports, server_programs
+from tests.support.production import ServerPrograms, server_programs
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.server, pytest.mark.slow]

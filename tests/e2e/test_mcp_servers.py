@@ -14,10 +14,10 @@ from dagwright.core.model.tools import Effects
 from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.settings import Settings
 from dagwright.tools.testing import RecordedCall
+from tests.support.ports import free_port
 from tests.support.runs import Runs, bare, document_of, done, serving_runs
 from tests.support.tool_servers import (
     call_tool,
-    free_port,
     listening,
     load,
     node_server,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.command import ROOT, CommandLine, ended, line_with
 from tests.support.eventually import eventually
-from tests.support.production import free_ports
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.server
 

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.production import free_ports
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = frozenset({"bash", "console"})

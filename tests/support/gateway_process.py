@@ -12,7 +12,7 @@ import httpx
 from tests.support.chaos import ROOT, TOOLS, environment_of
 from tests.support.eventually import eventually
 from tests.support.gateway import NamedEvent, blocks_of, events_of, named_events_of
-from tests.support.production import free_ports
+from tests.support.ports import free_ports
 from tests.support.programs import Running, start_program
 
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"

@@ -13,7 +13,7 @@ import httpx
 
 from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
-from tests.support.production import free_ports
+from tests.support.ports import free_ports
 
 PROXY_KEY = "sk-proxy-key"
 UPSTREAM_KEY = "sk-upstream-key"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from tests.support.production import free_ports
+from tests.support.ports import free_ports
 
 _USER = "dagwright"
 _START_TIMEOUT_S = 60

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,21 +41,6 @@ def server_programs(cache_home: Path) -> ServerPrograms:
             (folder / Path(package).name).rename(folder / name)
     described = json.loads(_output(["go", "mod", "download", "-json", _MODULE], {}))
     return ServerPrograms(folder, Path(described["Dir"]))
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different free ports below 32,768, because PostgreSQL stores them in two signed bytes."""
-    actual: list[int] = []
-    for port in range(20_000 + os.getpid() % 10_000, 32_768):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        actual.append(port)
-        if len(actual) == count:
-            return actual
-    raise AssertionError("too few free ports")
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> str:

@@ -16,7 +16,8 @@ from temporalio.testing import WorkflowEnvironment
 
 from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
-from tests.support.tool_servers import free_port, listening
+from tests.support.ports import free_port
+from tests.support.tool_servers import listening
 
 VERSION = "1.32.0"
 _FETCH_TIMEOUT_S = 600

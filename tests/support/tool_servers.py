@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import os
-import socket
 import subprocess
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
@@ -71,12 +70,6 @@ def node_server(name: str) -> str:
 
 def python_server(name: str) -> str:
     return str(installed() / "python" / "bin" / name)
-
-
-def free_port() -> int:
-    with socket.socket() as actual:
-        actual.bind(("127.0.0.1", 0))
-        return int(actual.getsockname()[1])
 
 
 @asynccontextmanager

@@ -152,7 +152,7 @@ async def test_unreadable_start_time_stops_the_clean_up(own_client: Client) -> N
 
 
 async def test_every_page_of_runs_is_read(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.server.retained._PAGE", 3)
+    monkeypatch.setattr("dagwright.server.retained._MAX_PAGE_SIZE", 3)
     names = [f"run-{number}" for number in range(8)]
     await asyncio.gather(
         *(own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)

@@ -29,12 +29,12 @@ from dagwright.tools.errors import (
 )
 from dagwright.tools.testing import RecordedCall
 from tests.support.eventually import eventually
+from tests.support.ports import free_port
 from tests.support.programs import forked_programs
 from tests.support.tool_servers import (
     SERVER,
     call_tool,
     calls_of,
-    free_port,
     listening,
     load,
     server_entry,
