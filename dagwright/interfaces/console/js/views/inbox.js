@@ -116,7 +116,7 @@ export async function mount(root, { api, params }) {
       cursor = page.next;
     } while (cursor && loaded.length < maxShown);
     for (const each of loaded) if (each.shortened && !fullRequests.has(requestKey(each))) await readWhole(each.run_id);
-    loaded = loaded.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
+    requests = loaded.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
     hasMore = Boolean(cursor);
     omitted = omittedRuns;
   }
