@@ -141,7 +141,7 @@ function sessionLine(each, current) {
 function makeComposer({ onSend }) {
   const select = el("select", { id: "chat-model" });
   const message = el("textarea", { id: "chat-message", rows: "3", placeholder: "What should be done?" });
-  const fields = el("div", { class: "composer-place" });
+  const formArea = el("div", { class: "composer-place" });
   const description = el("p", { class: "hint" });
   const button = el("button", { class: "main" }, "Send");
   const element = el(
@@ -149,7 +149,7 @@ function makeComposer({ onSend }) {
     { class: "composer" },
     el("div", { class: "bar" }, el("label", { for: select.id }, "For"), select),
     description,
-    fields,
+    formArea,
     el("div", { class: "actions" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter starts a new line")),
   );
   let models = [];
@@ -169,7 +169,7 @@ function makeComposer({ onSend }) {
     form = isText || hasNoInputs ? null : schemaForm(schema);
     description.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
     const controls = form ? form.element : [el("label", { for: message.id }, "Request"), message];
-    fill(fields, hasNoInputs ? el("p", { class: "hint" }, "This plan has no inputs.") : controls);
+    fill(formArea, hasNoInputs ? el("p", { class: "hint" }, "This plan has no inputs.") : controls);
   }
 
   function send(event) {
