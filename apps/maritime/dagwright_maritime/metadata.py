@@ -10,7 +10,7 @@ from dagwright_maritime.fields import IndexFields, read_fields, read_values
 from dagwright_maritime.metadata_prompt import TASK, answer_schema
 from dagwright_maritime.model_answers import data_lines, request_answer, validate_question
 from dagwright_maritime.name_finding import Name, NameMatch, find_name
-from dagwright_maritime.question_parsing import KIND_FIELDS, Mention, ParsedQuestion, parse_answer, with_names
+from dagwright_maritime.question_parsing import KIND_FIELDS, Mention, ParsedQuestion, parse_answer, with_resolved_names
 from dagwright_maritime.slots import Entity, Filter, MetadataResults, ValueResult
 from dagwright_maritime.value_finding import ValueMatch, match_values
 
@@ -73,12 +73,10 @@ def _result(
     ]
     problems = [*_problems(names), *_problems(values)]
     resolved = _ResolvedNames(parsed_question.mentions, names, fields_of_names)
-    question = with_names(
+    question = with_resolved_names(
         _with_values(parsed_question, values), filters=resolved.filters(), entities=resolved.entities()
     )
-    metadata = MetadataResults(
-        index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.named_fields]
-    )
+    metadata = MetadataResults(index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.fields])
     results = [*resolved.values(), *(value for match in values for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
@@ -166,5 +164,5 @@ def _with_values(parsed_question: ParsedQuestion, values: Sequence[ValueMatch]) 
     return ParsedQuestion(
         parsed_question.mentions,
         parsed_question.analysis.model_copy(update={"filters": filters}),
-        parsed_question.named_fields,
+        parsed_question.fields,
     )

@@ -23,7 +23,7 @@ KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
 _MAX_NUMBER = 1e15
 """Larger numbers are invalid, as are infinity and NaN."""
 _OPERATORS_WITHOUT_VALUE = ("exists", "missing")
-_NUMERIC_FIGURES = ("sum", "avg", "min", "max", "percentiles")
+_NUMERIC_METRICS = ("sum", "avg", "min", "max", "percentiles")
 _ORDER_OPERATORS = ("gt", "gte", "lt", "lte")
 
 
@@ -45,13 +45,13 @@ class ParsedQuestion:
     """An analysed question before its names are looked up.
 
     Args:
-        analysis: without names; the values of its conditions are texts of the model.
-        named_fields: all fields of the question, each once.
+        analysis: without names; the values of its conditions have the spelling of the model.
+        fields: names of all fields of the question, each once.
     """
 
     mentions: tuple[Mention, ...]
     analysis: AnalysisResult
-    named_fields: tuple[str, ...]
+    fields: tuple[str, ...]
 
 
 def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) -> ParsedQuestion:
@@ -75,7 +75,7 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
         for metric in answer["metrics"]
     ]
     filters = [_filter(condition, fields) for condition in answer["conditions"]]
-    named_values = [
+    field_names = [
         *dates,
         *(each.field for each in filters),
         *(metric.field for metric in metrics if metric.field is not None),
@@ -85,7 +85,7 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
     analysis = AnalysisResult(
         intent_type=answer["intent_type"],
         question=question,
-        fields=list(dict.fromkeys(named_values)),
+        fields=list(dict.fromkeys(field_names)),
         filters=filters,
         metrics=metrics,
         group_by=list(dict.fromkeys(answer["group_by"])),
@@ -119,7 +119,7 @@ def _metric_problems(metric: Mapping[str, Any], fields: IndexFields) -> Iterator
         return
     if name is None:
         yield f"metrics: {op} needs a field"
-    elif op in _NUMERIC_FIGURES and fields.by_name[name].type not in NUMBERS:
+    elif op in _NUMERIC_METRICS and fields.by_name[name].type not in NUMBERS:
         yield f"metrics: {op} needs a numeric field, but {name} is {fields.by_name[name].type}"
 
 
@@ -131,7 +131,7 @@ def _condition_problems(condition: Mapping[str, Any], fields: IndexFields) -> It
     if not values or not all(value.strip() for value in values):
         yield f"conditions: {op} of {name} needs a value"
     elif len(values) > 1 and op != "in":
-        yield f"conditions: {op} of {name} takes one value; use in for several"
+        yield f"conditions: {op} of {name} takes one value; use the operator 'in' for several"
     elif kind == "date":
         yield f"conditions: {name} is a date; use period"
     elif op in _ORDER_OPERATORS and kind not in NUMBERS:
@@ -147,7 +147,7 @@ def _period(period: Mapping[str, Any] | None, today: date) -> tuple[DateRange | 
         first, last = parse_period(period["words"], today)
     except UnknownPeriod as error:
         return None, f"period: {error}"
-    # Several fields mean that the question does not say which date it means.
+    # If the model gives several fields, the question does not say which date it means.
     field = period["fields"][0] if len(dict.fromkeys(period["fields"])) == 1 else None
     start, end = (day.isoformat() if day is not None else None for day in (first, last))
     return DateRange(field=field, start=start, end=end), None
@@ -172,8 +172,13 @@ def _number(text: str) -> int | float | None:
     return int(number) if number == int(number) else number
 
 
-def with_names(parsed: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
-    """Return the question with the conditions of its names, before the others."""
-    fields = list(dict.fromkeys([*(each.field for each in filters), *parsed.named_fields]))
+def with_resolved_names(parsed: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
+    """Return the question with the results of its names.
+
+    Args:
+        filters: conditions for the names; they come before the conditions of the question.
+        entities: parties and ports of the names.
+    """
+    fields = list(dict.fromkeys([*(each.field for each in filters), *parsed.fields]))
     parts = {"entities": entities, "filters": [*filters, *parsed.analysis.filters], "fields": fields}
-    return replace(parsed, analysis=parsed.analysis.model_copy(update=parts), named_fields=tuple(fields))
+    return replace(parsed, analysis=parsed.analysis.model_copy(update=parts), fields=tuple(fields))

@@ -80,7 +80,7 @@ class EntityGateway:
         If a product and a role have the same code, such as `DEPOSITARY`, the product is returned.
         """
         if (term := term_of(party_id)) is not None:
-            return KnownParty(term.id, term.name, term.kind, None, is_active=True)
+            return KnownParty(term.id, term.party_name, term.kind, None, is_active=True)
         party = self._database.read(lambda session: session.get(Party, party_id)) if is_id(party_id) else None
         if party is None:
             return None

@@ -380,7 +380,7 @@ def _candidate(stored_name: KnownName, score: float, reason: str, *, binds: bool
     reason = _reason_for_name(reason, stored_name.use)
     return Candidate(
         stored_name.id,
-        stored_name.name,
+        stored_name.party_name,
         stored_name.kind,
         stored_name.jurisdiction or None,
         round(score, 1),

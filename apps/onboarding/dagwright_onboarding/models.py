@@ -131,7 +131,7 @@ class PartySearch(Base):
     use: Mapped[str] = mapped_column(String(16))
     """`name` for the party's own name, else a `NameUse`."""
     core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
-    """`names.core_words`, or all words for a person, joined by `search_index.core_of`."""
+    """Sorted words of the name without its legal form; for a person, all words."""
     tokens: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
     """`names.words_of`, then `search_index.party_tags`, separated by spaces; empty if the party is inactive."""
     word_count: Mapped[int] = mapped_column()
@@ -148,7 +148,7 @@ class SearchWord(Base):
 
 
 class RoleAssignment(Base):
-    """`entity` has `role` at `cbu`, which is a fund or a company."""
+    """`entity` has `role` at `cbu`, a client business unit: a fund or a company."""
 
     __tablename__ = "role_assignment"
     __table_args__ = (
@@ -217,11 +217,14 @@ class Effect(Base):
 
 
 class EffectRow(Base):
-    """A row that a call changed or relies on; other calls' undo cannot remove it until this call is undone."""
+    """A row, or a column of a row, that a call changed or relies on.
+
+    Until this call is undone, the undo of another call cannot remove or reset it.
+    """
 
     __tablename__ = "effect_row"
     __table_args__ = (Index("effect_row_by_row", "row_id"),)
 
     key: Mapped[str] = mapped_column(ForeignKey("effect.key"), primary_key=True)
     row_id: Mapped[str] = mapped_column(String(2 * ID_LIMIT), primary_key=True)
-    """Id of a party, role, product or link; with a dot and a column name, that column of the row."""
+    """`ID` of the row (party, role, product or link), or `ID.COLUMN` for one of its columns."""

@@ -1,4 +1,4 @@
-"""Fetch the few names out of a million that a step of `lookup` can match; the steps rank them.
+"""Select candidate names for the search steps of `lookup`, which rank them.
 
 Names are found by their words: with FTS5 on SQLite, with an index of lexemes on PostgreSQL. Misspelt words are first
 corrected by the list of all words, which is a tenth as long and has a trigram index on both databases. This module must
@@ -46,7 +46,7 @@ _MAX_CORRECTED_WORDS = 12
 """Maximum number of words of a text whose spelling is corrected; further words must match exactly."""
 
 RequiredWords = Sequence[Spellings]
-"""A name must have at least one word of each of these."""
+"""Possible spellings of each query word; a matching name contains at least one spelling of every word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class KnownName:
     """One name of a party.
 
     Args:
-        name: the party's own name.
+        party_name: the party's own name.
         words: words of the name that matches, which may be another name of the party.
         core: the words before its legal form.
     """
 
     id: str
-    name: str
+    party_name: str
     kind: str
     jurisdiction: str
     use: str
@@ -81,14 +81,14 @@ class NameIndex:
         self._kinds = kinds
         self._jurisdiction = jurisdiction
         self._is_sqlite = session.get_bind().dialect.name == "sqlite"
-        # Use the first and the last tag: for `US-DE`, the tag between them means the whole country.
+        # Tags are `#fund #us #us_de`: kind, country, subdivision. Use the kind and the most specific place.
         all_tags = [party_tags(kind, jurisdiction or "") for kind in kinds or [""]]
         required_tags = [[tag for tag in (tags[0], tags[-1]) if tag != "#"] for tags in all_tags]
         # For each kind, the tags that all of its parties have.
         self._tags = [tags for tags in required_tags if tags]
 
     def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
-        """Return the names with exactly these words in any order, or with the core and any or no legal form."""
+        """Return the names that consist of these words in any order, or of the core words with any or no legal form."""
         query = "SELECT * FROM party_search WHERE core IN (:words, :core)"
         return self._fetch(query, {"words": core_of(words), "core": core_of(core)})
 
@@ -102,10 +102,10 @@ class NameIndex:
             return []
         expressions = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
         pattern = "%" + "".join(f" {_escaped(prefix)}%" for prefix in prefixes)
-        return self._names_that_match(self._all(expressions), in_order=pattern)
+        return self._names_that_match(self._all(expressions), like_pattern=pattern)
 
     def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
-        """Yield names with similarly spelt words, with fewer and fewer of the words.
+        """Yield batches of names with similarly spelt words; each batch requires fewer of the words.
 
         Args:
             words: words of a text, without the legal form.
@@ -128,14 +128,14 @@ class NameIndex:
         """Return the most similar names that match one of the alternatives."""
         # Only a few of hundreds of names are similar, so only their parties are read.
         ratings = [
-            (name_similarity(words, core), name_id) for name_id, core in self._cores(self._expression(alternatives))
+            (name_similarity(words, core), search_id) for search_id, core in self._cores(self._expression(alternatives))
         ]
-        best = sorted((-rating, name_id) for rating, name_id in ratings if rating >= min_similarity)[
+        best = sorted((-rating, search_id) for rating, search_id in ratings if rating >= min_similarity)[
             :_MAX_SIMILAR_NAMES
         ]
         if not best:
             return []
-        ids = [name_id for _, name_id in best]
+        ids = [search_id for _, search_id in best]
         if self._is_sqlite:
             query = "SELECT * FROM party_search WHERE id IN (SELECT value FROM json_each(:ids))"
             return self._fetch(query, {"ids": json.dumps(ids)})
@@ -147,7 +147,7 @@ class NameIndex:
         for match in (expression, self._tagged(expression)) if self._tags else (expression,):
             query = f"SELECT s.id, s.tokens, s.core {self._source_of_matches()} LIMIT {_MAX_COMPARED_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
-            cores = [(name_id, _core(tokens, core)) for name_id, tokens, core in rows]
+            cores = [(search_id, _core(tokens, core)) for search_id, tokens, core in rows]
             if len(cores) < _MAX_COMPARED_NAMES:
                 break
         return cores
@@ -170,8 +170,8 @@ class NameIndex:
 
     def _spellings(self, words: Sequence[str]) -> dict[str, Spellings]:
         """Return for each word the known words that it may stand for, the most likely first."""
-        corrected = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
-        edits = {word: one_edit_away(word) for word in corrected}
+        to_correct = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
+        edits = {word: one_edit_away(word) for word in to_correct}
         known_words = self._known_words({*words, *(edit for each in edits.values() for edit in each)})
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
@@ -253,12 +253,12 @@ class NameIndex:
     def _prefix_expression(self, word: str) -> str:
         return f"{_quoted(word)} *" if self._is_sqlite else f"{_lexeme(word)}:*"
 
-    def _names_that_match(self, expression: str, *, in_order: str | None = None) -> list[KnownName]:
+    def _names_that_match(self, expression: str, *, like_pattern: str | None = None) -> list[KnownName]:
         query = f"SELECT s.* {self._source_of_matches()}"
         values: dict[str, Any] = {"match": self._tagged(expression)}
-        if in_order is not None:
-            query += r" AND ' ' || s.tokens LIKE :in_order ESCAPE '\'"
-            values["in_order"] = in_order
+        if like_pattern is not None:
+            query += r" AND ' ' || s.tokens LIKE :like_pattern ESCAPE '\'"
+            values["like_pattern"] = like_pattern
         return self._fetch(f"{query} LIMIT {_MAX_RANKED_NAMES}", values)
 
     def _tagged(self, expression: str) -> str:
@@ -281,7 +281,7 @@ class NameIndex:
             conditions.append(f"p.kind IN ({', '.join(f':{name}' for name in kind_values)})")
             values = {**values, **kind_values}
         if self._jurisdiction is not None:
-            # As `is_within`; a code has no wildcard of LIKE.
+            # Same condition as `is_within`. Codes contain no LIKE wildcards, so no escaping.
             conditions.append("(p.jurisdiction = :jurisdiction OR p.jurisdiction LIKE :subdivisions)")
             values = {**values, "jurisdiction": self._jurisdiction, "subdivisions": f"{self._jurisdiction}-%"}
         query = (
@@ -305,7 +305,7 @@ def _words(tokens: str) -> tuple[str, ...]:
 
 
 def _core(tokens: str, core: str) -> tuple[str, ...]:
-    """Return the words of a core in the order of the name: those before its legal form."""
+    """Return the core words in the order of the name; the stored core is sorted."""
     return tuple(tokens.split()[: len(core.split())])
 
 

@@ -189,7 +189,7 @@ def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityD
     actual = database.read(near)
     assert [len(names) <= 50 for names in actual] == [True] * len(actual)
     assert {name_similarity(words, name.core) >= 80 for names in actual for name in names} == {True}
-    assert "Kate Smithfield Ltd" in [name.name for name in actual[0]]
+    assert "Kate Smithfield Ltd" in [name.party_name for name in actual[0]]
 
 
 def test_name_is_near_whose_words_are_written_as_one_in_their_order(database: EntityDatabase) -> None:
@@ -213,7 +213,7 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
             read.clear()
             bind = session.get_bind()
             event.listen(bind, "before_cursor_execute", lambda _c, _u, statement, *_: read.append(statement))
-            return [name.name for name in NameIndex(session, kinds=None).names_with_prefixes(words)]
+            return [name.party_name for name in NameIndex(session, kinds=None).names_with_prefixes(words)]
 
         return database.read(work)
 
