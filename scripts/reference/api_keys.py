@@ -16,7 +16,7 @@ from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTE
 from dagwright.settings import Settings
 from scripts.reference.http_api import openapi_document
 from scripts.reference.limits import with_unit
-from scripts.reference.markdown import code, constants, fields, sentence, table
+from scripts.reference.markdown import code, constant_descriptions, fields, sentence, table
 
 _HTTP = "dagwright/interfaces/http"
 _SETTINGS = ("api_requests", "api_streams", "api_runs")
@@ -37,8 +37,8 @@ def key_limits_table() -> str:
     rows = [
         (sentence(descriptions[each]), f"{getattr(_DEFAULTS, each):,}", code(_variable(each))) for each in _SETTINGS
     ]
-    invalid_keys = constants(f"{_HTTP}/key_limits.py")["INVALID_KEYS_PER_MINUTE"]
-    waiting_requests = constants(f"{_HTTP}/plan_checks.py")["MAX_WAITING_REQUESTS"]
+    invalid_keys = constant_descriptions(f"{_HTTP}/key_limits.py")["INVALID_KEYS_PER_MINUTE"]
+    waiting_requests = constant_descriptions(f"{_HTTP}/plan_checks.py")["MAX_WAITING_REQUESTS"]
     rows += [(sentence(invalid_keys), f"{INVALID_KEYS_PER_MINUTE}", "")]
     rows += [(sentence(waiting_requests), f"{MAX_WAITING_REQUESTS}", "")]
     return table(("Limit", "Value", "Setting"), rows)

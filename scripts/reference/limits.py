@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from scripts.reference.markdown import code, constants, defined_names, section, sentence, table
+from scripts.reference.markdown import code, constant_descriptions, constant_names, section, sentence, table
 
 _GROUPS: Mapping[str, Sequence[str]] = {
     "Runs and histories": (
@@ -65,8 +65,8 @@ def _table(modules: Sequence[str]) -> str:
 
 def _rows(module: str) -> Iterator[tuple[str, str, str]]:
     path = f"{module.replace('.', '/')}.py"
-    descriptions, values = constants(path), vars(importlib.import_module(module))
-    for name in defined_names(path):
+    descriptions, values = constant_descriptions(path), vars(importlib.import_module(module))
+    for name in constant_names(path):
         value = values[name]
         if name.startswith("_") or not isinstance(value, int | float) or isinstance(value, bool):
             continue

@@ -29,7 +29,7 @@ def sentence(text: str) -> str:
     return f"{line[:1].upper()}{line[1:]}." if line else ""
 
 
-def constants(module: str) -> dict[str, str]:
+def constant_descriptions(module: str) -> dict[str, str]:
     """Return the descriptions of a module's constants: name -> the string after its definition.
 
     Args:
@@ -38,8 +38,8 @@ def constants(module: str) -> dict[str, str]:
     return _descriptions(ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
 
 
-def defined_names(module: str) -> list[str]:
-    """Return the constants of a module, in order."""
+def constant_names(module: str) -> list[str]:
+    """Return the names of the constants of a module, in order."""
     names = map(_names_of, ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
     return list(itertools.chain.from_iterable(names))
 

@@ -55,15 +55,15 @@ class Receiver:
         self.answer: Callable[[str], int] = lambda name: 204
         self.deliveries: list[Delivery] = []
         self.url = ""
-        self.hung = threading.Event()
+        self.release = threading.Event()
         """Set at the end of the test, so that no request hangs."""
 
     @property
-    def taken(self) -> list[str]:
+    def accepted(self) -> list[str]:
         """Names of the accepted notifications."""
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
-    def take(self, headers: dict[str, str], body: bytes) -> int:
+    def handle(self, headers: dict[str, str], body: bytes) -> int:
         notice = json.loads(body)
         status = self.answer(f"{notice['request']['request_id']} {notice['kind']}")
         self.deliveries.append(Delivery(headers, body, status))
@@ -71,15 +71,15 @@ class Receiver:
 
 
 @contextmanager
-def serve_posts(take: Callable[[dict[str, str], bytes], int], *, hung: threading.Event) -> Iterator[str]:
-    """Serve posts inside the block and yield the address; the status 0 sends no response until `hung` is set."""
+def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release: threading.Event) -> Iterator[str]:
+    """Serve posts inside the block and yield the address; the status 0 sends no response until `release` is set."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            status = take({name.lower(): value for name, value in self.headers.items()}, body)
+            status = handle({name.lower(): value for name, value in self.headers.items()}, body)
             if status == 0:
-                hung.wait(60)
+                release.wait(60)
                 self.close_connection = True
                 return
             self.send_response(status)
@@ -93,12 +93,12 @@ def serve_posts(take: Callable[[dict[str, str], bytes], int], *, hung: threading
         try:
             yield address
         finally:
-            hung.set()
+            release.set()
 
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     receiver = Receiver()
-    with serve_posts(receiver.take, hung=receiver.hung) as address:
+    with serve_posts(receiver.handle, release=receiver.release) as address:
         receiver.url = f"{address}/hook?token=hidden"
         yield receiver

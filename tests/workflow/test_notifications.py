@@ -52,7 +52,7 @@ async def _answer(handle: Handle, request: str) -> None:
 
 async def _received(receiver: Receiver, *names: str) -> None:
     """Wait until the hook has taken exactly these, in any order."""
-    await eventually(lambda: sorted(receiver.taken) == sorted(names))
+    await eventually(lambda: sorted(receiver.accepted) == sorted(names))
 
 
 async def _notes(handle: Handle, runs: Runs) -> list[str]:
@@ -92,7 +92,7 @@ async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: 
     await handle.signal(wire.CANCEL)
     await document_of(handle)
     # A request that ends with the run is notified before the run closes.
-    assert receiver.taken[-1] == "odd id closed"
+    assert receiver.accepted[-1] == "odd id closed"
     assert all(delivery.is_signed for delivery in receiver.deliveries)
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
 
@@ -100,7 +100,7 @@ async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: 
 async def test_reminders_escalations_and_deadlines_are_reported(hooked: Runs, receiver: Receiver) -> None:
     late: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
     handle = await hooked.start({"nodes": [human("late", **late), human("slow", reminder="500ms")]}, notifies=True)
-    await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.taken))
+    await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted))
     await _answer(handle, "slow")
     await document_of(handle)
     of_late = [delivery.notice for delivery in receiver.deliveries if delivery.name.startswith("late")]
@@ -165,7 +165,7 @@ async def test_missing_webhook_becomes_a_note_while_the_run_continues(hooked: Ru
     document = await ended_document(hooked, handle)
     assert [note["message"] for note in document["notes"]] == [message]
     assert "hidden" not in str(document)
-    assert sorted(receiver.taken) == ["check answered", "other answered"]
+    assert sorted(receiver.accepted) == ["check answered", "other answered"]
 
 
 @pytest.mark.usefixtures("one_attempt")
@@ -195,7 +195,7 @@ async def test_written_plan_and_its_sub_plans_notify_the_webhook(hooked: Runs, r
     assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
     await _answer(handle, "archive/check")
     await document_of(handle)
-    assert receiver.taken == ["check opened", "check answered"]
+    assert receiver.accepted == ["check opened", "check answered"]
 
 
 async def _answer_when_asked(handle: Handle, request: str) -> None:

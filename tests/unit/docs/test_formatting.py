@@ -19,7 +19,7 @@ from scripts.reference.errors import rejection_codes, used_problem_codes
 from scripts.reference.failures import failures_table, used_failure_codes
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import with_unit
-from scripts.reference.markdown import constants, table
+from scripts.reference.markdown import constant_descriptions, table
 from scripts.reference.plan import examples
 from tests.support import docs
 from tests.support.docs import Block
@@ -76,7 +76,7 @@ def test_limits_have_the_unit_of_their_name(name: str, value: float, text: str) 
 
 
 def test_constants_are_described_by_the_string_after_them() -> None:
-    described = constants("dagwright/core/boundary/limits.py")
+    described = constant_descriptions("dagwright/core/boundary/limits.py")
     assert described["REF_BYTES"] == "Longest reference of the payload store."
     assert set(described) <= set(vars(core_limits))
 
