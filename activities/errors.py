@@ -62,7 +62,7 @@ WORKER_STOPPED = "worker_stopped"
 QUESTION_LIMIT_BYTES = 64 * 1024
 """Size limit of a tool's request to a person, with its checkpoint: both are part of the state of the run."""
 _PAUSED_DELAY = timedelta(seconds=30)
-"""Delay before the next attempt of a call of a paused tool that the server cannot pause."""
+"""Retry delay while a tool is paused, if the server cannot pause the activity."""
 _UNSPECIFIED = ApplicationErrorCategory.UNSPECIFIED
 TRACE_LIMIT_BYTES = 14 * 1024
 """16 KiB minus the frames between the tool and Temporal's worker."""
@@ -93,7 +93,7 @@ class CallDeferred(Exception):
 
     Args:
         reason: shown as the reason why the node waits.
-        delay: the server rounds it up to one second.
+        delay: the server waits at least one second.
         code: error code of the attempt.
         state: JSON for the next attempt of the call (`Heartbeats.deferred_state`).
     """
@@ -197,7 +197,7 @@ def activity_failure_of(
     """Return `error` as a Temporal failure, with the end of its own traceback.
 
     Args:
-        details: the single detail of the failure.
+        details: data of the failure, stored as the only element of Temporal's `details`.
     """
     failure = ApplicationError(
         cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES),
@@ -231,7 +231,11 @@ def request_details(error: AskPerson) -> dict[str, Any]:
 
 
 def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, str] | None:
-    """Return the full text and traceback of a failure, up to 10 MB each; `None` if the message is complete."""
+    """Return the full text and traceback of a failure, up to 10 MB each.
+
+    Returns:
+        `None` if the text fits into the failure message.
+    """
     text = redaction.text(error_text(error))
     if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
         return None

@@ -116,7 +116,7 @@ class Client:
                     open_connection(client_settings, address=address, namespace=namespace)
                 )
                 if keep_server and connection.server.pid is not None:
-                    await asyncio.to_thread(LocalServer(client_settings).keep)
+                    await asyncio.to_thread(LocalServer(client_settings).keep_running)
                 client = cls(create_services(connection, client_settings), stack.pop_all())
             return client
 

@@ -27,7 +27,7 @@ _MAX_TOKENS = 10**8
 """Maximum plausible number of tokens of a call; if a server reports more, the usage of the call is unknown."""
 _INVALID_RESULT = "it has an invalid number or lone surrogate, a key twice with different values, or too deep nesting"
 _ENCLOSING_DEPTH = 10
-"""Maximum number of lists and objects around an answer, in a result of a node or in arguments."""
+"""Nesting levels that an answer leaves for the lists and objects around it, in a node result or in arguments."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ def parse_completion(body: Any) -> CompletionContent:
 
 
 def to_stream_chunk(body: Any) -> Any:
-    """Convert a non-streamed response to a request for a stream into the only chunk of a stream.
+    """Convert a complete response into a single stream chunk, for servers that ignore `stream: true`.
 
     Raises:
         ServiceError: the response is not a chat completion.
@@ -146,12 +146,12 @@ class CompletionBuilder:
         delta = choice.get("delta")
         if not isinstance(delta, Mapping):
             return ""
-        message = _content(delta.get("content"))
-        self._texts.append(message)
+        text = _content(delta.get("content"))
+        self._texts.append(text)
         self._refusals.append(_refusal(delta))
-        self.characters += len(message) + len(self._refusals[-1])
+        self.characters += len(text) + len(self._refusals[-1])
         arguments = "".join(self._add_call(call) for call in _list(delta.get("tool_calls")))
-        return arguments if self._output_tool else message
+        return arguments if self._output_tool else text
 
     def _add_call(self, call: Any) -> str:
         """Add a fragment of a tool call and return the text that it adds to the answer."""
@@ -304,10 +304,10 @@ def _to_model_response(
         if output_calls:
             # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
             calls, text = [], output_calls[0].arguments
-    # Drop calls of tools that do not exist: they get no result, and servers reject a conversation that contains a call
-    # without a result.
-    offered = calls if prepared.call.tools else []
-    tool_calls = tuple(call.model_copy(update={"name": prepared.names.tool_name(call.name)}) for call in offered)
+    # If no tools were offered, drop the calls: they get no result, and servers reject a conversation that contains a
+    # call without a result.
+    accepted_calls = calls if prepared.call.tools else []
+    tool_calls = tuple(call.model_copy(update={"name": prepared.names.tool_name(call.name)}) for call in accepted_calls)
     if output is None and not completion.text.strip() and not tool_calls:
         # Models return empty answers occasionally. Without this check, a run could end with an empty answer.
         raise ServiceError(

@@ -22,8 +22,13 @@ from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import CheckedPlan
-from dagwright.core.validation.flow_checks import flow_problems, misspelt_inputs, misspelt_keywords, undeclared_inputs
 from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
+from dagwright.core.validation.pre_run_checks import (
+    misspelt_input_notes,
+    misspelt_inputs,
+    misspelt_keywords,
+    pre_run_problems,
+)
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
@@ -34,7 +39,7 @@ from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
 
-_MAX_FLOW_PROBLEMS = 100
+_MAX_PRE_RUN_PROBLEMS = 100
 _MAX_NOTES = 20
 
 
@@ -94,12 +99,12 @@ def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, allow_
     """
     checked, problems = inspect_document(document, tools=tools, allow_unknown_tools=allow_unknown_tools)
     hints = NameHints(HINT_BUDGET)
-    plan_problems = islice(flow_problems(checked, hints), _MAX_FLOW_PROBLEMS) if checked is not None else ()
+    plan_problems = islice(pre_run_problems(checked, hints), _MAX_PRE_RUN_PROBLEMS) if checked is not None else ()
     pointers = {problem.pointer for problem in problems}
     all_problems = [*problems, *(problem for problem in plan_problems if problem.pointer not in pointers)]
     if checked is None or all_problems:
         raise PlanInvalid(all_problems)
-    possible_notes = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
+    possible_notes = chain(misspelt_input_notes(checked, hints), misspelt_keywords(checked, hints))
     if notes := [*islice(possible_notes, _MAX_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
     return checked

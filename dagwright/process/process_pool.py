@@ -100,7 +100,7 @@ class ProcessPool:
     async def _run_in(self, process: Process, request: bytes) -> bytes:
         self._busy.add(process)
         try:
-            response = await _exchange(process, request)
+            response = await _send_and_receive(process, request)
         except BaseException:
             await _kill(process)
             raise
@@ -121,7 +121,7 @@ async def _start_process() -> Process:
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
 
-async def _exchange(process: Process, request: bytes) -> bytes:
+async def _send_and_receive(process: Process, request: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -150,7 +150,7 @@ def serve() -> None:
     os.dup2(2, 1)
     while (head := requests.read(_LENGTH.size)) and len(head) == _LENGTH.size:
         (length,) = _LENGTH.unpack(head)
-        _respond(requests.read(length), results)
+        _execute(requests.read(length), results)
 
 
 def _limit_memory() -> None:
@@ -161,7 +161,7 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _respond(request: bytes, results: BinaryIO) -> None:
+def _execute(request: bytes, results: BinaryIO) -> None:
     try:
         function, args, named = pickle.loads(request)
         response = pickle.dumps((True, function(*args, **named)))

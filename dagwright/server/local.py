@@ -151,7 +151,7 @@ class LocalServer:
             async with self._locked():
                 await self._release(holder, descriptor=descriptor)
 
-    def keep(self) -> None:
+    def keep_running(self) -> None:
         """Let the running server continue without a user until `stop`."""
         with self._report_unusable_files():
             pid = self._daemon.pid()
@@ -305,7 +305,7 @@ class LocalServer:
         await self._daemon.stop()
         server = await self._start_until_ready(binary, record, namespace=namespace)
         if is_persistent:
-            self.keep()
+            self.keep_running()
         return server
 
     async def _binary_for(self, record: _Record | None) -> Binary:

@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-MIN_REDACTED_INSIDE_WORDS = 6
+MIN_LENGTH_INSIDE_WORDS = 6
 """Characters: in results, a shorter secret is redacted only as a separate word, not inside other words."""
 
 _MAX_LEADING_RUN = 32
-"""Limit of a leading run of whitespace or backslashes; three levels of quoting write 8 characters for each."""
+"""Maximum length of leading whitespace or backslashes. Three levels of quoting turn one backslash into eight."""
 
 HIDDEN = "***"
 _SECRET_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
@@ -32,9 +32,9 @@ class Redaction:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
         self._secret_forms = [_SecretForms(secret) for secret in self._secrets]
-        self._long = [forms for forms in self._secret_forms if forms.length >= MIN_REDACTED_INSIDE_WORDS]
+        self._long = [forms for forms in self._secret_forms if forms.length >= MIN_LENGTH_INSIDE_WORDS]
         short_pattern = "|".join(
-            forms.quoted_forms() for forms in self._secret_forms if forms.length < MIN_REDACTED_INSIDE_WORDS
+            forms.quoted_forms() for forms in self._secret_forms if forms.length < MIN_LENGTH_INSIDE_WORDS
         )
         self._short = re.compile(rf"(?<!\w)(?:{short_pattern})(?!\w)") if short_pattern else None
 
@@ -45,7 +45,7 @@ class Redaction:
     def value(self, value: Any) -> Any:
         """Redact the secrets in a JSON value: long ones anywhere, short ones where they are words or numbers.
 
-        This is not a security boundary: a tool that transforms a secret, such as its case, returns an unknown form.
+        This is not a security boundary: if a tool changes a secret, for example its case, the result is not recognized.
         """
         return self._redact(value) if self._secrets else value
 
@@ -130,7 +130,8 @@ def _forms_of_part(part: str, *, max_length: int | None = None) -> str:
         space = "|".join(sorted({form for character in {*part, " "} for form in _escapes(character)}))
         return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
     if part[0] == "\\":
-        # An escape starts with a backslash of the run. The pattern can match in only one way, so it takes linear time.
+        # The backslashes and the escapes after them are one alternative, so the pattern matches in only one way and
+        # takes linear time.
         other_escapes = "|".join(form for form in _escapes("\\") if form[0] != "\\")
         return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{other_escapes}){run}"
     if re.fullmatch(r"[\w.~-]", part, re.ASCII):
@@ -162,9 +163,9 @@ def _base64_forms(secret: str) -> list[str]:
     for offset in range(3):
         text = base64.b64encode(b"\0" * offset + content).decode()
         is_last_shared = (offset + len(content)) % 3 != 0
-        shared_start = (0, 2, 3)[offset]
-        forms.add(text[shared_start : len(text.rstrip("=")) - is_last_shared])
-    long_forms = {form for form in forms if len(form) >= MIN_REDACTED_INSIDE_WORDS}
+        first_own_character = (0, 2, 3)[offset]
+        forms.add(text[first_own_character : len(text.rstrip("=")) - is_last_shared])
+    long_forms = {form for form in forms if len(form) >= MIN_LENGTH_INSIDE_WORDS}
     return sorted(
         long_forms | {form.replace("+", "-").replace("/", "_") for form in long_forms},
         key=lambda form: (-len(form), form),

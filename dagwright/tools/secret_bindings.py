@@ -70,10 +70,10 @@ def may_send_to(scheme: str, host: str, port: int | None, hosts: Iterable[Sequen
 
 
 def _matches(scheme: str, host: str, port: int | None, pattern: str) -> bool:
-    allowed, separator, host_and_port = pattern.rpartition("://")
-    if separator and allowed not in ("http", "https"):
+    pattern_scheme, separator, host_and_port = pattern.rpartition("://")
+    if separator and pattern_scheme not in ("http", "https"):
         return False
-    if scheme != "https" and (allowed == "https" or (not allowed and not _is_loopback(host))):
+    if scheme != "https" and (pattern_scheme == "https" or (not pattern_scheme and not _is_loopback(host))):
         return False
     return _is_same_host(host, port, host_and_port.removesuffix("/"))
 

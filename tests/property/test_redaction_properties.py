@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from dagwright.tools import GiveUp
 from dagwright.tools.builtin.http import HttpCall, _send
-from dagwright.tools.redaction import MIN_REDACTED_INSIDE_WORDS, Redaction
+from dagwright.tools.redaction import MIN_LENGTH_INSIDE_WORDS, Redaction
 from dagwright.tools.testing import tool_context
 from tests.support.example_counts import examples
 
 PRINTABLE = st.characters(max_codepoint=0x1FFFF, exclude_categories=("Cs", "Cc", "Cn", "Co"))
 ASCII = st.sampled_from(string.printable[:95])
-SECRETS = st.text(ASCII | PRINTABLE, min_size=MIN_REDACTED_INSIDE_WORDS, max_size=40).filter(
-    lambda secret: len(secret.strip()) >= MIN_REDACTED_INSIDE_WORDS
+SECRETS = st.text(ASCII | PRINTABLE, min_size=MIN_LENGTH_INSIDE_WORDS, max_size=40).filter(
+    lambda secret: len(secret.strip()) >= MIN_LENGTH_INSIDE_WORDS
 )
 
 
@@ -124,7 +124,7 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str, secret: str) -> None:
     longest = max(secret.split() or [""], key=len)
     if not any(each.isalnum() and each.isascii() and each not in text for each in longest):
         return
-    if not any(len(form) >= MIN_REDACTED_INSIDE_WORDS and form[1:-1] in text for form in sent_forms(secret).values()):
+    if not any(len(form) >= MIN_LENGTH_INSIDE_WORDS and form[1:-1] in text for form in sent_forms(secret).values()):
         assert Redaction([secret]).text(text) == text
 
 

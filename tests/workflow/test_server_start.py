@@ -86,7 +86,7 @@ async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state
     local_server = LocalServer(settings)
     async with open_connection(settings) as connection:
         address, ui_url = connection.server.address, connection.server.ui_url
-        local_server.keep()
+        local_server.keep_running()
         assert not await local_server.close_ui()
         KeyFile(settings.api_keys).add("ann", list(KeyScope))
         assert await local_server.close_ui()

@@ -84,7 +84,7 @@ class RunFollower:
         with suppress(RunNotFound, RPCError):
             async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered)) as parts:
                 async for _ in parts:
-                    display.write(delivered.text)
+                    display.show_answer(delivered.text)
 
     async def close(self) -> None:
         """Stop following."""

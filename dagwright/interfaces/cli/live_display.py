@@ -30,16 +30,16 @@ _FRAME_ROWS = 6
 _BAR_CELLS = 20
 _NOTES_SHOWN = 2
 _REQUESTS_SHOWN = 3
-_ANSWER_ROWS = 2
+_COMMAND_ROWS = 2
 """Lines of the command that answers a request; it must not be cut."""
 _QUESTION_ROWS = 4
-"""Maximum lines of a question; similar names or the facts that distinguish entities may come last."""
+"""Maximum lines of a question: long enough for the names or facts at its end that distinguish entities."""
 _OPTION_ROWS = 2
 _INDENT = "  "
 _MIN_WIDTH = 20
-_MIN_OPTIONS = 2
+_MIN_OPTION_ROWS = 2
 """Minimum number of lines for the options of a request."""
-_ANSWER_PART = 3
+_ANSWER_HEIGHT_DIVISOR = 3
 """An answer that a model is writing has at most a third of the lines."""
 _NOTE_ROWS = 3
 """Lines for a note: the problem, and the command that fixes it and that must not be cut."""
@@ -79,24 +79,24 @@ class RunDisplay:
         # Requests have half of the terminal.
         share = height // 2 // max(1, len(listed_requests))
         question_rows = [
-            _question_rows(request, now=now, width=width, max_rows=share - _ANSWER_ROWS) for request in listed_requests
+            _question_rows(request, now=now, width=width, max_rows=share - _COMMAND_ROWS) for request in listed_requests
         ]
         options = [
-            _option_rows(request, width=width, max_rows=share - _ANSWER_ROWS - len(rows))
+            _option_rows(request, width=width, max_rows=share - _COMMAND_ROWS - len(rows))
             for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
-        questions = _request_rows(requests, question_rows, options)
-        request_rows = sum(map(len, question_rows)) + sum(map(len, options)) + _ANSWER_ROWS * len(listed_requests)
+        request_blocks = _request_rows(requests, question_rows, options)
+        request_height = sum(map(len, question_rows)) + sum(map(len, options)) + _COMMAND_ROWS * len(listed_requests)
         lines = () if view.is_closed else answer_lines
-        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_rows - len(lines)
+        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(lines)
         if (rounds := rounds_of(view)) is not None:
             # At the end of a run, the rounds are written in full after the progress.
             tables = () if view.is_closed else (rounds_table(rounds, max_rows=max_rows, calls=calls_of(view, now=now)),)
-            return Group(_header(view, now=now), *tables, *questions, *notes, *lines)
+            return Group(_header(view, now=now), *tables, *request_blocks, *notes, *lines)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, max_rows=max_rows)
-        return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes, *lines)
+        return Group(_header(view, now=now), _table(progress), _footer(progress), *request_blocks, *notes, *lines)
 
 
 def _header(view: "RunView", *, now: float) -> Table:
@@ -129,7 +129,7 @@ def _table(progress: RunRows) -> Table:
         table.add_row(
             Text(mark, style=style),
             _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
-            _cut(one_line(row.work), style="dim"),
+            _cut(one_line(row.tool_text), style="dim"),
             Text("" if row.elapsed_s is None else format_elapsed(row.elapsed_s), style="dim"),
             _cut(_row_text(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
         )
@@ -178,14 +178,14 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
     """Return the lines of the labelled options of a request, as many as fit.
 
     Args:
-        max_rows: maximum number of lines, but at least `_MIN_OPTIONS`.
+        max_rows: maximum number of lines, but at least `_MIN_OPTION_ROWS`.
     """
     options = [
-        _wrap_lines(line, width=width - len(_INDENT), max_rows=_OPTION_ROWS if max_rows > _MIN_OPTIONS else 1)
+        _wrap_lines(line, width=width - len(_INDENT), max_rows=_OPTION_ROWS if max_rows > _MIN_OPTION_ROWS else 1)
         for line in option_lines(request)
     ]
     rows = [row for option in options for row in option]
-    max_rows = max(_MIN_OPTIONS, max_rows)
+    max_rows = max(_MIN_OPTION_ROWS, max_rows)
     if len(rows) <= max_rows:
         return rows
     shown: list[str] = []
@@ -199,7 +199,7 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
 
 
 def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
-    """Wrap a text to a width, with `…` where it is cut."""
+    """Wrap a text; if it has too many lines, the last line has more text than fits, so `_cut` ends it with `…`."""
     rows = wrap(text, max(width, _MIN_WIDTH), break_on_hyphens=False)
     return rows if len(rows) <= max_rows else [*rows[: max_rows - 1], " ".join(rows[max_rows - 1 : max_rows + 1])]
 
@@ -214,9 +214,9 @@ def _request_rows(
     """
     rows: list[RenderableType] = []
     for request, question, lines in zip(requests, question_rows, options, strict=False):
-        listed_requests = [_cut(line, style="yellow") for line in question]
+        question_lines = [_cut(line, style="yellow") for line in question]
         choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
-        rows.append(Group(*listed_requests, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
+        rows.append(Group(*question_lines, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
         omitted = len(requests) - _REQUESTS_SHOWN
         rows.append(Text(f"and {omitted:,} more requests: dagwright inbox", style="yellow"))
@@ -253,13 +253,13 @@ class LiveDisplay:
         )
         self._live.update(rows, refresh=True)
 
-    def write(self, text: str) -> None:
+    def show_answer(self, text: str) -> None:
         """Draw the run with the last lines of its answer so far."""
         self._answer_text = text
         if self._displayed is not None:
             self.show(*self._displayed)
 
     def _last_lines(self) -> Sequence[Text]:
-        width, rows = self._console.width, self._console.height // _ANSWER_PART
+        width, rows = self._console.width, self._console.height // _ANSWER_HEIGHT_DIVISOR
         end = terminal_text(self._answer_text[-width * rows :])
         return [*Text(end).wrap(self._console, width)][-rows:] if end else ()

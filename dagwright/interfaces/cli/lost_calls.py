@@ -1,4 +1,4 @@
-"""Detect calls whose worker has died before the server notices that heartbeats are missing.
+"""Detect that the worker of a call has died, without waiting for the heartbeat timeout.
 
 The identity of a worker names its process and machine. Only workers of this machine are checked: the kernel reports
 whether their process is alive.
@@ -65,11 +65,13 @@ class LostCalls:
         await decode_pending(description.raw_description, self._client)
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
         state = view.scheduler.state if view.scheduler is not None else None
-        names = {task: activity_id(task if state is None else last_call_id(state, task)) for task in view.pending}
+        activity_ids = {
+            task_id: activity_id(task_id if state is None else last_call_id(state, task_id)) for task_id in view.pending
+        }
         return {
-            task_id: _lost_call(calls[name], view)
-            for task_id, name in names.items()
-            if name in calls and _is_lost(calls[name])
+            task_id: _lost_call(call, view)
+            for task_id, id_of_call in activity_ids.items()
+            if (call := calls.get(id_of_call)) is not None and _is_lost(call)
         }
 
 
@@ -91,7 +93,7 @@ def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
 
 
 def _was_called(call: PendingActivityInfo) -> bool:
-    """Return whether the worker has recorded that it calls the tool of a `write` call; true if that is unknown."""
+    """Return whether the last heartbeat shows that an attempt called its tool; true if it cannot be read."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
         return started_attempt([read_message(detail) for detail in details[: USAGE_INDEX + 1]]) is not None

@@ -48,7 +48,7 @@ class Row:
     Args:
         indent: depth in the tree.
         name: ID of the node or item, or the size of a group.
-        work: tool and title.
+        tool_text: tool and title.
         elapsed_s: seconds from the start to the end, or to now.
         detail: progress, error, or why it waits.
         order: position in the tree.
@@ -57,7 +57,7 @@ class Row:
     status: NodeStatus
     indent: int
     name: str
-    work: str = ""
+    tool_text: str = ""
     attempts: int = 0
     elapsed_s: float | None = None
     detail: str = ""
@@ -159,7 +159,7 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
         status=displayed_status(record),
         indent=tree_node.indent,
         name=node.id,
-        work=work_text(node.tool, node.title, kind=node.kind),
+        tool_text=work_text(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
         detail=_detail(record, view.pending.get(node.id), now=now),

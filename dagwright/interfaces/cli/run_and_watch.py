@@ -170,7 +170,7 @@ def run_prepared(
                 await leave_to_background(settings, toolset)
                 return print_detached_run(started, prepared, connection, output=output)
             if start.keeps_server:
-                LocalServer(settings).keep()
+                LocalServer(settings).keep_running()
             interrupt_handling.text = interrupt_message(started.workflow_id, connection, settings)
             message = "" if started.is_new else " already exists with the same plan; continuing it"
             followed = FollowedRun(started.workflow_id, message, started.is_new)

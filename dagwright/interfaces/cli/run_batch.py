@@ -164,7 +164,7 @@ async def _run(
                 _print_detached_run(line, started_run, output)
             return worst_code(codes)
         if request.keeps_server:
-            LocalServer(settings).keep()
+            LocalServer(settings).keep_running()
         codes += await _follow_all(started, connection, settings, toolset=toolset, output=output)
         output.print(_summary(codes))
         return worst_code(codes)

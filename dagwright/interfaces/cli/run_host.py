@@ -105,7 +105,7 @@ async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
     """
     await start_worker(settings, toolset)
     # After the worker: if it is rejected, the server must not be kept.
-    LocalServer(settings).keep()
+    LocalServer(settings).keep_running()
 
 
 def settings_with_plans(settings: Settings, plans: str | None) -> Settings:

@@ -86,7 +86,7 @@ def run_in_session(
             async with served(connection.client, toolset, settings=settings):
                 started, _ = await _start_turn(turn, start, runs, sessions, output=output)
                 if start.keeps_server:
-                    LocalServer(settings).keep()
+                    LocalServer(settings).keep_running()
                 interrupt_handling.text = interrupt_message(started.workflow_id, connection, settings)
                 message = f" in the session {one_line(turn.name)}"
                 followed = FollowedRun(started.workflow_id, message, started.is_new)

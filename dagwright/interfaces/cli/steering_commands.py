@@ -25,7 +25,7 @@ ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.
 
 @dataclass(frozen=True, slots=True)
 class PauseToolRequest:
-    """Arguments of `tool pause`; tools of the user are looked up in `tools`."""
+    """Arguments of `tool pause`; `tools` are the files and modules with the tools of the user."""
 
     tool: ToolName
     tools: Tools = ()
@@ -40,14 +40,18 @@ class ResumeToolRequest:
     tool: ToolName
     ramp: Annotated[
         str | None,
-        typer.Option("--ramp", metavar="DURATION", help="Time over which waiting calls start; default: 10s or more."),
+        typer.Option(
+            "--ramp",
+            metavar="DURATION",
+            help="Time over which waiting calls start; default: 0.1s per call, at least 10s.",
+        ),
     ] = None
     by: By = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimitRequest:
-    """Arguments of `call-limits set`; tools of the user are looked up in `tools`."""
+    """Arguments of `call-limits set`; `tools` are the files and modules with the tools of the user."""
 
     subject: Subject
     limits: Annotated[
@@ -102,7 +106,11 @@ def limits(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="DURATION", help="Time limit from the start of the run, such as 4h; none."),
+        typer.Option(
+            "--deadline",
+            metavar="DURATION",
+            help="Time limit from the start of the run, such as 4h; 'none' removes it.",
+        ),
     ] = None,
     budget: Budget = None,
     reason: Reason = None,

@@ -31,7 +31,7 @@ def up(request: UpRequest, output: Output) -> int:
         async with open_connection(settings) as connection:
             await prepare_to_start(connection, settings, toolset)
             worker, is_new = await start_worker(settings, toolset)
-            LocalServer(settings).keep()
+            LocalServer(settings).keep_running()
             program = LocalServer(settings).program() if connection.server.pid is not None else None
             gateway, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
         server = connection.server

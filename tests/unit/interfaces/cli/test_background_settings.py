@@ -130,7 +130,7 @@ async def test_no_worker_starts_next_to_other_settings(folder: Path, monkeypatch
 
 async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
-    monkeypatch.setattr(LocalServer, "keep", lambda _: kept.append(True))
+    monkeypatch.setattr(LocalServer, "keep_running", lambda _: kept.append(True))
     assert not folder.exists()
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_MODEL", "small")

@@ -138,7 +138,7 @@ def test_picture_shows_signs_and_words_of_any_state() -> None:
 
 def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
     live = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
-    live.write("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
+    live.show_answer("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
     written = live._last_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
     assert [line.plain.rstrip() for line in written] == expected

@@ -16,8 +16,8 @@ from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.value_checks import ValueChecks
 
 MIN_HEARTBEAT = timedelta(seconds=1)
-"""Shortest heartbeat timeout. The event loop of a worker with 100 busy calls may be blocked for almost as long; with a
-shorter timeout the server would time out all running attempts and retry them."""
+"""Minimum heartbeat timeout. The event loop of a worker with 100 calls may be blocked for almost one second; with a
+shorter timeout, the server would time out the running attempts and retry them."""
 
 _KEYWORDS = (
     "type",
@@ -84,11 +84,11 @@ _KEYWORDS = (
 """Keywords of JSON Schema 2020-12, older keywords that validators still support, and keywords of Dagwright."""
 
 
-def flow_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+def pre_run_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield the problems of a plan and its sub-plans; parts with other problems are skipped.
 
     Args:
-        hints: name hints, with the budget of the check.
+        hints: suggests similar names; limits the compute time of the check.
 
     Complexity: linear in the references of the plan.
     """
@@ -96,7 +96,7 @@ def flow_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     yield from _unknown_inputs(checked, hints)
     yield from _value_problems(checked, hints)
     for sub_plan in checked.sub_plans.values():
-        yield from flow_problems(sub_plan, hints)
+        yield from pre_run_problems(sub_plan, hints)
 
 
 # Heartbeats.
@@ -105,9 +105,9 @@ def flow_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
 def _short_heartbeats(checked: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
-            message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
+            message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
             hint = "leave it out: the default depends on the effects of the tool"
-            yield Problem("invalid_field", message, _written_pointer(checked, index, "heartbeat"), node.id, hint)
+            yield Problem("invalid_field", message, _source_pointer(checked, index, "heartbeat"), node.id, hint)
 
 
 # Values.
@@ -119,7 +119,7 @@ def _value_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]
         tool = checked.tools.get(node.tool or "")
         for problem in checks.problems_of(node, references, tool=tool, sub_plan=checked.sub_plans.get(index)):
             yield Problem(
-                problem.code, problem.message, _written_pointer(checked, index, *problem.at), node.id, problem.hint
+                problem.code, problem.message, _source_pointer(checked, index, *problem.at), node.id, problem.hint
             )
     for problem in checks.problems_of_output(checked.output_bindings):
         at = checked.document.written_pointer(pointer(*checked.base, *problem.at))
@@ -142,19 +142,19 @@ def _unknown_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]
     for index, node in enumerate(checked.nodes):
         reads = _inputs_read(node.when, ids) if node.when is not None else ()
         optional = {read.steps[0] for read in reads if read.steps and read.aspect == "presence"}
-        named = dict.fromkeys(str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional)
-        for name in named:
+        read_names = dict.fromkeys(str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional)
+        for name in read_names:
             if name not in known:
                 hint = hints.near(name, known) or f"declare it under 'inputs', or write has(inputs.{name})"
                 known_names = format_names(declared, near=name, hints=hints)
                 message = f"when: there is no input {name!r}; the plan declares {known_names}"
-                yield Problem("invalid_field", message, _written_pointer(checked, index, "when"), node.id, hint)
+                yield Problem("invalid_field", message, _source_pointer(checked, index, "when"), node.id, hint)
 
 
 def _declared_inputs(checked: CheckedPlan) -> Collection[str]:
     """Return the distinct names of the inputs that a plan declares, including invalid declarations."""
-    written = checked.written.get("inputs")
-    return dict.fromkeys((*checked.plan.inputs, *(written if isinstance(written, Mapping) else ())))
+    declared_inputs = checked.written.get("inputs")
+    return dict.fromkeys((*checked.plan.inputs, *(declared_inputs if isinstance(declared_inputs, Mapping) else ())))
 
 
 def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
@@ -165,18 +165,18 @@ def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
     return [read for read in analysis.reads if read.source == "inputs"]
 
 
-def undeclared_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
+def misspelt_input_notes(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """Yield a note for each undeclared placeholder with a name similar to a declared input.
 
     Args:
-        hints: name hints, with the budget of the check.
+        hints: suggests similar names; limits the compute time of the check.
     """
     for name, near in misspelt_inputs(checked, hints).items():
         node, path = _first_use(checked, name)
         message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {near}"
         yield Note("undeclared_input", message, node, path)
     for sub_plan in checked.sub_plans.values():
-        yield from undeclared_inputs(sub_plan, hints)
+        yield from misspelt_input_notes(sub_plan, hints)
 
 
 def misspelt_inputs(checked: CheckedPlan, hints: NameHints) -> dict[str, str]:
@@ -190,7 +190,7 @@ def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """Yield a note for each key of an input that is similar to a keyword of JSON Schema; other keys are allowed.
 
     Args:
-        hints: name hints, with the budget of the check.
+        hints: suggests similar names; limits the compute time of the check.
     """
     for name, schema in checked.inputs.items():
         for key in schema:
@@ -207,9 +207,9 @@ def _first_use(checked: CheckedPlan, name: str) -> tuple[str | None, str]:
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if name in references.placeholders:
             at = next((path for path, template in references.argument_bindings if Placeholder(name) in template), None)
-            return node.id, _written_pointer(checked, index, *(("arguments", *at) if at is not None else ()))
+            return node.id, _source_pointer(checked, index, *(("arguments", *at) if at is not None else ()))
     return None, ""
 
 
-def _written_pointer(checked: CheckedPlan, index: int, *path: str | int) -> str:
+def _source_pointer(checked: CheckedPlan, index: int, *path: str | int) -> str:
     return checked.document.written_pointer(pointer(*checked.base, "nodes", index, *path))
