@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from dagwright.server.binary import get_binary
 from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
+from tests.support.ports import free_port
 
 BASELINE_QUEUE = "hand-written:workflows"
 """As long as the queue name that Dagwright derives from `TOOLS_FILE`: histories contain it with each activity."""
@@ -212,9 +212,7 @@ async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
 async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]:
     """Run `temporal server start-dev` with default settings except for its port and database."""
     binary = await get_binary(settings.cache_home, preferred_version=None)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     address = f"127.0.0.1:{port}"
     command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port), *options]
     async with running(command, log=settings.state_dir.parent / f"plain-{port}.log"):

@@ -27,7 +27,7 @@ from dagwright.settings import Settings
 from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
 from tests.support.listed_runs import check_filters, check_pages
-from tests.support.ports import free_ports
+from tests.support.ports import free_port
 from tests.support.postgres import PostgresCluster, private_postgres
 from tests.support.production import ServerPrograms, server_programs
 from tests.support.server import LiveServer
@@ -115,7 +115,7 @@ def programs() -> ServerPrograms:
 @pytest.fixture(scope="module")
 async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Composition:
     binary = await get_binary(Settings().cache_home, preferred_version=None)
-    frontend = free_ports(1)[0]
+    frontend = free_port()
     password = "${POSTGRES_PASSWORD:-dagwright}"
     return Composition(
         services=yaml.safe_load((_ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"],
@@ -151,10 +151,9 @@ async def frontend(
     roles, kinds = ("FRONTEND", "HISTORY", "MATCHING", "WORKER"), ("GRPC", "MEMBERSHIP")
     names = [f"{role}_{kind}_PORT" for role in roles for kind in kinds]
     names = [name for name in names if name != "FRONTEND_GRPC_PORT"] + ["FRONTEND_HTTP_PORT"]
-    ports = [port for port in free_ports(len(names) + 1) if str(port) != composition.replaced["7233"]]
     environment = {
         **composition.environment("temporal"),
-        **{name: str(port) for name, port in zip(names, ports, strict=False)},
+        **{name: str(free_port()) for name in names},
         "FRONTEND_GRPC_PORT": composition.replaced["7233"],
         "POSTGRES_SEEDS": "127.0.0.1",
     }

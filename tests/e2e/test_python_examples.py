@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.command import ROOT, CommandLine, ended, line_with
 from tests.support.eventually import eventually
-from tests.support.ports import free_ports
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.server
 
@@ -51,7 +51,7 @@ async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: Co
 
 
 async def test_application_starts_runs_streams_their_events_and_takes_answers(command_line: CommandLine) -> None:
-    port = free_ports(1)[0]
+    port = free_port()
     options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
     server = await command_line.start(*options, program=("-m", "uvicorn"))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:

@@ -12,7 +12,7 @@ import httpx
 from tests.support.chaos import ROOT, TOOLS, environment_of
 from tests.support.eventually import eventually
 from tests.support.gateway import NamedEvent, blocks_of, events_of, named_events_of
-from tests.support.ports import free_ports
+from tests.support.ports import free_port
 from tests.support.programs import Running, start_program
 
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
@@ -28,7 +28,7 @@ class GatewayProcess:
         self._log = folder / "gateway.log"
         self._environment = {**environment_of(address, folder), **environment}
         self._process: Running | None = None
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 
     @property

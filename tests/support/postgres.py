@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from tests.support.ports import free_ports
+from tests.support.ports import free_port
 
 _USER = "dagwright"
 _START_TIMEOUT_S = 60
@@ -65,7 +65,7 @@ def private_postgres(*, fsync: str = "off") -> Iterator[PostgresCluster]:
     """
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     folder = Path(tempfile.mkdtemp(prefix="dagwright-pg-"))
-    cluster = PostgresCluster(folder, free_ports(1)[0], secrets.token_urlsafe(12), count(1))
+    cluster = PostgresCluster(folder, free_port(), secrets.token_urlsafe(12), count(1))
     try:
         password_file = folder / "password"
         password_file.write_text(cluster.password)
