@@ -25,11 +25,11 @@ export class Finder {
   }
 
   #search() {
-    const wanted = this.field.value.trim().toLowerCase();
-    const found = wanted ? this.#matches(wanted) : [];
+    const query = this.field.value.trim().toLowerCase();
+    const found = query ? this.#matches(query) : [];
     this.list.hidden = !found.length;
     const many = found.length > MAX_FOUND ? `the first ${MAX_FOUND} of ${found.length.toLocaleString("en")}` : `${found.length}`;
-    this.count.textContent = wanted ? `${many} found` : "";
+    this.count.textContent = query ? `${many} found` : "";
     fill(
       this.list,
       found.slice(0, MAX_FOUND).map((node) =>
@@ -38,10 +38,10 @@ export class Finder {
     );
   }
 
-  #matches(wanted) {
+  #matches(query) {
     const all = [...this.#model.nodes.values()];
     const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateLabel(node.status)}`.toLowerCase();
-    return all.filter((node) => searchText(node).includes(wanted));
+    return all.filter((node) => searchText(node).includes(query));
   }
 
   #choose(id) {

@@ -30,13 +30,13 @@ export function layered(sizes, edges, { gap = 12, space = 60 } = {}) {
 }
 
 function orderLevel(level, neighbours, position) {
-  const wanted = new Map(
+  const averages = new Map(
     level.map((node) => {
       const all = neighbours[node];
       return [node, all.length ? all.reduce((sum, each) => sum + position[each], 0) / all.length : position[node]];
     }),
   );
-  level.sort((a, b) => wanted.get(a) - wanted.get(b) || position[a] - position[b]);
+  level.sort((a, b) => averages.get(a) - averages.get(b) || position[a] - position[b]);
   level.forEach((node, at) => (position[node] = at - level.length / 2));
 }
 
@@ -87,8 +87,8 @@ function moveLevel(level, neighbours, at, sizes, gap) {
   const runs = [];
   for (const node of level) {
     const all = neighbours[node];
-    const wanted = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
-    let run = { nodes: [node], weight: 1, top: wanted - sizes[node][1] / 2, height: sizes[node][1] };
+    const center = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
+    let run = { nodes: [node], weight: 1, top: center - sizes[node][1] / 2, height: sizes[node][1] };
     // Nodes that would overlap form a stack around their average position.
     while (runs.length && runs.at(-1).top + runs.at(-1).height + gap > run.top) {
       const last = runs.pop();
