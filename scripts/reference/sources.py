@@ -2,7 +2,8 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cache
 
 from scripts.reference.markdown import ROOT
@@ -10,26 +11,14 @@ from scripts.reference.markdown import ROOT
 _FOLDERS = ("dagwright", "activities", "workflows")
 
 
-def calls_of(name: str) -> Iterator[ast.Call]:
-    """Yield the calls of a function, class or method of this name, without its module or object."""
-    for node in _nodes():
-        if not isinstance(node, ast.Call):
-            continue
-        match node.func:
-            case ast.Name(id=called) | ast.Attribute(attr=called) if called == name:
-                yield node
+def calls_of(name: str) -> Sequence[ast.Call]:
+    """Return the calls of a function, class or method of this name, without its module or object."""
+    return _index().calls[name]
 
 
-def members_of(enum: str) -> set[str]:
+def members_of(enum: str) -> Set[str]:
     """Return the names of the members of an enum that Dagwright's source code uses."""
-    return {name for node in _nodes() for name in [_member_of(node, enum)] if name is not None and name.isupper()}
-
-
-def _member_of(node: ast.AST, enum: str) -> str | None:
-    match node:
-        case ast.Attribute(value=ast.Name(id=found), attr=name) if found == enum:
-            return name
-    return None
+    return {name for name in _index().attributes[enum] if name.isupper()}
 
 
 def texts_of(expression: ast.expr) -> Set[str]:
@@ -47,9 +36,27 @@ def texts_of(expression: ast.expr) -> Set[str]:
             return set()
 
 
-def _nodes() -> Iterator[ast.AST]:
-    for module in _modules():
-        yield from ast.walk(module)
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Calls by the name of their function, and names of attributes by the name of their object.
+
+    One walk over all modules builds it: each walk takes a second or more.
+    """
+
+    calls: Mapping[str, list[ast.Call]]
+    attributes: Mapping[str, set[str]]
+
+
+@cache
+def _index() -> _Index:
+    index = _Index(defaultdict(list), defaultdict(set))
+    for node in (node for module in _modules() for node in ast.walk(module)):
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                index.calls[name].append(node)
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+                index.attributes[name].add(attribute)
+    return index
 
 
 @cache
