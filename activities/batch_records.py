@@ -82,7 +82,7 @@ class HeartbeatRecords:
 
     async def read_earlier(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
-        return _decoded(self._details[0]) if self._details else CallBatchResult()
+        return _decode_result(self._details[0]) if self._details else CallBatchResult()
 
     async def record(self, result: CallBatchResult) -> bool:
         """Record all results so far; see `Records`."""
@@ -110,7 +110,7 @@ class StoreRecords:
             with suppress(StoreUnavailable):
                 content = await self._store.get_cache_entry(self._key)
         with suppress(ValueError):
-            return _decoded(json_from_bytes(content or b"null"))
+            return _decode_result(json_from_bytes(content or b"null"))
         return CallBatchResult()
 
     async def record(self, result: CallBatchResult) -> bool:
@@ -126,7 +126,7 @@ class StoreRecords:
         return True
 
 
-def _decoded(encoded: Any) -> CallBatchResult:
+def _decode_result(encoded: Any) -> CallBatchResult:
     with suppress(ValueError):
         return call_batch_result_from_json(encoded)
     return CallBatchResult()

@@ -126,7 +126,7 @@ class _Attempt:
         with self._heartbeats.running():
             try:
                 request = await self._prepare_request(arguments)
-                return await self._encode_response(await self._respond_admitted(request))
+                return await self._encode_response(await self._admit_and_respond(request))
             except asyncio.CancelledError:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
@@ -137,7 +137,7 @@ class _Attempt:
             except Exception as error:
                 raise await self._failure(error) from None
 
-    async def _respond_admitted(self, request: ModelRequest) -> ModelResponse:
+    async def _admit_and_respond(self, request: ModelRequest) -> ModelResponse:
         admission = await self._models.admit(request.call, request.endpoint)
         try:
             return await self._respond(request)
@@ -159,7 +159,7 @@ class _Attempt:
             call = request.call
             request = replace(request, call=replace(call, messages=(*call.messages, user(interrupted_message(text)))))
         async with plan:
-            response = await self._models.call_streamed(request.call, request.endpoint, feed=plan.feed)
+            response = await self._models.stream_call(request.call, request.endpoint, feed=plan.feed)
         return replace(await self._with_conversation(request, response), accepted=plan.accepted)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
@@ -168,7 +168,7 @@ class _Attempt:
         with TextHeartbeats(
             request.streamed_field, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace
         ) as text:
-            return await self._models.call_streamed(request.call, request.endpoint, feed=text.feed)
+            return await self._models.stream_call(request.call, request.endpoint, feed=text.feed)
 
     async def _prepare_request(self, arguments: tuple[Any, ...]) -> ModelRequest:
         """Return the complete request, with its stored values and the earlier conversation loaded."""

@@ -314,7 +314,7 @@ class ToolAttempt:
         # Pure tools call no service, so they are never paused.
         if self._paused is not None and self._effects is not Effects.PURE:
             # By the name of the call, which may be an alias: `tool resume` finds paused calls by it.
-            tool_pause = await self._paused.pause_if_paused(self._info.activity_type)
+            tool_pause = await self._paused.pause_if_tool_is_paused(self._info.activity_type)
             if tool_pause is not None:
                 return Outcome(error=ToolPaused(f"{self._spec.name}: {tool_pause.message}"))
         try:
@@ -322,7 +322,7 @@ class ToolAttempt:
         except CallDeferred as deferred:
             return Outcome(error=deferred)
         try:
-            return await self._call_admitted(arguments)
+            return await self._admit_host_and_call(arguments)
         finally:
             admission.release()
 
@@ -344,7 +344,7 @@ class ToolAttempt:
             if self._subject_at_host is not None:
                 await self._hold_limits.admit([self._subject_at_host], self._info, self._heartbeats)
 
-    async def _call_admitted(self, arguments: tuple[Any, ...]) -> Outcome:
+    async def _admit_host_and_call(self, arguments: tuple[Any, ...]) -> Outcome:
         try:
             keywords = await self._keywords(arguments)
             await self._admit_host(keywords.get(_URL_ARGUMENT))

@@ -83,11 +83,11 @@ def compile_activity(
 
         async def for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
-            compiled = await _compiled(message, scope)
+            compiled = await _compile(message, scope)
             return await split_for_transfer(compiled, scope.store)
 
         try:
-            message = {**message, "plan": _parsed(message)}
+            message = {**message, "plan": _read_plan(message)}
             with heartbeating():
                 result_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
             transfer = await with_store(for_transfer)
@@ -104,19 +104,19 @@ def compile_activity(
     return compile_plan
 
 
-def _parsed(message: Mapping[str, Any]) -> Any:
+def _read_plan(message: Mapping[str, Any]) -> Any:
     """Return the document of a plan that is YAML or JSON text; return any other plan unchanged."""
     plan = message["plan"]
     is_encoded = isinstance(plan, str) and message.get("dialect") not in TEXT_DIALECTS
     return read_text(plan, name="plan") if is_encoded else plan
 
 
-async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:
+async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:
     tools = scope.tools
     if is_goal(message["plan"]) and is_rounds(message["plan"]):
         return await asyncio.to_thread(rounds_from_document, message["plan"], tools, limits=scope.rounds)
     try:
-        return await asyncio.to_thread(_compiled_with, message, tools)
+        return await asyncio.to_thread(_compile_with, message, tools)
     except PlanInvalid as error:
         if not names_unknown_tools(error):
             raise
@@ -133,10 +133,10 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
             )
         except PlanInvalid:
             raise error from None
-    return await asyncio.to_thread(_compiled_with, message, {**tools, **published})
+    return await asyncio.to_thread(_compile_with, message, {**tools, **published})
 
 
-def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+def _compile_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
         return goal_from_document(message["plan"], tools, policy=policy, context=message.get("context"))

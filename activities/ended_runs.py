@@ -29,7 +29,7 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 @activity.defn(name=ACTIVITY_END_CANCELLED)
-async def end_cancelled(message: Mapping[str, Any]) -> Any:
+async def end_cancelled_run(message: Mapping[str, Any]) -> Any:
     """Request the cancellation of the calling workflow, unless it was already requested, and return the run's document.
 
     Args:
@@ -62,7 +62,7 @@ async def delete_execution(run_id: str) -> None:
 
 
 _MAX_RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
-"""Size limit of a result of `find_ended`; the remaining outcomes follow with the next call."""
+"""Size limit of a result of `find_ended_runs`; the remaining outcomes follow with the next call."""
 _OUTCOME_FIELDS = (
     "status",
     "output",
@@ -83,7 +83,7 @@ RunOutcome = dict[str, Any]
 
 
 @activity.defn(name=ACTIVITY_FIND_ENDED)
-async def find_ended(workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
+async def find_ended_runs(workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
     """Return the outcomes of the runs that have ended, by workflow ID."""
     with heartbeating():
         return await _outcomes_of(activity.client(), workflow_ids)
@@ -108,7 +108,7 @@ async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
         described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return _failed("gone", "the sub-plan no longer exists on the server")
+            return _failed_outcome("gone", "the sub-plan no longer exists on the server")
         raise
     handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=described.run_id)
     match described.status:
@@ -119,9 +119,9 @@ async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
         case WorkflowExecutionStatus.CANCELED:
             return await _cancelled_outcome(client, workflow_id, described.run_id)
         case WorkflowExecutionStatus.FAILED:
-            return await _failed_outcome(handle)
+            return await _read_failed_outcome(handle)
         case other:
-            return _failed("terminated", f"the sub-plan was {other.name.lower().replace('_', ' ')}")
+            return _failed_outcome("terminated", f"the sub-plan was {other.name.lower().replace('_', ' ')}")
 
 
 async def _cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> RunOutcome:
@@ -131,26 +131,26 @@ async def _cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> R
     return outcome_of_document(document)
 
 
-async def _failed_outcome(handle: WorkflowHandle[Any, Any]) -> RunOutcome:
+async def _read_failed_outcome(handle: WorkflowHandle[Any, Any]) -> RunOutcome:
     try:
         await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT)
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, ApplicationError) and cause.type == ERROR_PLAN_FAILED and cause.details:
             return outcome_of_document(cause.details[0])
-        return _failed("failed", str(cause))
+        return _failed_outcome("failed", str(cause))
     raise AssertionError("a failed run has no result")
 
 
 def outcome_of_document(document: Any) -> RunOutcome:
     """Return the outcome in the document of an ended run."""
     if not isinstance(document, Mapping) or "status" not in document:
-        return _failed("failed", "the sub-plan ended without a document")
+        return _failed_outcome("failed", "the sub-plan ended without a document")
     outcome = {key: document[key] for key in _OUTCOME_FIELDS if key in document}
     if encoded_size(outcome) > RESULT_LIMIT_BYTES:
-        outcome = _failed("too_large", "the output of the sub-plan is too large for its parent")
+        outcome = _failed_outcome("too_large", "the output of the sub-plan is too large for its parent")
     return {**outcome, _CHILD_SNAPSHOT: document[_CHILD_SNAPSHOT]} if _CHILD_SNAPSHOT in document else outcome
 
 
-def _failed(code: str, message: str) -> RunOutcome:
+def _failed_outcome(code: str, message: str) -> RunOutcome:
     return {"status": RunStatus.FAILED.value, "output": None, "error": error_json(code, message)}

@@ -63,7 +63,7 @@ class ModelCaller:
         """
         return await self._call(endpoint, call, lambda client: client.complete(self._with_labels(call)))
 
-    async def call_streamed(
+    async def stream_call(
         self, call: ModelCall, endpoint: NamedEndpoint | None, *, feed: Callable[[ModelStream, str], None]
     ) -> ModelResponse:
         """Make one model call, pass each piece of its text to `feed`, and return the complete response.
@@ -75,13 +75,13 @@ class ModelCaller:
             ModelFailure: the call failed or its response is unusable.
         """
 
-        async def streamed(client: ModelClient) -> ModelResponse:
+        async def stream_response(client: ModelClient) -> ModelResponse:
             async with client.stream(self._with_labels(call)) as stream:
                 async for text in stream:
                     feed(stream, text)
             return stream.answer
 
-        return await self._call(endpoint, call, streamed)
+        return await self._call(endpoint, call, stream_response)
 
     async def admit(self, call: ModelCall, endpoint: NamedEndpoint | None) -> Admission:
         """Wait for the limits of the only model call of the attempt, or defer the attempt.
@@ -109,7 +109,7 @@ class ModelCaller:
         if wait is not None and self._limits is not None and models:
             await self._limits.hold(models[-1], wait)
 
-    async def _admit_nested(self, models: Sequence[Subject]) -> Admission:
+    async def _admit_nested_call(self, models: Sequence[Subject]) -> Admission:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
             return NO_LEASES
@@ -126,7 +126,7 @@ class ModelCaller:
         if self._clients is None:
             raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
         models = self._models_of(call, endpoint)
-        admission = self._admission or await self._admit_nested(models)
+        admission = self._admission or await self._admit_nested_call(models)
         try:
             return await self._send(endpoint, send, admission)
         except ModelFailure as failure:

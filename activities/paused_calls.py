@@ -36,7 +36,7 @@ class PausedCalls:
         """Return whether a tool is paused."""
         return await self._cached_pause(tool) is not None
 
-    async def pause_if_paused(self, tool: str) -> ToolPause | None:
+    async def pause_if_tool_is_paused(self, tool: str) -> ToolPause | None:
         """Pause the current activity if its tool is paused; the attempt must then fail.
 
         Returns:

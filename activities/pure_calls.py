@@ -128,7 +128,7 @@ class PureCalls:
         try:
             self._loaded = self._load(refs) if refs else {}
         except ToolError as error:
-            return _failed(error, NO_REDACTION)
+            return _failed_outcome(error, NO_REDACTION)
         return None
 
     def _cached_outcome(self, task: Task) -> PureOutcome | None:
@@ -185,26 +185,28 @@ class PureCalls:
         except NotInRegion:
             return PureOutcome(needs_own_call=True)
         except BaseException as error:
-            return _failed(error, redaction)
+            return _failed_outcome(error, redaction)
 
     def _run_async(self, function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
         """Run an async tool on an event loop of this thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        returned, error = self._loop.run_until_complete(_guarded(function, keywords))
+        returned, error = self._loop.run_until_complete(_call_catching_all(function, keywords))
         if error is not None:
             raise error
         return returned
 
 
-def _failed(error: BaseException, redaction: Redaction) -> PureOutcome:
+def _failed_outcome(error: BaseException, redaction: Redaction) -> PureOutcome:
     decision = retry_decision(error, Effects.PURE)
     text = cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES)
     node_error = NodeError(decision.code, text or "no message", not decision.is_final)
     return PureOutcome(error=node_error, full_text=full_failure_text(error, redaction))
 
 
-async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
+async def _call_catching_all(
+    function: Callable[..., Any], keywords: Mapping[str, Any]
+) -> tuple[Any, BaseException | None]:
     # Leaving a task, a SystemExit would stop the loop, and a StopIteration would turn into another error.
     try:
         return await function(**keywords), None

@@ -46,7 +46,7 @@ _REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPP
 def start_scheduler(batch_input: BatchInput) -> RunScheduler:
     """Return a scheduler for the input of a batch, after applying the outcomes of the nodes outside the region."""
     scheduler = create_scheduler(batch_input.plan, batch_input.inputs)
-    apply_outside(scheduler, batch_input.ended)
+    apply_outside(scheduler, batch_input.ended_nodes)
     return scheduler
 
 
@@ -152,9 +152,9 @@ class RegionBatch:
             self._scheduler.fail(task.id, timeout_error(task), at=time.time())
             return True
 
-    def ended(self) -> list[int]:
+    def ended_nodes(self) -> list[int]:
         """Return the numbers of the nodes that the batch has ended, in order."""
-        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended
+        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended_nodes
         return [number for number in ended[self._reported_count :] if nodes[number].kind == "tool"]
 
     def versions(self, numbers: Sequence[int]) -> dict[str, str]:
@@ -176,7 +176,7 @@ class RegionBatch:
     def result(self) -> dict[str, Any]:
         """Return the result of the batch: the outcomes of its nodes in order, and the versions of their tools."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
-        reported = [number for number in self.ended() if records[number].status in _REPORTED]
+        reported = [number for number in self.ended_nodes() if records[number].status in _REPORTED]
         return {
             "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported],
             "versions": self.versions(reported),

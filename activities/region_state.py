@@ -60,14 +60,14 @@ class OffloadedRegionState:
 
     def report(self, region: RegionBatch) -> bytes:
         """Return the report of a batch, for the store."""
-        ended = region.ended()
+        ended = region.ended_nodes()
         report = ends_to_json(self.scheduler, ended, region.versions(ended))
         return pydantic_core.to_json({**report, "before": self.last_report, "outside": self.outside})
 
     def result(self, region: RegionBatch, ref: str) -> bytes:
         """Return the result of a batch whose report has the given reference."""
         scheduler, inside = self.scheduler, self.inside
-        ended = region.ended()
+        ended = region.ended_nodes()
         self.count(ended)
         reported = [number for number in ended if number in inside.exports]
         result = {

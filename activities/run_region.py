@@ -114,7 +114,7 @@ class _Attempt:
         self._heartbeats.start()
         try:
             if "inner" in message:
-                return await self._run_offloaded(message, regions, store=store)
+                return await self._run_offloaded_batch(message, regions, store=store)
             return await self._run_inline(message)
         finally:
             self._heartbeats.stop()
@@ -132,7 +132,9 @@ class _Attempt:
         assert self._region is not None
         return pydantic_core.to_json(self._region.result())
 
-    async def _run_offloaded(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
+    async def _run_offloaded_batch(
+        self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore
+    ) -> bytes:
         """Run a batch of a region whose nodes are in the store, and return its result."""
         batch_input = read_offloaded_batch(message)
         reused = regions.pop(self._workflow_id, batch_input)

@@ -75,7 +75,7 @@ async def run_tool(run: ToolRun) -> Outcome:
 async def _in_task(run: ToolRun) -> Outcome:
     task = asyncio.create_task(_guarded_task(run))
     if not await _wait_until_ended(task, run, stop=task.cancel):
-        return Outcome(error=_stopped())
+        return Outcome(error=_worker_stopped_error())
     if run.cancellation.is_requested:
         # A result made while handling the cancellation is part of the clean-up.
         error = None if task.cancelled() else task.result().error
@@ -83,7 +83,7 @@ async def _in_task(run: ToolRun) -> Outcome:
             structlog.get_logger("dagwright.activities").warning(
                 "clean-up of a cancelled tool failed", error=repr(error)
             )
-        return _cancelled()
+        return _handle_cancellation()
     return task.result()
 
 
@@ -103,9 +103,9 @@ async def _in_thread(run: ToolRun) -> Outcome:
     # does not keep a stopped worker alive.
     threading.Thread(target=work, name=f"tool-{run.spec.name}", daemon=True).start()
     if not await _wait_until_ended(future, run, stop=lambda: None):
-        return Outcome(error=_stopped())
+        return Outcome(error=_worker_stopped_error())
     if run.cancellation.was_noticed:
-        return _cancelled()
+        return _handle_cancellation()
     # A tool that never checked for cancellation has done its whole work, so its result counts.
     return future.result()
 
@@ -197,9 +197,9 @@ def _deliver(future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
         future.set_result(outcome)
 
 
-def _cancelled() -> Outcome:
+def _handle_cancellation() -> Outcome:
     if _is_worker_stopping():
-        return Outcome(error=_stopped())
+        return Outcome(error=_worker_stopped_error())
     raise asyncio.CancelledError
 
 
@@ -208,5 +208,5 @@ def _is_worker_stopping() -> bool:
     return details is not None and details.worker_shutdown
 
 
-def _stopped() -> WorkerStopped:
+def _worker_stopped_error() -> WorkerStopped:
     return WorkerStopped("The worker was stopped while the tool ran")

@@ -102,7 +102,7 @@ class CallLimitWorkflow:
         try:
             exchange = limit_message_from_json(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
-            raise _refused(error) from None
+            raise _refused_error(error) from None
         for call in exchange.releases:
             state.release(call, now)
         for call in exchange.renewals:
@@ -131,7 +131,7 @@ class CallLimitWorkflow:
         try:
             self._settings = previous.changed(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
-            raise _refused(error) from None
+            raise _refused_error(error) from None
         if self._settings.limit != previous.limit:
             self._state.restart(now_s())
         if self._settings != previous and not self._has_ended:
@@ -166,5 +166,5 @@ async def _delete(run_id: str) -> None:
         )
 
 
-def _refused(error: Exception) -> ApplicationError:
+def _refused_error(error: Exception) -> ApplicationError:
     return ApplicationError(str(error), type=wire.ERROR_REFUSED, non_retryable=True)

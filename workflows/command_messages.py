@@ -54,7 +54,7 @@ class CommandMessages:
         """
         scheduler = self._engine.scheduler if self._engine is not None else None
         read = partial(read_message, message.payload)
-        _raise_refused(self._commands.refusal_of(name, read, scheduler=scheduler, at=now_s()))
+        _raise_if_refused(self._commands.refusal_of(name, read, scheduler=scheduler, at=now_s()))
 
     def handle_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
         """Apply the command of an update and return the confirmation.
@@ -63,7 +63,7 @@ class CommandMessages:
             ApplicationError: `Refused`, with the reason, if it cannot be applied any more.
         """
         result = self._handle(name, message, through="update")
-        _raise_refused(result.refusal)
+        _raise_if_refused(result.refusal)
         return {"ok": True, "message": result.confirmation}
 
     def _handle(self, name: str, message: RawValue, *, through: Through) -> CommandResult:
@@ -79,6 +79,6 @@ class CommandMessages:
         return result
 
 
-def _raise_refused(refusal: str | None) -> None:
+def _raise_if_refused(refusal: str | None) -> None:
     if refusal is not None:
         raise ApplicationError(refusal, type=wire.ERROR_REFUSED, non_retryable=True)

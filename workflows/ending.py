@@ -33,7 +33,7 @@ async def await_to_end(work: Coroutine[Any, Any, T]) -> T:
         return await task
 
 
-async def end_canceled(document: Mapping[str, Any], *, reason: str | None) -> bool:
+async def end_as_canceled(document: Mapping[str, Any], *, reason: str | None) -> bool:
     """Record the document of a cancelled run, and wait until its cancellation has been requested.
 
     Args:

@@ -108,7 +108,7 @@ class Engine:
         """Task id -> its call; abandoned calls are removed, and their ends are ignored."""
         self._stopping: dict[str, str] = {}
         """Task that is being cancelled while the run continues -> the id of its call."""
-        self._unrecorded: str | None = None
+        self._unrecorded_task: str | None = None
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
         self._handled_ends, self._handled_requests = len(scheduler.state.ended), 0
         self._prepared: deque[ReadyCall] = deque()
@@ -190,7 +190,7 @@ class Engine:
                 elif self._limits.is_last and self._is_full(use):
                     self.scheduler.close(at, reason="the history is full")
                 else:
-                    self._stop_cancelled()
+                    self._stop_cancelled_calls()
                     use = await self._dispatch(use, at)
                     if self._is_active():
                         self._limit_drain(use)
@@ -314,7 +314,7 @@ class Engine:
         if self._alarm.at is not None and self._alarm.at <= alarm_at:
             return
         self._alarm.set(alarm_at)
-        self._clear_unrecorded()
+        self._clear_unrecorded_task()
 
     def _note_refusals(self) -> None:
         for refusal in self.scheduler.features.feedback.requests.take_rejections():
@@ -351,7 +351,7 @@ class Engine:
         """
         sent_bytes = 0
         while (ready := self._next(use, at)) is not None or self._call_batches.is_forming:
-            self._clear_unrecorded()
+            self._clear_unrecorded_task()
             if ready is None:
                 sent_bytes += self._start_batch(at)
             elif not self._call_batches.add(ready, at=at):
@@ -458,7 +458,7 @@ class Engine:
             return
         failure = apply_failure(self.scheduler, task.id, error, at=at)
         if task.ref.item is not None:
-            self._unrecorded = task.id
+            self._unrecorded_task = task.id
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
@@ -481,17 +481,17 @@ class Engine:
         ended = self.scheduler.state.ended
         for number in ended[self._handled_ends :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-                self._unrecorded = self.scheduler.plan.nodes[number].id
+                self._unrecorded_task = self.scheduler.plan.nodes[number].id
         self._handled_ends = len(ended)
         requests = self.scheduler.features.feedback.requests
         if requests.opened > self._handled_requests and requests.open:
-            self._unrecorded = next(reversed(requests.open))
+            self._unrecorded_task = next(reversed(requests.open))
         self._handled_requests = requests.opened
 
-    def _clear_unrecorded(self) -> None:
+    def _clear_unrecorded_task(self) -> None:
         """Record that a command follows the last failure, cancellation or request."""
         self._record_ends()
-        self._unrecorded = None
+        self._unrecorded_task = None
 
     def _record_change(self) -> None:
         """Issue a command if a task failed or opened a request and nothing started.
@@ -500,13 +500,13 @@ class Engine:
         in that task would then be validated before the failure or the request is known, and refused permanently.
         """
         self._record_ends()
-        if self._unrecorded is not None:
-            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._unrecorded})
-            self._unrecorded = None
+        if self._unrecorded_task is not None:
+            workflow.upsert_memo({wire.MEMO_LAST_NODE_CHANGE: self._unrecorded_task})
+            self._unrecorded_task = None
 
     # Stopping.
 
-    def _stop_cancelled(self) -> None:
+    def _stop_cancelled_calls(self) -> None:
         """Cancel the running calls of cancelled nodes, and abandon those that have not ended in time."""
         if not (self._stopping or self.scheduler.state.cancelling):
             return

@@ -65,7 +65,7 @@ from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_
 from dagwright.workflows.blobs import TextRefused
 from dagwright.workflows.command_messages import CommandMessages
 from dagwright.workflows.details import render_details
-from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_canceled
+from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_as_canceled
 from dagwright.workflows.engine import Engine
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.plan_pages import load_plan
@@ -321,7 +321,7 @@ class PlanWorkflow(Steerable):
 
     def _read_attributes(self, compile_result: Any) -> None:
         if isinstance(compile_result, Mapping) and compile_result.get(wire.RESULT_HAS_SEARCH_ATTRIBUTES) is True:
-            self._attributes.mark_defined(memo_of_run())
+            self._attributes.mark_as_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
         self.command_messages.end()
@@ -345,7 +345,7 @@ class PlanWorkflow(Steerable):
         is_cancelled = document["status"] == RunStatus.CANCELLED.value
         if is_cancelled and not must_return and workflow.patched(ENDS_CANCELED):
             reason = None if cancelled is not None else self._reason_of_cancel()
-            if await end_canceled(run_result, reason=reason):
+            if await end_as_canceled(run_result, reason=reason):
                 raise cancelled or asyncio.CancelledError
         if cancelled is not None:
             raise cancelled

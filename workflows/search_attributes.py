@@ -49,7 +49,7 @@ class SearchAttributes:
         self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
 
-    def mark_defined(self, memo: Mapping[str, Any]) -> None:
+    def mark_as_defined(self, memo: Mapping[str, Any]) -> None:
         """Record that the namespace defines the attributes, although the client that started the run did not set them.
 
         Only the tags of the memo become search attributes, which are never encrypted; a title may have to be encrypted.

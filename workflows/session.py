@@ -38,7 +38,7 @@ from dagwright.protocol.turns import (
     turn_start_from_json,
 )
 from dagwright.workflows.activity_calls import json_payload
-from dagwright.workflows.sub_plans import attributes_of_turn, find_ended
+from dagwright.workflows.sub_plans import attributes_of_turn, find_ended_runs
 from dagwright.workflows.timers import now_s
 
 _CHECKED_INPUT = "session-input-checked"
@@ -144,7 +144,7 @@ class SessionWorkflow:
             self._session.drop_turn(start.run)
             return
         except FailureError as error:
-            self._end_turn(start.run, _failed(f"the run {start.run!r} cannot be started: {error.message}"))
+            self._end_turn(start.run, _failed_turn(f"the run {start.run!r} cannot be started: {error.message}"))
             return
         self._follow(self._await_end(start.run, handle))
 
@@ -161,7 +161,7 @@ class SessionWorkflow:
             end = _end_of_failure(error)
         # The edge of this task: it is not awaited, so the session would wait without end.
         except Exception as error:
-            end = _failed(bug_message(error))
+            end = _failed_turn(bug_message(error))
         self._end_turn(run, end)
 
     async def _poll_end(self, run: str) -> None:
@@ -176,7 +176,7 @@ class SessionWorkflow:
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             # The next poll may succeed.
             with suppress(ActivityError, MessageInvalid):
-                ended = read_message((await find_ended([run])).payload)
+                ended = read_message((await find_ended_runs([run])).payload)
                 if isinstance(ended, Mapping) and run in ended:
                     self._end_turn(run, _end_from(ended[run]))
 
@@ -267,8 +267,8 @@ class SessionWorkflow:
 
 
 def _end_from(document: Any) -> TurnEnd:
-    """Return the end of a run from its document, or from the result of `find_ended`."""
-    return end_of_turn(document) if isinstance(document, Mapping) else _failed("the run ended without a document")
+    """Return the end of a run from its document, or from the result of `find_ended_runs`."""
+    return end_of_turn(document) if isinstance(document, Mapping) else _failed_turn("the run ended without a document")
 
 
 def _end_of_failure(error: ChildWorkflowError) -> TurnEnd:
@@ -278,9 +278,9 @@ def _end_of_failure(error: ChildWorkflowError) -> TurnEnd:
     if isinstance(cause, CancelledError):
         return TurnEnd(RunStatus.CANCELLED.value)
     if cause is None:
-        return _failed(error.message)
-    return _failed(getattr(cause, "message", "") or type(cause).__name__)
+        return _failed_turn(error.message)
+    return _failed_turn(getattr(cause, "message", "") or type(cause).__name__)
 
 
-def _failed(text: str) -> TurnEnd:
+def _failed_turn(text: str) -> TurnEnd:
     return TurnEnd(RunStatus.FAILED.value, outcome=cut_bytes(text, max_bytes=OUTCOME_BYTES))

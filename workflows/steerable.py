@@ -75,6 +75,6 @@ class Steerable:
         self.command_messages.handle_signal(wire.SIGNAL_FEEDBACK, message)
 
     @workflow.signal(name=wire.SIGNAL_PLANNED)
-    def planned(self, message: RawValue) -> None:
+    def add_planned_nodes(self, message: RawValue) -> None:
         """Add nodes of a plan that a model is still writing."""
         self.command_messages.handle_signal(wire.SIGNAL_PLANNED, message)

@@ -125,7 +125,7 @@ class SubPlans:
         self._open[call] = None
         self._handles[call] = workflow.get_external_workflow_handle(child_id)
         if self._polling is None:
-            self._polling = asyncio.create_task(self._poll_adopted())
+            self._polling = asyncio.create_task(self._poll_adopted_sub_plans())
 
     def start(self, task: Task) -> int:
         """Start the child workflow of a task; return the approximate size of its command."""
@@ -223,7 +223,7 @@ class SubPlans:
 
     # Sub-plans of previous executions.
 
-    async def _poll_adopted(self) -> None:
+    async def _poll_adopted_sub_plans(self) -> None:
         """Poll, with increasing pauses, whether an adopted sub-plan has ended without a report."""
         pause_s = limits.SUB_PLAN_CHECK_S
         while True:
@@ -236,18 +236,18 @@ class SubPlans:
             for first in range(0, len(adopted), limits.SUB_PLANS_PER_CHECK):
                 batch = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
                 calls = {limits.child_workflow_id(workflow_id, call): call for call in batch}
-                for end in await self._find_ended(calls):
+                for end in await self._find_ended_sub_plans(calls):
                     self._handle_end(end)
 
     @staticmethod
-    async def _find_ended(calls: Mapping[str, str]) -> list[SubPlanEnd]:
+    async def _find_ended_sub_plans(calls: Mapping[str, str]) -> list[SubPlanEnd]:
         """Return the ends of the sub-plans that have ended.
 
         Args:
             calls: workflow id -> the call that started it.
         """
         try:
-            payload = await find_ended(list(calls))
+            payload = await find_ended_runs(list(calls))
             return found_sub_plan_ends(payload.payload, calls)
         except (ActivityError, MessageInvalid):
             # The next poll may succeed.
@@ -319,7 +319,7 @@ def _title_of_child(task: Task) -> str | None:
     return sub_plan.title if sub_plan is not None else None
 
 
-async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
+async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
     """Return the ends of those runs that have ended.
 
     Raises:

@@ -27,7 +27,7 @@ from dagwright.activities.call_tool import CallGuards, ToolActivity, activities_
 from dagwright.activities.compile_plan import CompileScope, compile_activity
 from dagwright.activities.deferral import Deferrals
 from dagwright.activities.detached_calls import DetachedCalls
-from dagwright.activities.ended_runs import delete_execution, end_cancelled, find_ended
+from dagwright.activities.ended_runs import delete_execution, end_cancelled_run, find_ended_runs
 from dagwright.activities.map_items import map_activities
 from dagwright.activities.notify import notify_activity
 from dagwright.activities.paused_calls import PausedCalls
@@ -165,8 +165,8 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
     return [
         load_values_activity(values),
         await_store_activity(toolset.store, values),
-        find_ended,
-        end_cancelled,
+        find_ended_runs,
+        end_cancelled_run,
         delete_execution,
         compile_activity(scope, has_state=StateAttribute(client).is_registered, notifies=toolset.webhook is not None),
         notify_activity(toolset.webhook),

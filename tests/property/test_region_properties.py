@@ -177,7 +177,7 @@ class Run:
         region.run()
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))
-        self.slices.append([inner.inside.plan.nodes[number].id for number in region.ended()])
+        self.slices.append([inner.inside.plan.nodes[number].id for number in region.ended_nodes()])
         apply_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:

@@ -146,7 +146,7 @@ async def test_at_most_two_calls_that_start_together_are_recorded_but_not_yet_ca
 class Parking:
     """Fake `PausedCalls` of a paused tool."""
 
-    async def pause_if_paused(self, tool: str) -> ToolPause:
+    async def pause_if_tool_is_paused(self, tool: str) -> ToolPause:
         return ToolPause(tool, 0.0)
 
 

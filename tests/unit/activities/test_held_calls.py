@@ -51,7 +51,7 @@ async def _held(calls: int = 1) -> list[ToolPause | None]:
     parked = PausedCalls(cast(Client, None))
 
     async def hold() -> list[ToolPause | None]:
-        return [await parked.pause_if_paused("send") for _ in range(calls)]
+        return [await parked.pause_if_tool_is_paused("send") for _ in range(calls)]
 
     return await ActivityEnvironment().run(hold)
 

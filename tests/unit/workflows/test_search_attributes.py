@@ -103,7 +103,7 @@ async def test_run_of_another_client_writes_its_tags_and_not_its_title(monkeypat
     scheduler, attributes = started_run(node("a")), SearchAttributes()
     _publish(attributes, scheduler, 0.0)
     assert fake.written == []
-    attributes.mark_defined({wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_TITLE: "Report"})
+    attributes.mark_as_defined({wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_TITLE: "Report"})
     _publish(attributes, scheduler, 0.0)
     _publish(attributes, scheduler, 1.0)
     assert fake.written == [{"State": "running", "Progress": "0/1", "Tags": ["team=blue"]}]
