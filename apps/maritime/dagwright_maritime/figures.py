@@ -220,10 +220,10 @@ def _number(value: Any) -> Number | None:
 def _comparison(first: Value, other: Value) -> list[Number | None]:
     if not isinstance(first, int | float) or not isinstance(other, int | float):
         return [None, None]
-    return [_rounded(first - other), _rounded(100 * first / other) if other else None]
+    return [_round(first - other), _round(100 * first / other) if other else None]
 
 
-def _rounded(number: Number) -> Number:
+def _round(number: Number) -> Number:
     """Return a number without floating-point noise."""
     return number if isinstance(number, int) else round(number, 6)
 
@@ -359,7 +359,7 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
     elif (
         _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS and numbers and grouping.covers_all
     ):
-        total = _rounded(sum(numbers))
+        total = _round(sum(numbers))
         yield from _with_shares(name, values, total, others=0, together=total)
     else:
         yield _ColumnValues(Column(name), values)
@@ -380,7 +380,7 @@ def _with_shares(
 
 
 def _share(number: Value, total: Number) -> Number | None:
-    return _rounded(100 * number / total) if isinstance(number, int | float) and total else None
+    return _round(100 * number / total) if isinstance(number, int | float) and total else None
 
 
 def _gaps(
@@ -420,7 +420,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
     for name in names:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))
         if 1 < len(texts) <= _MAX_DISTINCT_TEXTS:
-            counts = [(text, [count, _rounded(100 * count / len(hits))]) for text, count in texts.most_common()]
+            counts = [(text, [count, _round(100 * count / len(hits))]) for text, count in texts.most_common()]
             missing = len(hits) - texts.total()
             notes = (f"{missing:,} documents have no {name}.",) if missing else ()
             yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
@@ -428,5 +428,5 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
 
 def _summary_of(values: Sequence[Number | None]) -> list[Number | None]:
     present = [number for number in values if number is not None]
-    total, average = _rounded(sum(present)), _rounded(fmean(present))
+    total, average = _round(sum(present)), _round(fmean(present))
     return [len(present), len(values) - len(present), total, average, min(present), max(present)]

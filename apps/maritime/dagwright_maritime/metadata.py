@@ -129,7 +129,7 @@ class _ResolvedNames:
             for name in (match.meanings or match.near)[:_MAX_VALUES]
         ]
 
-    def resolved(self) -> list[tuple[str, str, Name]]:
+    def resolved_matches(self) -> list[tuple[str, str, Name]]:
         """Return the text, field and value of each resolved name."""
         return [
             (match.text, field, match.meanings[0])
@@ -139,13 +139,14 @@ class _ResolvedNames:
 
     def entities(self) -> list[Entity]:
         return [
-            Entity(text=text, kind=name.kind, field=field, value=name.name) for text, field, name in self.resolved()
+            Entity(text=text, kind=name.kind, field=field, value=name.name)
+            for text, field, name in self.resolved_matches()
         ]
 
     def filters(self) -> list[Filter]:
         """Return the conditions for the names; several names in one field are alternatives."""
         by_field: dict[str, list[str]] = {}
-        for _, field, name in self.resolved():
+        for _, field, name in self.resolved_matches():
             by_field.setdefault(field, []).append(name.name)
         return [_is_any_of(field, list(dict.fromkeys(names))) for field, names in by_field.items()]
 

@@ -70,12 +70,12 @@ class NameMatch:
         if self.meanings:
             kinds = list(dict.fromkeys(name.kind for name in self.meanings))
             noun = f"{kinds[0]}s" if len(kinds) == 1 else "names"
-            return f"{self.text!r} may be one of {len(self.meanings)} {noun}: {', '.join(_named(self.meanings))}"
-        suggestion = f"; similar names: {', '.join(_named(self.near))}" if self.near else ""
+            return f"{self.text!r} may be one of {len(self.meanings)} {noun}: {', '.join(_labels_of(self.meanings))}"
+        suggestion = f"; similar names: {', '.join(_labels_of(self.near))}" if self.near else ""
         return f"no shipper, carrier or port is called {self.text!r}{suggestion}"
 
 
-def _named(names: Sequence[Name]) -> list[str]:
+def _labels_of(names: Sequence[Name]) -> list[str]:
     is_mixed = len({name.kind for name in names}) > 1
     return [f"{name.name} ({name.kind})" if is_mixed else name.name for name in names]
 

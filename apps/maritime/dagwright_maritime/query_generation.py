@@ -65,7 +65,7 @@ async def es_query_gen(
         )
     async with connect_search() as search:
         fields = await read_fields(search, index)
-        question = _question(analyses, metadata, _flattened(value_results or []), sub_goal=sub_goal, fields=fields)
+        question = _question(analyses, metadata, _flatten(value_results or []), sub_goal=sub_goal, fields=fields)
         is_aggregation = any(analysis.intent_type == "aggregation" for analysis in analyses)
         parsed = await request_answer(
             TASK,
@@ -163,5 +163,5 @@ def _as_list(value: T | list[T]) -> list[T]:
     return values
 
 
-def _flattened(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
+def _flatten(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
     return [value_result for result in results for value_result in (result if isinstance(result, list) else [result])]

@@ -47,13 +47,13 @@ def _without(text: str, shown_texts: Iterable[str]) -> str:
 
 def _is_known(number_text: str, known_values: set[int | float]) -> bool:
     return any(
-        _equals_rounded(value, decimals, number)
+        _equals_when_rounded(value, decimals, number)
         for value, decimals in _possible_values(number_text)
         for number in known_values
     )
 
 
-def _equals_rounded(value: float, decimals: int, number: int | float) -> bool:
+def _equals_when_rounded(value: float, decimals: int, number: int | float) -> bool:
     if number == int(number):
         return value == number
     return abs(value - number) <= 0.5 * 10.0**-decimals + _TOLERANCE

@@ -70,14 +70,14 @@ def match_values(condition: Filter, known_values: Sequence[str] | None) -> Value
 
 
 def _matching_values(text: str, known_values: Sequence[str]) -> list[str]:
-    searched = _normalized(text)
-    equal_values = [value for value in known_values if _normalized(value) == searched]
+    searched = _normalize(text)
+    equal_values = [value for value in known_values if _normalize(value) == searched]
     matches = equal_values or [
-        value for value in known_values if searched in _normalized(value) or _normalized(value) in searched
+        value for value in known_values if searched in _normalize(value) or _normalize(value) in searched
     ]
     # A field with more values than were read has names or identifiers, so the value is used as written.
     return matches or ([text] if len(known_values) >= MAX_VALUES else [])
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(text.casefold().replace("_", " ").replace("-", " ").split())

@@ -100,7 +100,7 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
         return {"entity": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
     party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
     if KNOWN_AS in entry and (problem := _usage_problem(party, entry)) is not None:
-        return {"problem": _problem_of_known(entry, problem)}
+        return {"problem": _problem_of_known_party(entry, problem)}
     if party is None:
         message = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) no longer exists"
         return {"problem": _problem(LOOKUP_NOT_FOUND, message)}
@@ -110,7 +110,7 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
     return {"entity": found_party, "reason": str(entry.get("reason", "")), "created": False}
 
 
-def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
+def _problem_of_known_party(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
     known_as, kinds = entry[KNOWN_AS], _kinds_text(entry)
     if known_as == BY_ID:
         code, hint = INVALID_ARGUMENTS, f"give the id of a {kinds}, or look up its name under lookups"

@@ -39,21 +39,21 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         nonlocal is_loading
         is_loading = True
         if first_signal and done_rows < rows:
-            raise _interrupted(done_rows, rows)
+            raise _interruption_error(done_rows, rows)
         progress_line.update(done_rows, rows)
 
     previous_handlers = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
         yield on_progress
     except KeyboardInterrupt:
-        raise _interrupted(0, 0) from None
+        raise _interruption_error(0, 0) from None
     finally:
         for signal_number, handler in previous_handlers.items():
             signal.signal(signal_number, handler)
         progress_line.clear()
 
 
-def _interrupted(done_rows: int, rows: int) -> CommandError:
+def _interruption_error(done_rows: int, rows: int) -> CommandError:
     return CommandError(f"interrupted; {describe_progress(done_rows, rows)}", status=ErrorStatus.INTERRUPTED)
 
 

@@ -101,7 +101,7 @@ class NameIndex:
         if not self._are_prefixes(prefixes):
             return []
         expressions = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
-        pattern = "%" + "".join(f" {_escaped(prefix)}%" for prefix in prefixes)
+        pattern = "%" + "".join(f" {_escape_word(prefix)}%" for prefix in prefixes)
         return self._names_that_match(self._all(expressions), like_pattern=pattern)
 
     def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
@@ -144,7 +144,7 @@ class NameIndex:
     def _cores(self, expression: str) -> list[tuple[int, tuple[str, ...]]]:
         """Return (`PartySearch.id`, `KnownName.core`) of names; if there are many, only of parties with the tags."""
         # Filtering by tag takes longer than reading the names of other kinds, unless there are many.
-        for match in (expression, self._tagged(expression)) if self._tags else (expression,):
+        for match in (expression, self._restrict_to_tags(expression)) if self._tags else (expression,):
             query = f"SELECT s.id, s.tokens, s.core {self._source_of_matches()} LIMIT {_MAX_COMPARED_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
             cores = [(search_id, _core(tokens, core)) for search_id, tokens, core in rows]
@@ -218,7 +218,7 @@ class NameIndex:
             f"SELECT w.word FROM (SELECT id, count(*) AS shared FROM ({matching}) GROUP BY id ORDER BY shared DESC, id"
             " LIMIT :n) g CROSS JOIN search_word w ON w.id = g.id"
         )
-        matches = {f"trigram{number}": _quoted(trigram) for number, trigram in enumerate(rare_trigrams)}
+        matches = {f"trigram{number}": _quote_token(trigram) for number, trigram in enumerate(rare_trigrams)}
         return list(self._session.scalars(text(query), {**matches, "n": _MAX_SIMILAR_WORDS}))
 
     def _rarest(self, word_trigrams: Sequence[str]) -> list[str]:
@@ -251,17 +251,17 @@ class NameIndex:
         return f"({(' AND ' if self._is_sqlite else ' & ').join(expressions)})"
 
     def _prefix_expression(self, word: str) -> str:
-        return f"{_quoted(word)} *" if self._is_sqlite else f"{_lexeme(word)}:*"
+        return f"{_quote_token(word)} *" if self._is_sqlite else f"{_lexeme(word)}:*"
 
     def _names_that_match(self, expression: str, *, like_pattern: str | None = None) -> list[KnownName]:
         query = f"SELECT s.* {self._source_of_matches()}"
-        values: dict[str, Any] = {"match": self._tagged(expression)}
+        values: dict[str, Any] = {"match": self._restrict_to_tags(expression)}
         if like_pattern is not None:
             query += r" AND ' ' || s.tokens LIKE :like_pattern ESCAPE '\'"
             values["like_pattern"] = like_pattern
         return self._fetch(f"{query} LIMIT {_MAX_RANKED_NAMES}", values)
 
-    def _tagged(self, expression: str) -> str:
+    def _restrict_to_tags(self, expression: str) -> str:
         """Return the expression restricted to parties of the requested kind and jurisdiction."""
         if not self._tags:
             return self._all([expression])
@@ -310,10 +310,10 @@ def _core(tokens: str, core: str) -> tuple[str, ...]:
 
 
 def _quote_for(is_sqlite: bool) -> Callable[[str], str]:
-    return _quoted if is_sqlite else _lexeme
+    return _quote_token if is_sqlite else _lexeme
 
 
-def _quoted(token: str) -> str:
+def _quote_token(token: str) -> str:
     """Return a token as an FTS5 string; words have no quotation mark."""
     return f'"{token}"'
 
@@ -323,6 +323,6 @@ def _lexeme(token: str) -> str:
     return f"'{token}'"
 
 
-def _escaped(word: str) -> str:
+def _escape_word(word: str) -> str:
     """Escape a word for LIKE; the underscore is the only wildcard that a word can have."""
     return word.replace("_", r"\_")

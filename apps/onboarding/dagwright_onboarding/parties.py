@@ -83,13 +83,13 @@ def describe_with_birth(party: Party) -> str:
 def required_party(session: Session, party_id: str, *, argument: str) -> Party:
     """Return the active party with the id in `argument`. Raises ValueError if there is no such party."""
     party = session.get(Party, party_id) if is_id(party_id) else None
-    return _required(party, party_id, argument=argument)
+    return _require_party(party, party_id, argument=argument)
 
 
 def locked_party(session: Session, party_id: str, *, argument: str) -> Party:
     """Return the active party like `required_party`, with a shared lock until this transaction ends."""
     party = session.get(Party, party_id, with_for_update=dict(SHARED_LOCK)) if is_id(party_id) else None
-    return _required(party, party_id, argument=argument)
+    return _require_party(party, party_id, argument=argument)
 
 
 def find_party(session: Session, key: NaturalKey) -> Party | None:
@@ -342,7 +342,7 @@ _RELATION_WORDS = {
 }
 
 
-def _required(party: Party | None, party_id: str, *, argument: str) -> Party:
+def _require_party(party: Party | None, party_id: str, *, argument: str) -> Party:
     if party is None:
         raise ValueError(f"{argument}: no party has the id {party_id[:200]!r}")
     return _active(party, argument=argument)

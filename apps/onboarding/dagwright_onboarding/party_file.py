@@ -240,7 +240,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
             kind,
             _name(fields["name"], "the name"),
             parse_jurisdiction(jurisdiction) if jurisdiction else "",
-            _born(fields.get("born", ""), kind),
+            _validate_birth_field(fields.get("born", ""), kind),
         ),
         id=party_id,
         client_type=validate_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
@@ -267,7 +267,7 @@ def _kind(text: str) -> PartyKind:
     return kind
 
 
-def _born(text: str, kind: PartyKind) -> str:
+def _validate_birth_field(text: str, kind: PartyKind) -> str:
     if not text:
         return ""
     if kind is not PartyKind.PERSON:

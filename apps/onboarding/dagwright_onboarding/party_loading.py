@@ -221,11 +221,13 @@ def describe_progress(done_rows: int, rows: int) -> str:
 def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
     simple = load_simple_rows(session, rows)
     results = dict.fromkeys(simple.added, _RowResult(RowOutcome.ADDED))
-    results |= {row.line: _unchanged(row, simple.unchanged[row.line]) for row in rows if row.line in simple.unchanged}
+    results |= {
+        row.line: _unchanged_result(row, simple.unchanged[row.line]) for row in rows if row.line in simple.unchanged
+    }
     return [results.get(row.line) or _load_single_row(session, row) for row in rows]
 
 
-def _unchanged(row: PartyRow, party: Party) -> _RowResult:
+def _unchanged_result(row: PartyRow, party: Party) -> _RowResult:
     return _RowResult(RowOutcome.UNCHANGED, stays_inactive=_stays_inactive(row, party))
 
 

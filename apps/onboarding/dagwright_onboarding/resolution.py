@@ -52,7 +52,7 @@ class LookupRequest:
     def description(self) -> str:
         """The lookup in words, for messages."""
         location = f" in {self.jurisdiction}" if self.jurisdiction else ""
-        return f"{self.entity_type} {_quoted(self.search_text)}{location}"
+        return f"{self.entity_type} {_quote(self.search_text)}{location}"
 
     @property
     def is_term(self) -> bool:
@@ -143,8 +143,8 @@ class PartyResolver:
                 previous=previous,
             )
         if findings.bound is not None:
-            return _bound(findings.bound, findings.bound.reason)
-        searched = f"{lookup.entity_type} {_quoted(text)}" + (
+            return _bound_entry(findings.bound, findings.bound.reason)
+        searched = f"{lookup.entity_type} {_quote(text)}" + (
             f" in {lookup.jurisdiction}" if lookup.jurisdiction else ""
         )
         inactive = _inactive_sentence(findings.inactive)
@@ -216,7 +216,7 @@ class PartyResolver:
         # Near matches of another type were already declined.
         near_list = _list_candidates([party for party in findings.near if self._lookup.accepts(party.kind)])
         if near_list and near_list not in reason:
-            reason = f"{reason}Near {_quoted(previous.searched_text)}: {near_list}. "
+            reason = f"{reason}Near {_quote(previous.searched_text)}: {near_list}. "
         return self._ask_other_name(reason, text, shown_text=previous.searched_text)
 
     def _ask_which(
@@ -237,7 +237,7 @@ class PartyResolver:
         other_options = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": other, "label": other} for other in other_options]
         origin = f" (lookup: {self._lookup.description})" if searched_text != self._lookup.search_text else ""
-        which_question = f"Which {self._lookup.entity_type} is meant by {_quoted(searched_text)}{origin}?"
+        which_question = f"Which {self._lookup.entity_type} is meant by {_quote(searched_text)}{origin}?"
         prompt = f"{reason}{which_question} Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown_text))
@@ -260,7 +260,7 @@ class PartyResolver:
 
     def _apply_name(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == CREATE_NEW and not self._lookup.is_term:
-            return self._create_named(previous.text)
+            return self._create_searched_party(previous.text)
         party = self._gateway.get(answered_text)
         if party is None or party.kind in RESOLVER.terms:
             return self._search(answered_text, previous)
@@ -271,11 +271,11 @@ class PartyResolver:
             lookup = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
             problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
             raise self._ask_again(problem, previous.text, previous)
-        return _bound(party, CHOSEN)
+        return _bound_entry(party, CHOSEN)
 
     # Creation.
 
-    def _create_named(self, text: str) -> dict[str, Any]:
+    def _create_searched_party(self, text: str) -> dict[str, Any]:
         """Return the party to create; a text that was only searched for must be confirmed as its name."""
         lookup = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
@@ -297,7 +297,7 @@ class PartyResolver:
             options = [party_kind.value for party_kind in kinds]
             question = {
                 "type": "SELECTION",
-                "prompt": f"Is {_quoted(text)} a person or an organisation?",
+                "prompt": f"Is {_quote(text)} a person or an organisation?",
                 "options": options,
             }
             raise AskPerson(question, checkpoint={"step": "kind", "text": text})
@@ -311,10 +311,10 @@ class PartyResolver:
         except ValueError as error:
             raise self._ask_details(text, kind, reason=f"{_sentence(error)}. ") from None
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
-        active, inactive = self._persons_called(name) if kind == PartyKind.PERSON else ([], [])
+        active, inactive = self._find_persons(name) if kind == PartyKind.PERSON else ([], [])
         if (active or inactive) and born is None:
             raise self._ask_details(
-                text, kind, reason=f"A person called {_quoted(name)} already exists. ", requires_birth_date=True
+                text, kind, reason=f"A person called {_quote(name)} already exists. ", requires_birth_date=True
             )
         if with_same_birth_date := [person for person in active if person.born == born]:
             raise self._ask_which(with_same_birth_date, text, shown_text=name, reason="This person already exists. ")
@@ -343,11 +343,11 @@ class PartyResolver:
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
             required.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
-        prompt = f"{reason}Give the details of the {kind} to create as {_quoted(text)}."
+        prompt = f"{reason}Give the details of the {kind} to create as {_quote(text)}."
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
-    def _persons_called(self, name: str) -> tuple[list[Candidate], list[Candidate]]:
+    def _find_persons(self, name: str) -> tuple[list[Candidate], list[Candidate]]:
         """Return the active and the inactive persons with exactly this name."""
         try:
             findings = self._gateway.find(name, PartyKind.PERSON)
@@ -382,7 +382,7 @@ def _details(candidate: Candidate) -> list[str]:
     return [candidate.kind, candidate.jurisdiction or "jurisdiction unknown", *born]
 
 
-def _bound(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
+def _bound_entry(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
     return {"entity": party_json(party.id, party.name, party.kind, party.jurisdiction), "reason": reason}
 
 
@@ -448,7 +448,7 @@ def _is_name(text: str) -> bool:
     return True
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…")
 
 

@@ -46,7 +46,7 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     identities = {row.line: _identities(row) for row in rows}
     counts = Counter(identity for row_identities in identities.values() for identity in row_identities)
     unique_rows = [row for row in rows if all(counts[identity] == 1 for identity in identities[row.line])]
-    stored = _read_stored(session, unique_rows)
+    stored = _read_stored_values(session, unique_rows)
     new_rows = [row for row in unique_rows if stored.identities.isdisjoint(identities[row.line])]
     for row in new_rows:
         session.add_all(_rows_of(row))
@@ -112,7 +112,7 @@ class _StoredValues:
         return party if is_same else None
 
 
-def _read_stored(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
+def _read_stored_values(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
     keys = [name_key(row.key.name) for row in rows]
     ids = [row.id for row in rows if row.id is not None]
     leis = [row.lei for row in rows if row.lei is not None]

@@ -148,7 +148,7 @@ class OnboardingVerbs:
             cbu = required_party(session, cbu_id, argument="cbu-id")
             if cbu.kind == PartyKind.PERSON:
                 raise ValueError(f"cbu-id: expected a fund or a company, got {describe(cbu)}")
-            return _cbu_found(session, cbu)
+            return _describe_cbu(session, cbu)
 
         return self._database.read(read_state)
 
@@ -179,7 +179,7 @@ class OnboardingVerbs:
         """Subscribe a fund to a product, unless it is subscribed."""
 
         def apply(call: VerbCall) -> ProductResult:
-            cbu = _locked(call, cbu_id, argument="cbu-id")
+            cbu = _lock_party(call, cbu_id, argument="cbu-id")
             subscription, created = ensure_product(call.session, cbu, product=product)
             call.relies_on(subscription)
             return ProductResult(subscription.id, cbu.id, cbu.name, product, created)
@@ -191,7 +191,7 @@ class OnboardingVerbs:
         validate_product(product)
 
         def apply(call: VerbCall) -> ProductRemoval:
-            cbu = _locked(call, cbu_id, argument="cbu-id")
+            cbu = _lock_party(call, cbu_id, argument="cbu-id")
             subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=EXCLUSIVE_LOCK))
             return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
 
@@ -247,14 +247,14 @@ def _ensure_new_party(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
     return PartyResult(party.id, party.kind, party.name, party.jurisdiction or None, created)
 
 
-def _locked(call: VerbCall, party_id: str, *, argument: str) -> Party:
+def _lock_party(call: VerbCall, party_id: str, *, argument: str) -> Party:
     party = locked_party(call.session, party_id, argument=argument)
     call.relies_on(party)
     return party
 
 
 def _locked_pair(call: VerbCall, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
-    return _locked(call, cbu_id, argument="cbu-id"), _locked(call, entity_id, argument="entity-id")
+    return _lock_party(call, cbu_id, argument="cbu-id"), _lock_party(call, entity_id, argument="entity-id")
 
 
 def _remove(call: VerbCall, row: Row | None) -> str | None:
@@ -283,7 +283,7 @@ def _link(call: VerbCall, fund: Party, request: CbuRequest) -> bool:
     linked = False
     for kind, argument, party_id in parties:
         if party_id is not None:
-            target = _locked(call, party_id, argument=argument)
+            target = _lock_party(call, party_id, argument=argument)
             relation, created = ensure_relation(call.session, fund, target, kind=kind)
             call.relies_on(relation)
             linked = linked or created
@@ -306,7 +306,7 @@ def _cbu_result(session: Session, fund: Party, *, created: bool, linked: bool) -
     )
 
 
-def _cbu_found(session: Session, cbu: Party) -> CbuFound:
+def _describe_cbu(session: Session, cbu: Party) -> CbuFound:
     relations = relations_of(session, cbu)
     roles = (
         select(RoleAssignment.role, Party.id, Party.name)

@@ -150,14 +150,16 @@ def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # n
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
         check.add_problem((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
-    checked["fields"] = [_weighted(check, each, (*path, "fields", position)) for position, each in enumerate(fields)]
+    checked["fields"] = [
+        _weighted_field(check, each, (*path, "fields", position)) for position, each in enumerate(fields)
+    ]
     if "type" in body:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
         checked["type"] = check.choice(body["type"], (*path, "type"), choices=kinds)
     return members(checked)
 
 
-def _weighted(check: Check, value: Any, path: Path) -> str | None:
+def _weighted_field(check: Check, value: Any, path: Path) -> str | None:
     parts = _WEIGHTED.fullmatch(value) if isinstance(value, str) else None
     name = check.field_name(parts["field"] if parts else value, path)
     return None if name is None or parts is None else f"{name}{parts['weight'] or ''}"

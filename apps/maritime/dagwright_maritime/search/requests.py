@@ -78,7 +78,7 @@ async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: 
         SearchResultTooLarge: the query makes too many groups.
         RetryLater: the server is unavailable.
     """
-    async with _client_errors_mapped(client, query.index):
+    async with _mapping_client_errors(client, query.index):
         response = await client.search(index=query.index, body=query.body, params=_params(limits))
     return parse_result(response, query.groups, limits)
 
@@ -95,7 +95,7 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
         RetryLater: the server is unavailable.
     """
     try:
-        async with _client_errors_mapped(client, query.index):
+        async with _mapping_client_errors(client, query.index):
             response = await client.indices.validate_query(
                 index=query.index,
                 body={"query": query.body["query"]},
@@ -138,7 +138,7 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
-    async with _client_errors_mapped(client, index):
+    async with _mapping_client_errors(client, index):
         response = await client.indices.get_mapping(index=index, params=_params(limits))
     return [value.get("mappings", {}) for value in response.values()]
 
@@ -165,7 +165,7 @@ def _explanation(response: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _client_errors_mapped(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
+async def _mapping_client_errors(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
     """Map errors of the client inside the block to errors of this module."""
     # The client is imported when it is used (see `SearchClients`).
     from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
