@@ -64,7 +64,7 @@ def _skewed_choice(chance: random.Random, words: list[str]) -> str:
     return words[int(len(words) * chance.random() ** 3)]
 
 
-def _swapped(chance: random.Random, name: str) -> str:
+def _swap_letters(chance: random.Random, name: str) -> str:
     """Swap two letters of the first word of a name."""
     at = chance.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
     return name[:at] + name[at + 1] + name[at] + name[at + 2 :]
@@ -146,7 +146,7 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Question]] = {
     "all words": (("person", "fund"), lambda _chance, name: " ".join(reversed(name.split()[:2]))),
     "one word": (("person", "company", "fund"), lambda _chance, name: name.split()[-1].strip(".")),
     "beginnings": (("company", "fund"), lambda _chance, name: " ".join(word[:4] for word in name.split()[:3])),
-    "swapped letters": (("person",), _swapped),
+    "swapped letters": (("person",), _swap_letters),
     "one word too many": (("company", "fund"), lambda _chance, name: f"{name} Feeder"),
     "near miss": (("person", "company", "fund"), _misspelt),
     "nothing like it": (("person",), lambda chance, _name: " ".join(chance.sample(["zwyq", "xkvj", "uqux"], 2))),

@@ -49,13 +49,13 @@ def ratio_figure(
 ) -> Figure:
     """Return the ratio of two medians as a figure, with the samples."""
     over, under = statistics.median(above), statistics.median(below)
-    samples = {"median": [_short(over), _short(under)], "samples": [_shortened(above), _shortened(below)]}
+    samples = {"median": [_short(over), _short(under)], "samples": [_shorten(above), _shorten(below)]}
     return Figure(name, over / under, goal, is_floor=is_floor, measured=samples)
 
 
 def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str) -> Figure:
     """Return a median as a figure, with the samples."""
-    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _shortened(samples)})
+    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _shorten(samples)})
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -109,5 +109,5 @@ def _short(value: float) -> float:
     return round(value, 4)
 
 
-def _shortened(samples: Sequence[float]) -> list[float]:
+def _shorten(samples: Sequence[float]) -> list[float]:
     return [_short(sample) for sample in samples]

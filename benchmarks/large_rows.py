@@ -36,7 +36,7 @@ async def million(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
     )
 
 
-async def continued(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 20,000 ordinary activities, which need several executions of the workflow."""
     return await _flat(
         bench,
@@ -47,18 +47,18 @@ async def continued(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 -
     )
 
 
-async def mapped(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure a `for_each` of 100,000 items."""
     return await _flat(
         bench,
         f"a map of {MAP_ITEMS:,} items",
-        small=shapes.mapped(MAP_ITEMS // _TENTH),
-        large=shapes.mapped(MAP_ITEMS),
+        small=shapes.map_of_items(MAP_ITEMS // _TENTH),
+        large=shapes.map_of_items(MAP_ITEMS),
         count=MAP_ITEMS,
     )
 
 
-LARGE_ROWS: dict[str, Row] = {"million": million, "continued": continued, "map": mapped}
+LARGE_ROWS: dict[str, Row] = {"million": million, "continued": continue_as_new, "map": large_map}
 
 
 async def _flat(

@@ -17,7 +17,7 @@ from benchmarks import shapes
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
-from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_prepared, seconds_of
+from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_compiled, seconds_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import ToolDeclaration
@@ -44,8 +44,8 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     tools = one_queue_toolset(bench.settings).declarations()
     large, small = [], []
     for _ in range(_FEW):
-        large.append(await _run_prepared(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
-        small.append(await _run_prepared(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
+        large.append(await _run_unchecked(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
+        small.append(await _run_unchecked(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
     activations = [await _longest_activation_s(sample.handle) for sample in large]
     name = f"{PURE_LARGE:,} pure nodes"
     cost_of_large = [sample.seconds / PURE_LARGE for sample in large]
@@ -58,13 +58,13 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     ]
 
 
-async def mixed(bench: Bench, pairs: int) -> list[Figure]:
+async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     """Measure slow nodes next to many pure ones against the same nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
     beside, alone = await in_turns(
         min(pairs, _FEW),
-        partial(_run_prepared, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
-        partial(_run_prepared, bench, shapes.slow_and_pure(0), tools),
+        partial(_run_unchecked, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
+        partial(_run_unchecked, bench, shapes.slow_and_pure(0), tools),
     )
     title = "slow steps beside pure ones: their makespan"
     together, apart = [[await _slow_makespan_s(one.handle) for one in samples] for samples in (beside, alone)]
@@ -85,7 +85,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
         async with recovery_worker(bench, queue) as worker:
             started = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
             handle = bench.client.get_workflow_handle(started.workflow_id)
-            await _steps_ended(handle, shapes.SLOW_CHAINS * 3)
+            await _wait_for_ends(handle, shapes.SLOW_CHAINS * 3)
             killed_at = time.time()
             await worker.kill_and_start_again()
             await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
@@ -99,15 +99,17 @@ async def watchers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure a run with a hundred watchers in one process against the same run with one watcher."""
     tools = one_queue_toolset(bench.settings).declarations()
     many, one = await in_turns(
-        min(pairs, 5), partial(_watched, bench, tools, WATCHERS), partial(_watched, bench, tools, 1)
+        min(pairs, 5),
+        partial(_run_watched_layers, bench, tools, WATCHERS),
+        partial(_run_watched_layers, bench, tools, 1),
     )
     title = f"{WATCHERS} watchers in one process"
     return [ratio_figure(title, seconds_of(many), seconds_of(one), goal=WATCHERS_RATIO)]
 
 
-async def _run_prepared(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
+async def _run_unchecked(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
     """Run a plan; its check and compilation are not measured, as `check` has its own row."""
-    return await run_prepared(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
+    return await run_compiled(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
 
 
 async def _events(handle: WorkflowHandle[Any, Any]) -> Sequence[HistoryEvent]:
@@ -146,7 +148,7 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     compiled = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
     started = await bench.one_queue.start(StartRequest(compiled))
     handle = bench.client.get_workflow_handle(started.workflow_id)
-    await _steps_ended(handle, 1)
+    await _wait_for_ends(handle, 1)
     sent_at = time.time()
     await handle.signal(wire.CANCEL, {"reason": "measured"})
     with suppress(WorkflowFailureError):  # A cancelled run ends so.
@@ -163,7 +165,7 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     return min(answered) - sent_at
 
 
-async def _steps_ended(handle: WorkflowHandle[Any, Any], count: int) -> None:
+async def _wait_for_ends(handle: WorkflowHandle[Any, Any], count: int) -> None:
     """Wait until the given number of activities has ended."""
     async with asyncio.timeout(RUN_TIMEOUT_S):
         ended = 0
@@ -201,7 +203,7 @@ def _assert_all_ones(document: Mapping[str, Any]) -> None:
         raise RuntimeError(f"the run ended as {document['status']}; wrong values: {wrong[:5]}")
 
 
-async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
+async def _run_watched_layers(bench: Bench, tools: Tools, count: int) -> Sample:
     """Run layers of nodes while the given number of watchers follows the run."""
     compiled = prepare_plan(check_plan(shapes.layers(), tools), {})
     before = time.perf_counter()
@@ -226,7 +228,7 @@ async def watch(bench: Bench, workflow_id: str) -> str:
 
 LIMIT_ROWS: dict[str, Row] = {
     "pure-large": pure_large,
-    "mixed": mixed,
+    "mixed": slow_beside_pure,
     "recovery": recovery,
     "watchers": watchers,
 }

@@ -254,7 +254,7 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
 async def waiting(count: int) -> list[Figure]:
     """Measure runs that wait for a person: memory, CPU time while idle, and a restart of the worker."""
 
-    def reported(what: str, value: float, unit: str) -> Figure:
+    def report(what: str, value: float, unit: str) -> Figure:
         return Figure(f"{count:,} runs wait for a person: {what}", value, None, unit=unit)
 
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
@@ -264,19 +264,19 @@ async def waiting(count: int) -> list[Figure]:
             before = {each: rss_bytes(pid) for each, pid in processes.items()}
             started = time.monotonic()
             await _wait_for_person(bench, "run", count)
-            figures = [reported("time until all wait", time.monotonic() - started, "s")]
+            figures = [report("time until all wait", time.monotonic() - started, "s")]
             for each, pid in processes.items():
                 per_run = (rss_bytes(pid) - before[each]) / count
-                figures.append(reported(f"memory of the {each} per run", per_run, "B"))
+                figures.append(report(f"memory of the {each} per run", per_run, "B"))
             spent = {each: cpu_s(pid) for each, pid in processes.items()}
             await asyncio.sleep(_IDLE_S)
             for each, pid in processes.items():
                 share = (cpu_s(pid) - spent[each]) / _IDLE_S
-                figures.append(reported(f"CPU of the {each} while idle", share * 100, "% of a core"))
+                figures.append(report(f"CPU of the {each} while idle", share * 100, "% of a core"))
             started = time.monotonic()
             await bench.worker.kill_and_start_again()
             await _answer(bench.client, f"run-{count - 1}")
-            figures.append(reported("restart of the worker to an answered run", time.monotonic() - started, "s"))
+            figures.append(report("restart of the worker to an answered run", time.monotonic() - started, "s"))
             return figures
 
 

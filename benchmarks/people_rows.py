@@ -40,15 +40,15 @@ class _Answered:
 
 async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the effect of an answer against the dispatch of a node in the same run, and with watchers."""
-    await _answered(bench, watchers=0)
-    alone, watched = await _answered(bench, watchers=0), await _answered(bench, watchers=WATCHERS)
+    await _answer_requests(bench, watchers=0)
+    alone, watched = await _answer_requests(bench, watchers=0), await _answer_requests(bench, watchers=WATCHERS)
     return [
         ratio_figure("answer to dependent started", alone.effects, alone.dispatches, goal=ANSWER_RATIO),
         ratio_figure(f"the same with {WATCHERS} watchers", watched.effects, alone.effects, goal=WATCHED_RATIO),
     ]
 
 
-async def _answered(bench: Bench, *, watchers: int) -> _Answered:
+async def _answer_requests(bench: Bench, *, watchers: int) -> _Answered:
     """Answer the requests of a run one after the other."""
     tools = one_queue_toolset(bench.settings).declarations()
     started = await bench.one_queue.start(StartRequest(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {})))

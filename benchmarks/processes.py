@@ -217,11 +217,11 @@ async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]
     command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port), *options]
     async with running(command, log=settings.state_dir.parent / f"plain-{port}.log"):
         async with asyncio.timeout(_START_TIMEOUT_S):
-            await _answered(address)
+            await _wait_for_response(address)
         yield address
 
 
-async def _answered(address: str) -> None:
+async def _wait_for_response(address: str) -> None:
     while True:
         try:
             await (await dial(address)).count_workflows()

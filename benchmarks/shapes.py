@@ -120,7 +120,7 @@ def large(count: int, *, tool: str = NO_OP) -> Plan:
     return {"plan": 1, "title": "A large plan", "nodes": nodes}
 
 
-def mapped(count: int) -> Plan:
+def map_of_items(count: int) -> Plan:
     """Return a node that returns `count` items, and a node that runs for each of them."""
     call = {"id": "call", "for_each": "{{list.result}}", "tool": NO_OP, "arguments": {"value": "{{item}}"}}
     return {

@@ -70,7 +70,7 @@ async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
         chains = EVENTS_PER_S // 2
         # A run with the same load and without readers.
         unread = await _start(http, _chains(chains, LONG_S // 2, 1.0))
-        alone = await _answered(http)
+        alone = await _answer_requests(http)
         await bench.client.get_workflow_handle(unread).result()
         one = await _read(bench, gateway, [await _start(http, _chains(chains, LONG_S, 1.0))], asking=http)
         each_s = RUNS / chains
@@ -95,11 +95,11 @@ async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a 
         await _start(http, _STARTED_AT_ONCE)
         before = time.perf_counter()
 
-        async def started() -> tuple[str, float]:
+        async def start_run() -> tuple[str, float]:
             run = await _start(http, _STARTED_AT_ONCE)
             return run, time.perf_counter() - before
 
-        found = await asyncio.gather(*(started() for _ in range(RUNS)))
+        found = await asyncio.gather(*(start_run() for _ in range(RUNS)))
         await asyncio.gather(*(bench.client.get_workflow_handle(run).result() for run, _ in found))
         took = time.perf_counter() - before
     return [
@@ -166,7 +166,7 @@ async def _read(
                 raise RuntimeError("the streams could not be opened")
         reading = asyncio.gather(*(_directly(bench, run) for run in runs[:DIRECT_RUNS]))
         cpu, at = gateway.cpu_s(), time.perf_counter()
-        answers = await _answered(asking) if asking is not None else []
+        answers = await _answer_requests(asking) if asking is not None else []
         await asyncio.sleep(max(0.0, at + _SETTLED_S - time.perf_counter()))
         first, last = gateway.memory_mb(), 0.0
         ended = asyncio.create_task(client.stdout.readline())
@@ -199,7 +199,7 @@ async def _directly(bench: Bench, run: str) -> list[float]:
     return late
 
 
-async def _answered(http: httpx.AsyncClient) -> list[float]:
+async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
     """Answer the requests of a run through the gateway; return the seconds from each answer to its effect."""
     nodes: list[dict[str, Any]] = []
     for number in range(ANSWERS):

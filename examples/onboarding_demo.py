@@ -51,7 +51,7 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
     """Run the plan and return its result; `None` if Ctrl-C interrupts it."""
     if "log_level" not in settings.model_fields_set:
         settings = settings.model_copy(update={"log_level": "error"})
-    verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(settings.database_url))]
+    verbs = [_slow_down(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(settings.database_url))]
     # The server keeps running, so that the link to its UI works afterwards.
     with SyncClient.connect(settings=settings, keep_server=True) as client, client.worker(tools=verbs):
         run = client.start(FOLDER / "full.json", run_id=choose_id(client, ID_PREFIX, output), title="Onboard a fund")
@@ -64,7 +64,7 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
             return None
 
 
-def _slowed(spec: ToolSpec, pace_s: float) -> ToolSpec:
+def _slow_down(spec: ToolSpec, pace_s: float) -> ToolSpec:
     function = spec.function
     assert function is not None
 

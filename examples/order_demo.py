@@ -55,10 +55,10 @@ def _kill_while_packing(process: "subprocess.Popen[bytes]", log: Path) -> bool:
 
     It is not killed if two lamps were packed before its start, or if it ends first.
     """
-    if _packed(log) >= PACKED_BEFORE_KILL:
+    if _count_packed(log) >= PACKED_BEFORE_KILL:
         return False
     while process.poll() is None:
-        if _packed(log) >= PACKED_BEFORE_KILL:
+        if _count_packed(log) >= PACKED_BEFORE_KILL:
             time.sleep(KILL_DELAY_S)
             process.kill()
             process.wait()
@@ -67,7 +67,7 @@ def _kill_while_packing(process: "subprocess.Popen[bytes]", log: Path) -> bool:
     return False
 
 
-def _packed(log: Path) -> int:
+def _count_packed(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 

@@ -47,7 +47,7 @@ async def open_engines(folder: Path) -> AsyncIterator[list[Engine]]:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         engines = [
             *await _on_temporal(settings, Connection(await dial(server.address), server, frozenset())),
-            *_embedded(folder),
+            *_embedded_engines(folder),
         ]
         for engine in engines:
             stack.push_async_callback(engine.kill)
@@ -86,7 +86,7 @@ async def _on_temporal(settings: Settings, connection: Connection) -> list[Engin
     return [*ours, hand_written]
 
 
-def _embedded(folder: Path) -> list[Engine]:
+def _embedded_engines(folder: Path) -> list[Engine]:
     cache_home = Settings().cache_home
     engines: list[Engine] = []
     for name, engine, arguments in (
@@ -110,11 +110,11 @@ async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Cras
         async with open_engines(Path(name)) as engines:
             for number in range(rounds + 1):
                 for graph in graphs.GRAPHS:
-                    for engine in _turned(engines, number - 1):
+                    for engine in _rotate(engines, number - 1):
                         await _measure_one(samples if number else Samples(), engine, graph, expected[graph])
                 sys.stderr.write(f"round {number} of {rounds}\n")
             for number in range(kills):
-                for engine in _turned(engines, number):
+                for engine in _rotate(engines, number):
                     crashes.setdefault(engine.name, []).append(await crash_and_resume(engine))
     return samples, crashes
 
@@ -127,7 +127,7 @@ async def _measure_one(samples: Samples, engine: Engine, graph: str, expected: i
     samples.add(engine.name, graph, seconds=outcome.seconds, cpu_s=engine.cpu_s() - before)
 
 
-def _turned(engines: Sequence[Engine], number: int) -> list[Engine]:
+def _rotate(engines: Sequence[Engine], number: int) -> list[Engine]:
     first = number % len(engines)
     return [*engines[first:], *engines[:first]]
 

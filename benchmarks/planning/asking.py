@@ -84,11 +84,11 @@ async def plan_all(cases: Cases, client: ModelClient, *, options: PlanningOption
     """
     room = asyncio.Semaphore(parallel)
 
-    async def planned(case: Case) -> Planned:
+    async def plan_when_free(case: Case) -> Planned:
         async with room:
             return await plan_one(case, cases, client, options=options)
 
-    return await asyncio.gather(*(planned(case) for case in cases.requests))
+    return await asyncio.gather(*(plan_when_free(case) for case in cases.requests))
 
 
 async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> Planned:

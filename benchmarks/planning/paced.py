@@ -50,13 +50,13 @@ def chain(size: int) -> Shape:
     return Shape("chain", [(place - 1,) if place else () for place in range(size)])
 
 
-def mixed(size: int) -> Shape:
+def calls_and_joins(size: int) -> Shape:
     """Return calls of which the last third depends on two of the others each."""
     joins = size // 3
     return Shape("mixed", [*[()] * (size - joins), *[(2 * place, 2 * place + 1) for place in range(joins)]])
 
 
-SHAPES: Sequence[Callable[[int], Shape]] = (independent, chain, mixed)
+SHAPES: Sequence[Callable[[int], Shape]] = (independent, chain, calls_and_joins)
 
 
 def _topic(place: int) -> str:

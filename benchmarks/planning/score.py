@@ -155,7 +155,7 @@ def _name_of(node: Node) -> str:
 def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
     """Replace references to results of other nodes by the names of their tools."""
 
-    def changed(text: str, _: object) -> str:
+    def replace_references(text: str, _: object) -> str:
         try:
             parts = parse_template(text, names)
         except BadReferences:
@@ -165,7 +165,7 @@ def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
             for part in parts
         )
 
-    return with_texts(value, changed)
+    return with_texts(value, replace_references)
 
 
 def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collection[str] | None = None) -> Scores:

@@ -116,7 +116,7 @@ async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     taken: dict[tuple[str, int, str], list[RunTimes]] = {}
     async with serving(runs) as place:
         for run in runs:
-            found = await _taken(place, run)
+            found = await _measure_run(place, run)
             print(f"{run.id}: first tool after {found.first_call_s:.2f} s, end {found.end_s:.2f} s", file=sys.stderr)
             if run.is_counted:
                 taken.setdefault((run.shape.name, len(run.shape.before), run.way), []).append(found)
@@ -132,7 +132,7 @@ async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     ]
 
 
-async def _taken(place: Place, run: Run) -> RunTimes:
+async def _measure_run(place: Place, run: Run) -> RunTimes:
     started_at = time.time()
     tools = {TOOL: load_toolset(place.settings, [_TOOLS_FILE]).declarations()[TOOL]}
     if run.way == TURNS:
@@ -154,11 +154,11 @@ async def _taken(place: Place, run: Run) -> RunTimes:
     return RunTimes(
         first_call_s=min(starts) - started_at,
         end_s=event_time(events[-1]) - started_at,
-        written=_written(place.model, calls[0], min(starts)),
+        written=_written_share(place.model, calls[0], min(starts)),
     )
 
 
-def _written(model: ModelServer, call: ReceivedCall, at: float) -> float | None:
+def _written_share(model: ModelServer, call: ReceivedCall, at: float) -> float | None:
     """Return the share of a response that had been sent at a time; `None` if it was not streamed."""
     sent_at = model.sent_at[model.calls.index(call)]
     return sum(each <= at for each in sent_at) / len(sent_at) if call.is_streamed else None

@@ -81,7 +81,7 @@ async def measure_cost(fleet: Fleet, server: ProductionServer, runs: int) -> Cos
         database_ms=database_ms,
         smallest_share=round(min(shares), 3),
         largest_share=round(max(shares), 3),
-        tally=_taken_tally(fleet, documents),
+        tally=_tally_of(fleet, documents),
     )
 
 
@@ -99,7 +99,7 @@ async def measure_kills(fleet: Fleet, runs: int) -> Killed:
         killed=len(victims),
         runs=runs,
         seconds=round(time.monotonic() - started_at, 1),
-        tally=_taken_tally(fleet, documents),
+        tally=_tally_of(fleet, documents),
     )
 
 
@@ -114,7 +114,7 @@ async def _until_effects(fleet: Fleet, count: int) -> None:
             await asyncio.sleep(_POLL_S)
 
 
-def _taken_tally(fleet: Fleet, documents: dict[str, Document]) -> Tally:
+def _tally_of(fleet: Fleet, documents: dict[str, Document]) -> Tally:
     """Compare the runs with the ledger, and remove the ledger."""
     found = tally(documents, [key for key, _ in fleet.entries()])
     fleet.ledger.unlink()

@@ -106,12 +106,12 @@ async def main(api: str, database: Path, *, run_id: str | None, is_approved: boo
         async for event in run.events():
             print(event.type, getattr(event, "node_id", ""), flush=True)
             if event.type == "feedback.requested" and event.is_open:
-                await run.feedback(event.node_id, approved=is_approved or _confirmed(event.request.prompt), by="ops")
+                await run.feedback(event.node_id, approved=is_approved or _confirm(event.request.prompt), by="ops")
         loaded = (await run.result()).output
         print(f"{loaded} rows in {database}" if loaded is not None else "rejected: nothing is loaded")
 
 
-def _confirmed(prompt: str) -> bool:
+def _confirm(prompt: str) -> bool:
     return input(f"{prompt} [y/N] ").strip().lower() == "y"
 
 

@@ -25,7 +25,7 @@ def type_name(schema: Mapping[str, Any], *, link: str | None = None) -> str:
 def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        yield "any JSON" if name == "JsonValue" else "plan" if name == "#" else _linked(name, link)
+        yield "any JSON" if name == "JsonValue" else "plan" if name == "#" else _link_type(name, link)
     elif "const" in schema:
         yield code(json.dumps(schema["const"]).strip('"'))
     elif schema.get("minimum") is not None and schema["minimum"] == schema.get("maximum"):
@@ -49,5 +49,5 @@ def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
         yield " ".join([schema["type"], ", ".join(ranges)]).strip()
 
 
-def _linked(name: str, link: str | None) -> str:
+def _link_type(name: str, link: str | None) -> str:
     return f"[{name}]({link.format(name=name.lower())})" if link else code(name)
