@@ -9,7 +9,7 @@ from dagwright.core.boundary.wire import SIGNAL_FEEDBACK
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.map_items import items_done
+from dagwright.core.scheduler.map_items import count_ended_items
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import one_line
 from dagwright.features.run_scheduler import RunScheduler
@@ -93,7 +93,7 @@ def _select_displayed(records: list[Record]) -> list[int]:
 
 def _note(record: Record) -> str:
     if record.items:
-        done, total = items_done(record)
+        done, total = count_ended_items(record)
         return f"{done:,} of {total:,} items"
     if record.error:
         prefix = "failed, continued with the value of on_error: " if record.status is NodeStatus.COMPLETED else ""

@@ -25,7 +25,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.run_state import last_call_id
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseTable
@@ -171,7 +171,7 @@ class Forks:
             StoreUnavailable: the store is unavailable.
         """
         await self._renew(draft.plan, draft.table)
-        results = counted(len(draft.prediction.reused), "result")
+        results = format_count(len(draft.prediction.reused), "result")
         message = f"a fork of the run {draft.origin!r}, which takes over {results} at once"
         notes = [{"code": "forked", "node_id": None, "message": message}]
         snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=MAX_INLINE_SNAPSHOT_BYTES)

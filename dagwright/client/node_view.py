@@ -8,7 +8,7 @@ from unicodedata import normalize
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.references import UnresolvedReference
-from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.history.executions import NodeNotFound
@@ -111,6 +111,6 @@ def arguments_for_display(state: RunState, task_id: str) -> Any:
     if not record.attempts and record.status not in _STARTED_STATUSES:
         return None
     try:
-        return with_refs_formatted(state.arguments_of(ref), ref_for_display)
+        return format_value_refs(state.arguments_of(ref), ref_for_display)
     except (UnresolvedReference, ComputeBudgetExceeded):
         return None

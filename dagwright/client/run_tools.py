@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.features.plan_edits.sent_tools import tools_written
+from dagwright.features.plan_edits.sent_tools import find_tool_names
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.tool_directory import find_published_tools, publish_cards
 from dagwright.toolset.toolset import Toolset, load_toolset
@@ -57,7 +57,7 @@ class RunTools:
         for toolset in await self._toolsets():
             await publish_cards(toolset.store, toolset.agents)
             declared |= toolset.declarations()
-        missing = [name for name in dict.fromkeys(tools_written(nodes)) if name not in declared]
+        missing = [name for name in dict.fromkeys(find_tool_names(nodes)) if name not in declared]
         settings = self._services.settings
         return declared | dict(
             await find_published_tools(self._services.store, missing, task_queue=settings.task_queue)

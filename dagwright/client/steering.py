@@ -25,7 +25,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.features.plan_edits.edits import extension_of
-from dagwright.features.plan_edits.sent_tools import tools_to_json, tools_written
+from dagwright.features.plan_edits.sent_tools import find_tool_names, tools_to_json
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
@@ -260,7 +260,7 @@ def _check_nodes(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, Too
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
         # The run has not loaded its plan yet, and checks the nodes afterwards.
-        tool_names = tools_written(nodes)
+        tool_names = find_tool_names(nodes)
     else:
         tool_names = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
     return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(tool_names), tools)}

@@ -109,7 +109,7 @@ class PlanInvalid(DagwrightError):
     """
 
     def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:
-        self.problems: Sequence[Problem] = limited(problems)
+        self.problems: Sequence[Problem] = limit_problems(problems)
         self.document = document
         super().__init__("; ".join(problem.text for problem in self.problems[:5]))
 
@@ -142,18 +142,18 @@ class ProblemList(list[Problem]):
         return self
 
 
-def limited(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def limit_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the first `MAX_PROBLEMS` problems with shortened texts; a last entry reports that there are more."""
     shortened: list[Problem] = []
     for problem in problems:
         if len(shortened) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
             message = f"there are more problems: checking stopped after the first {MAX_PROBLEMS}"
             return (*shortened, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
-        shortened.append(_shortened(problem))
+        shortened.append(_shorten_problem(problem))
     return tuple(shortened)
 
 
-def _shortened(problem: Problem) -> Problem:
+def _shorten_problem(problem: Problem) -> Problem:
     if problem.code == CYCLE:
         return problem
     texts = (problem.message, problem.hint or "", problem.node or "")

@@ -55,7 +55,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def counted(count: int, word: str) -> str:
+def format_count(count: int, word: str) -> str:
     """Return a count with its noun: `1 level`, `1,200 levels`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 

@@ -93,7 +93,7 @@ def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
     Returns:
         Printable progress of the revision; `None` when it is done; `_NOTHING_TO_DO` if all revisions have run.
     """
-    with _locked(engine) as connection:
+    with _migration_transaction(engine) as connection:
         revision = _revision(connection, schema)
         if revision == schema.newest:
             return _NOTHING_TO_DO
@@ -111,7 +111,7 @@ def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
 
 
 @contextmanager
-def _locked(engine: Engine) -> Iterator[Connection]:
+def _migration_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a transaction under the migration lock."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":

@@ -17,10 +17,10 @@ from dagwright.core.expressions.stored_values import (
     is_whole,
     stored_from_json,
 )
-from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import bindings_of, format_value_refs, ref_for_display
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, with_large_values_omitted
+from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, omit_large_values
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import DERIVED_ERROR_CODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
@@ -261,7 +261,7 @@ class _Hydrator:
     async def hydrated(self, value: Any, *, ref: str, node: str | None) -> Any:
         """Return a value with its stored parts, or its reference."""
         if is_whole(value):
-            return value if self._max_bytes is None else with_large_values_omitted(value, ref=ref)
+            return value if self._max_bytes is None else omit_large_values(value, ref=ref)
         if self._max_bytes is not None and _size_of(value) > self._max_bytes:
             return compact_value(value, ref=ref)
         try:
@@ -273,7 +273,7 @@ class _Hydrator:
         except UnresolvedReference as error:
             self._note("missing_data", str(error), node)
         else:
-            return loaded if self._max_bytes is None else with_large_values_omitted(loaded, ref=ref)
+            return loaded if self._max_bytes is None else omit_large_values(loaded, ref=ref)
         return compact_value(value, ref=ref)
 
     async def full_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
@@ -302,7 +302,7 @@ class _Hydrator:
         def part_of(ref: str, paths: Sequence[Path], name: str) -> Any:
             return value_at_paths(self._loaded[ref], paths, name)
 
-        loaded = [with_refs_formatted(value, ref_for_display)]
+        loaded = [format_value_refs(value, ref_for_display)]
         hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=part_of)
         return loaded[0]
 

@@ -11,7 +11,7 @@ from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import START, Cursor
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.queues import NO_FREE_SLOT
-from dagwright.protocol.compact_documents import with_large_values_omitted
+from dagwright.protocol.compact_documents import omit_large_values
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
@@ -70,9 +70,9 @@ class RunView:
     def document(self) -> dict[str, Any]:
         """Return the result document; values over 1 MiB, and values in the payload store, are references."""
         document = self.document_with_refs()
-        document["output"] = with_large_values_omitted(document["output"], ref="output")
+        document["output"] = omit_large_values(document["output"], ref="output")
         for name, node in document["nodes"].items():
-            node["result"] = with_large_values_omitted(node["result"], ref=f"node:{name}")
+            node["result"] = omit_large_values(node["result"], ref=f"node:{name}")
         return document
 
     def document_with_refs(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import Binding
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import WorkerCard
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, slots_not_given, wrong_slot_message
+from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, omitted_slots, wrong_slot_message
 from dagwright.planner.rounds_schema import MAX_SUB_GOALS_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import FieldParser
 from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS
@@ -291,7 +291,7 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
     A planner may write a value such as a query from the person, because worker tools look it up. A deliverable would
     present the value to the person as if a worker tool had found it.
     """
-    for slot in slots_not_given(card, {**sub_goal.params, **sub_goal.inputs}):
+    for slot in omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"
         hint = f"connect it to a sub-goal with the slot {slot!r}"
         yield Problem(PRECONDITION_MISSING, message, pointer(*at, "inputs"), sub_goal.node_id, hint)

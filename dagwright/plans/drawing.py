@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.times import format_elapsed_time
 from dagwright.core.model.tools import is_inline
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.plans.drawing_svg import draw_svg
 from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
@@ -143,7 +143,7 @@ class Drawing:
     def _heading(self) -> str:
         count = len(self.nodes) + self.omitted
         title = single_line(self.title or ("run" if self.is_of_run else "plan"))
-        return f"{title}: {counted(count, 'node')}" + (f", {self.status}" if self.status else "")
+        return f"{title}: {format_count(count, 'node')}" + (f", {self.status}" if self.status else "")
 
     def _note(self) -> str:
         return f"… and {self.omitted:,} more nodes" if self.omitted else ""
@@ -169,7 +169,7 @@ class Drawing:
 
 def duration_text(node: DrawnNode) -> str:
     """Return the duration of a node, so far if it is running; empty if it has not started."""
-    return format_elapsed(node.duration_s) if node.duration_s is not None else ""
+    return format_elapsed_time(node.duration_s) if node.duration_s is not None else ""
 
 
 def draw_plan(checked: CheckedPlan) -> Drawing:

@@ -34,7 +34,7 @@ from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import CUT_OFF, Repair
-from dagwright.features.plan_edits.accepted_nodes import with_accepted
+from dagwright.features.plan_edits.accepted_nodes import append_accepted_nodes
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.plan_limits import PlanTooLarge, reject_too_large
@@ -70,7 +70,7 @@ def check_plan(
         document = to_document(
             read_error.document if read_error else raw, dialect=dialect, context=context, tools=tools
         )
-        checked = _checked(with_accepted(document, accepted), tools, allow_unknown_tools=allow_unknown_tools)
+        checked = _checked(append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools)
     except PlanInvalid as invalid:
         raise (_merged_errors(read_error, invalid) if read_error else invalid) from None
     if read_error is not None:
@@ -131,7 +131,9 @@ def check_written_plan(
     known_tools = {} if allow_unknown_tools else tools
     document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known_tools)
     try:
-        return _checked(with_accepted(document, accepted), tools, allow_unknown_tools=allow_unknown_tools), repairs
+        return _checked(
+            append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools
+        ), repairs
     except PlanInvalid as invalid:
         # A truncated plan often has further problems that result from the missing part.
         cut = [Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF]

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole, paths_to_json
-from dagwright.core.expressions.value_refs import encode, encoded_size, ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import encode, encoded_size, format_value_refs, ref_for_display
 from dagwright.core.model.states import NodeStatus
 from dagwright.protocol.failures import FIRST_FAILED
 
@@ -107,7 +107,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
         return format_ref(value)
     encoded, has_refs = encode(value, format_ref)
     if has_refs:
-        value = with_refs_formatted(value, format_ref)
+        value = format_value_refs(value, format_ref)
     if len(encoded) <= INLINE_VALUE_BYTES:
         return value
     preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)
@@ -136,11 +136,11 @@ INLINE_DOCUMENT_BYTES = 1024 * 1024
 """Values up to this size are included in a document; larger ones only on request."""
 
 
-def with_large_values_omitted(value: Any, *, ref: str) -> Any:
+def omit_large_values(value: Any, *, ref: str) -> Any:
     """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
     if encoded_size(value) > INLINE_DOCUMENT_BYTES:
         return compact_value(value, ref=ref)
-    return value if is_whole(value) else with_refs_formatted(value, lambda part: reference_to(part, ref=ref))
+    return value if is_whole(value) else format_value_refs(value, lambda part: reference_to(part, ref=ref))
 
 
 def _without_sub_goals(document: Mapping[str, Any]) -> dict[str, Any]:

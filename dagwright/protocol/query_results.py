@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
-from dagwright.core.expressions.value_refs import encoded_size, with_refs_formatted
+from dagwright.core.expressions.value_refs import encoded_size, format_value_refs
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.features.compensation.compensation import compensated_by
 from dagwright.protocol.compact_documents import compact_value, reference_to
@@ -41,7 +41,7 @@ def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | Non
     document = node_document(scheduler, task_id, node=scheduler.state.node_of(task_id), record=record)
     if (undo := compensated_by(scheduler.state).get(task_id)) is not None:
         document["compensated_by"] = undo
-    document["result"] = with_refs_formatted(document["result"], lambda part: reference_to(part, ref=task_id))
+    document["result"] = format_value_refs(document["result"], lambda part: reference_to(part, ref=task_id))
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return document
     lineage = document["lineage"]

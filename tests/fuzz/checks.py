@@ -8,7 +8,7 @@ from temporalio.client import Client, WorkflowHistory
 
 from dagwright.core.boundary import wire
 from dagwright.core.expressions.stored_values import ValueRef
-from dagwright.core.expressions.value_refs import with_refs_formatted
+from dagwright.core.expressions.value_refs import format_value_refs
 from dagwright.history.closing_event import is_reference
 from dagwright.history.replay import HistoryReplay
 from dagwright.history.run_reader import RunReader
@@ -146,7 +146,7 @@ async def check_projection(history: WorkflowHistory, document: Document) -> None
         if projected != written:
             wrong[name] = (projected, written)
         elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
-            result = with_refs_formatted(record.result, _reference) if record.status == "completed" else None
+            result = format_value_refs(record.result, _reference) if record.status == "completed" else None
             if result != node["result"]:
                 wrong[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
     assert not wrong, f"projected, written: {wrong}"

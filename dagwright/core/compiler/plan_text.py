@@ -14,7 +14,7 @@ from dagwright.core.model.agents import strongest_effects
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
 from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects
-from dagwright.core.text import counted, cut_characters
+from dagwright.core.text import cut_characters, format_count
 
 _MAX_NODES_SHOWN = 40
 _ARGUMENTS_CHARACTERS = 160
@@ -29,17 +29,17 @@ _INDENT = "  "
 
 def plan_summary(plan: CompiledPlan) -> str:
     """Describe a plan in lines: a summary, then one line per node, with `!` before nodes that change something."""
-    return summary_and_described(plan)[0]
+    return summary_and_described_ids(plan)[0]
 
 
-def summary_and_described(plan: CompiledPlan, *, referable_ids: Collection[str] = ()) -> tuple[str, Sequence[str]]:
+def summary_and_described_ids(plan: CompiledPlan, *, referable_ids: Collection[str] = ()) -> tuple[str, Sequence[str]]:
     """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
         referable_ids: ids of nodes that have already ended, which are left out.
     """
     count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
-    nodes = counted(count, "node")
+    nodes = format_count(count, "node")
     changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
     called = f" {plan.title!r:.200}" if plan.title else ""
     head = f"The plan{called} has {nodes}; {changes}."
@@ -114,11 +114,11 @@ def _lines(
         if is_complete:
             complete.append(node.id)
     if remaining:
-        lines.append(f"{indent}{_omitted(plan, [*remaining.values()])}")
+        lines.append(f"{indent}{_omission_line(plan, [*remaining.values()])}")
     return lines, complete
 
 
-def _omitted(plan: CompiledPlan, nodes: Sequence[CompiledNode]) -> str:
+def _omission_line(plan: CompiledPlan, nodes: Sequence[CompiledNode]) -> str:
     changing = sum(_counts(replace(plan, nodes=(node,)))[1] for node in nodes)
     return f"… and {len(nodes):,} more" + (f", {changing:,} of them can change something" if changing else "")
 

@@ -276,13 +276,13 @@ class _TextReader:
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
             aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.analysis.reads)}"
-        compared = self._compared(first, end) if aspect == "value" else ()
+        compared = self._comparison_literals(first, end) if aspect == "value" else ()
         self.analysis.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
         self.copied = self.tokens[end - 1].end
 
-    def _compared(self, first: int, end: int) -> tuple[str, ...]:
+    def _comparison_literals(self, first: int, end: int) -> tuple[str, ...]:
         """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
         if self._is_equality(end):
             first_operand, literals, after = first, [end + 2], end + 3

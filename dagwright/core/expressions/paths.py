@@ -116,7 +116,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
         ComputeBudgetExceeded: a query would take too long.
     """
     if isinstance(value, StoredValue):
-        return _get_stored(value, path, start=start)
+        return _get_stored_value(value, path, start=start)
     if isinstance(path, str) and not is_whole(value):
         return _query_elements(value, path, start=start)
     if isinstance(path, str):
@@ -133,12 +133,12 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
             continue
         at = start + format_path(path[:number])
         if isinstance(value, StoredValue):
-            return _get_stored(value, path[number:], start=at)
+            return _get_stored_value(value, path[number:], start=at)
         value = _get_step(value, step, at=at)
     return value
 
 
-def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
+def _get_stored_value(value: StoredValue, path: Path, *, start: str) -> Any:
     part, rest = value.at(path)
     if not isinstance(part, ProjectedPart):
         return part

@@ -132,14 +132,14 @@ class StoredValue:
         """
         exact = self.parts.get(path)
         if exact is not None:
-            return (exact if exact.state in ("small", "missing") else self._narrowed(path)), ()
+            return (exact if exact.state in ("small", "missing") else self._narrow_to(path)), ()
         for length in range(len(path) - 1, -1, -1) if not isinstance(path, str) else ():
             part = self.parts.get(path[:length])
             if part is not None and part.state != "large":
                 return part, path[length:]
-        return self._narrowed(path), ()
+        return self._narrow_to(path), ()
 
-    def _narrowed(self, path: Path) -> "StoredValue":
+    def _narrow_to(self, path: Path) -> "StoredValue":
         if path == ():
             return self
         exact = self.parts.get(path)
@@ -158,7 +158,7 @@ class StoredValue:
         elif exact is not None:
             inside = {(): exact}
         shape = exact.shape if exact is not None else None
-        return StoredValue(self.ref, name=self.name, paths=_joined(self.paths, path), shape=shape, parts=inside)
+        return StoredValue(self.ref, name=self.name, paths=_append_path(self.paths, path), shape=shape, parts=inside)
 
 
 def query_of(path: tuple[str | int, ...]) -> str:
@@ -223,7 +223,7 @@ def is_whole(value: Any) -> bool:
     return not isinstance(value, REF_TYPES) or next(find_value_refs(value), None) is None
 
 
-def _joined(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
+def _append_path(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
     if paths and isinstance(paths[-1], tuple) and isinstance(path, tuple):
         return (*paths[:-1], (*paths[-1], *path))
     return (*paths, path)

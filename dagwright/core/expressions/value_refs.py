@@ -46,7 +46,7 @@ def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bo
     return pydantic_core.to_json(value, fallback=substitute), has_refs
 
 
-def with_refs_formatted(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
+def format_value_refs(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
     """Return a value with `format_ref` applied to each stored part."""
     return with_parts(value, [(path, format_ref(part)) for path, part in find_value_refs(value)])
 
@@ -89,7 +89,7 @@ def _binding_part(part: Any) -> dict[str, Any]:
     if isinstance(part, StoredValue):
         encoded: dict[str, Any] = {"stored": part.ref, "name": part.name}
         return {**encoded, "paths": paths_to_json(part.paths)} if part.paths else encoded
-    return {"value": with_refs_formatted(part, lambda _: None), "bindings": bindings_of(part)}
+    return {"value": format_value_refs(part, lambda _: None), "bindings": bindings_of(part)}
 
 
 # JSON form between runs, and in continue-as-new.

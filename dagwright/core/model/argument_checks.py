@@ -329,12 +329,12 @@ class SchemaOfTool:
     ) -> Iterator[ArgumentProblem]:
         """Yield the error of the library, with argument names spelled as in the call."""
 
-        def as_written(name: str) -> str:
+        def written_name(name: str) -> str:
             return name.replace("_", "-") if uses_dashes else name
 
         unexpected = getattr(error.kind, "unexpected", None)
         if unexpected and not path:
-            known = [as_written(parameter) for parameter in self._properties]
+            known = [written_name(parameter) for parameter in self._properties]
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
             return
@@ -343,7 +343,7 @@ class SchemaOfTool:
             return
         missing = None if path else getattr(error.kind, "property", None)
         if isinstance(missing, str):
-            yield path, f'"{as_written(missing)}" is a required property', None
+            yield path, f'"{written_name(missing)}" is a required property', None
             return
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):

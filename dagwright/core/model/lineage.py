@@ -44,7 +44,7 @@ class CallLineage:
 
     def with_more(self, other: "CallLineage") -> "CallLineage":
         """Return these entries followed by the entries of another lineage, without duplicates."""
-        return _bounded(
+        return _limit_lineage(
             [*self.files, *other.files],
             [*self.urls, *other.urls],
             [*self.model_calls, *other.model_calls],
@@ -75,7 +75,9 @@ def lineage_from_json(encoded: Any) -> CallLineage:
     tool_calls = encoded.get("tool_calls")
     calls = [_call(call) for call in tool_calls if isinstance(call, Mapping)] if isinstance(tool_calls, list) else []
     omitted = encoded.get("omitted", 0)
-    return _bounded(files, urls, model_calls, calls, omitted if type(omitted) is int and 0 < omitted < 10**9 else 0)
+    return _limit_lineage(
+        files, urls, model_calls, calls, omitted if type(omitted) is int and 0 < omitted < 10**9 else 0
+    )
 
 
 def _texts(encoded: Any) -> list[str]:
@@ -88,7 +90,7 @@ def _call(encoded: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(encoded.get(name))[:LOCATION_CHARACTERS] for name in _CALL_FIELDS}
 
 
-def _bounded(
+def _limit_lineage(
     files: Sequence[str],
     urls: Sequence[str],
     model_calls: Sequence[str],
@@ -131,7 +133,7 @@ class RunLineage:
         lineages = self.tasks.values()
         files = [file for lineage in lineages for file in lineage.files]
         urls = [url for lineage in lineages for url in lineage.urls]
-        return _bounded(files, urls, [], [], self.omitted + sum(lineage.omitted for lineage in lineages))
+        return _limit_lineage(files, urls, [], [], self.omitted + sum(lineage.omitted for lineage in lineages))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for the state of the run."""

@@ -95,7 +95,7 @@ class LookupKinds:
             if not isinstance(part, Lookup):
                 parts[key] = part
             elif part.known_as is None:
-                parts[key] = self._narrowed(part)
+                parts[key] = self._narrow_lookup(part)
             elif tool is not None and (kinds := accepted_kinds_of_call(tool, key, node.arguments)):
                 parts[key] = replace(part, entity_type=either(kinds))
         if tool is not None and self._reads_ids:
@@ -112,7 +112,7 @@ class LookupKinds:
             bool(lookup.search_text) and lookup.known_as is None and self._resolver.kinds_of(lookup.entity_type) is None
         )
 
-    def _narrowed(self, lookup: Lookup) -> Lookup:
+    def _narrow_lookup(self, lookup: Lookup) -> Lookup:
         shared = self._shared.get(lookup)
         if shared is None or len(shared.kinds) in (0, len(self._resolver.kinds)):
             return lookup

@@ -53,7 +53,7 @@ def _checked_id(value: Any) -> Any:
     return value
 
 
-def _normalized(names: list[str]) -> list[str]:
+def _normalize_names(names: list[str]) -> list[str]:
     if all(map(str.isascii, names)):
         return names
     return [unicodedata.normalize("NFC", name) for name in names]
@@ -64,7 +64,7 @@ def _checked_duration(value: Any) -> Any:
 
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
-NodeNames = Annotated[list[str], AfterValidator(_normalized)]
+NodeNames = Annotated[list[str], AfterValidator(_normalize_names)]
 """Ids of other nodes as written, in the normal form of ids."""
 Duration = Annotated[
     timedelta,

@@ -125,7 +125,7 @@ class Policy:
         return {**encoded, "approves_changes": True} if self.approves_changes else encoded
 
 
-def with_tools_allowed(policy: Policy, tools: Collection[str]) -> Policy:
+def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
     """Return a policy that runs calls of these tools without approval; refused calls stay refused.
 
     Tools over the limit of rules in one policy still need approval.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
 
@@ -163,7 +163,7 @@ class Request:
         if self.escalations:
             document["escalations"] = _escalations_to_json(self.escalations)
         if self.purpose == "approval":
-            document |= {"tool": self.tool, "arguments": with_refs_formatted(self.arguments, ref_for_display)}
+            document |= {"tool": self.tool, "arguments": format_value_refs(self.arguments, ref_for_display)}
             document |= {"entities": dict(self.entities)} if self.entities else {}
         return document
 

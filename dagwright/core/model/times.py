@@ -116,7 +116,7 @@ DurationText = Annotated[str, AfterValidator(_checked_duration)]
 """Type of a field that stores a duration as written."""
 
 
-def format_elapsed(seconds: float) -> str:
+def format_elapsed_time(seconds: float) -> str:
     """Format seconds for people: `320 ms`, `3.2 s`, `4 min 5 s` or `2 h 5 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

@@ -96,7 +96,7 @@ def _output_from_json(encoded: Any) -> tuple[Any, Sequence[Binding]] | None:
     return value, field_from_json(BINDINGS_KEY, bindings)
 
 
-def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
+def extend_plan(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     """Return the plan with the nodes of an extension, inserted before its hidden nodes.
 
     Raises:
@@ -112,7 +112,7 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
         for index, node in enumerate(extension.nodes)
         if node.supersedes is not None
     }
-    old_nodes = [_with_replacements(_renumbered(node, added, start=count), replacements) for node in plan.nodes]
+    old_nodes = [_with_replacements(_shift_numbers(node, added, start=count), replacements) for node in plan.nodes]
     for node_id, projections in extension.projections.items():
         old_nodes[numbers[node_id]] = _with_projections(old_nodes[numbers[node_id]], projections)
     nodes = (*old_nodes[:count], *extension.nodes, *old_nodes[count:])
@@ -170,7 +170,7 @@ def newest_of(plan: CompiledPlan) -> dict[str, str]:
     return newest
 
 
-def _renumbered(node: CompiledNode, added: int, *, start: int) -> CompiledNode:
+def _shift_numbers(node: CompiledNode, added: int, *, start: int) -> CompiledNode:
     """Return a node whose references to numbers from `start` on are increased by `added`."""
     if not any(number >= start for number in node.dependencies):
         return node

@@ -146,7 +146,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     else:
         items = resolve_template(node.for_each or (), scope=scope)
     if isinstance(items, StoredValue):
-        items = _items_of_stored(items)
+        items = _items_of_stored_list(items)
     if items is None:
         return None
     if not isinstance(items, list | StoredList):
@@ -157,7 +157,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     return items
 
 
-def _items_of_stored(value: StoredValue) -> Any:
+def _items_of_stored_list(value: StoredValue) -> Any:
     """Return the items of a stored list: the list itself if it was projected, else a stored value for each item."""
     part = value.own_part
     if part is None or part.shape is None:
@@ -315,7 +315,7 @@ def listed_items(record: Record) -> Sequence[ItemRecord]:
     return () if is_batched(record) else record.items
 
 
-def items_done(record: Record) -> tuple[int, int]:
+def count_ended_items(record: Record) -> tuple[int, int]:
     """Return how many items of a node have ended without being cancelled, and how many there are."""
     if is_batched(record):
         ended = sum(count for status, count in counts_of_items(record).items() if is_done(NodeStatus(status)))

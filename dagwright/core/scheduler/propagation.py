@@ -107,7 +107,7 @@ class Propagation:
         try:
             self._make_ready(number, at)
         except (UnresolvedReference, ConditionFailed, ComputeBudgetExceeded) as error:
-            self.end_failed(self.state.items.node(number), evaluation_error(error), at)
+            self.end_failed_task(self.state.items.node(number), evaluation_error(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:
         state, ref = self.state, self.state.items.node(number)
@@ -153,7 +153,7 @@ class Propagation:
             keeps_items = any(component.keeps_items(number) for component in self.hooks.keeps_items)
             tasks = state.items.tasks_of(number, items, scope=state.scope, may_open_requests=keeps_items)
         if isinstance(tasks, NodeError):
-            self.end_failed(ref, tasks, at)
+            self.end_failed_task(ref, tasks, at)
             return
         assert not isinstance(items, NodeError)
         first_count = len(map_items.first_tasks(tasks))
@@ -180,7 +180,7 @@ class Propagation:
     def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
         """Start an item, given the outcome of its condition."""
         if isinstance(outcome, ConditionFailed):
-            self.end_failed(ref, evaluation_error(outcome), at)
+            self.end_failed_task(ref, evaluation_error(outcome), at)
         elif not outcome:
             self.end(ref, NodeStatus.SKIPPED, at)
         elif not self._is_handled(ref, at):
@@ -215,7 +215,7 @@ class Propagation:
 
     # Ends.
 
-    def end_failed(self, ref: TaskRef, error: NodeError, at: float) -> None:
+    def end_failed_task(self, ref: TaskRef, error: NodeError, at: float) -> None:
         """End a node or item that failed, according to its `on_error`."""
         node, record, map_batch = self.state.plan.nodes[ref.node], self.state.record(ref), self.state.map_batch(ref)
         if any(component.on_node_failed(ref, error, at) for component in self.hooks.on_node_failed):

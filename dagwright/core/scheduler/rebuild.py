@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import ABANDONED, NodeError, NodeStatus, Phase, Record, TaskRef
 from dagwright.core.scheduler import map_items
-from dagwright.core.scheduler.extension import Extension, extended
+from dagwright.core.scheduler.extension import Extension, extend_plan
 from dagwright.core.scheduler.run_state import WORK_OF_REBUILD
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Rebuild:
         Raises:
             ValueError: the extension belongs to another plan.
         """
-        self.state.plan = extended(self.state.plan, extension)
+        self.state.plan = extend_plan(self.state.plan, extension)
         self.state.extensions.append(extension)
         self._derive(0, 0)
 
@@ -225,7 +225,7 @@ class RecordEdits:
                 self.reopen_dependents(number)
                 self._supersede(number, reason=None)
         self._reset_records()
-        plan, base, added = extended(self._state.plan, extension), extension.base, len(extension.nodes)
+        plan, base, added = extend_plan(self._state.plan, extension), extension.base, len(extension.nodes)
         self._state.records[base:base] = [Record() for _ in extension.nodes]
         self._state.extensions.append(extension)
         self._rebuild.rebuild(self._at, plan=plan, base=base, added=added)

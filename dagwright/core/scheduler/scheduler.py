@@ -209,7 +209,7 @@ class Scheduler(Generic[Features]):
                     return None
         except (UnresolvedReference, ComputeBudgetExceeded) as error:
             propagation.queue.release(number)
-            propagation.end_failed(ref, evaluation_error(error), at)
+            propagation.end_failed_task(ref, evaluation_error(error), at)
             self.propagate(at)
             return None
         record.status = NodeStatus.RUNNING
@@ -231,7 +231,7 @@ class Scheduler(Generic[Features]):
             if (result := component.on_result(ref, value)) is not None:
                 record.partial, record.message = result.is_partial, result.message
                 if result.error is not None:
-                    self.propagation.end_failed(ref, result.error, at)
+                    self.propagation.end_failed_task(ref, result.error, at)
                     self.propagate(at)
                     return
                 value = result.value
@@ -265,7 +265,7 @@ class Scheduler(Generic[Features]):
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Handle the final failure of a task; an event for a task that is not running is ignored."""
         if (ref := self.record_end_of_call(task_id, attempt)) is not None:
-            self.propagation.end_failed(ref, error, at)
+            self.propagation.end_failed_task(ref, error, at)
             self.propagate(at)
 
     def task_cancelled(

@@ -191,11 +191,11 @@ class _Reader:
                 case Secret() if secrets_allowed:
                     self.references.has_secrets = True
                 case Secret():
-                    self.report_misplaced(part, "secrets are only allowed in the arguments of a tool", at=at)
+                    self.report_misplaced_reference(part, "secrets are only allowed in the arguments of a tool", at=at)
                 case Item() | Index() if self.node.for_each is None or not in_item:
-                    self.report_misplaced(part, "only allowed in a node with for_each", at=at)
+                    self.report_misplaced_reference(part, "only allowed in a node with for_each", at=at)
 
-    def report_misplaced(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
+    def report_misplaced_reference(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
         self.report("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
 
     def read_condition(self, text: str) -> None:

@@ -57,7 +57,7 @@ def check_condition(text: str, is_node: Callable[[str], bool]) -> ParsedConditio
     """
     if len(text) > _MAX_CONDITION_CHARACTERS:
         raise ValueError(f"the condition has {len(text)} characters; at most {_MAX_CONDITION_CHARACTERS} are allowed")
-    program = _compiled(text)
+    program = _compile(text)
     condition = parse_checked_condition(text, is_node)
     for name in program.variables():
         if name not in condition.analysis.names:
@@ -65,11 +65,11 @@ def check_condition(text: str, is_node: Callable[[str], bool]) -> ParsedConditio
     for read in condition.analysis.reads:
         if read.source == "nodes":
             _check_field(read)
-    _compiled(condition.analysis.program)
+    _compile(condition.analysis.program)
     return condition
 
 
-def _compiled(text: str) -> "cel.Program":
+def _compile(text: str) -> "cel.Program":
     try:
         return compile_cel(text)
     except (ValueError, RecursionError) as error:

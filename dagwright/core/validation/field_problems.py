@@ -207,7 +207,7 @@ def _field_problems(
         if name == "plan" and not base:
             yield _unknown_version(value.get(name))
             continue
-        path, expected = _path_and_expected(item["loc"], value)
+        path, expected = _path_and_expected_value(item["loc"], value)
         if not path or path in reported:
             continue
         reported.add(path)
@@ -232,7 +232,7 @@ def _field_problems(
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
 
 
-def _path_and_expected(
+def _path_and_expected_value(
     path: tuple[str | int, ...], value: Mapping[str, Any]
 ) -> tuple[tuple[str | int, ...], str | None]:
     """Map a location of pydantic to the reported path and the expected value, if known.

@@ -100,7 +100,7 @@ def problems_of_worker(
     card, tool_name = worker.card, worker.tool.name
     properties = (worker.tool.input_schema or {}).get("properties", {})
     written = {parameter_name(key, properties): key for key in node.arguments}
-    for slot in slots_not_given(card, node.arguments):
+    for slot in omitted_slots(card, node.arguments):
         key = written.get(slot)
         hint = _producer_hint(slot, makers)
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
@@ -178,7 +178,7 @@ def _card_mismatches(node: Node, name: str, card: WorkerCard) -> Iterator[Worker
 # Checks during a run.
 
 
-def slots_not_given(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
+def omitted_slots(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
     """Return the required slots of a worker tool that are missing or null in the arguments.
 
     Args:
@@ -217,7 +217,7 @@ def missing_slots(
         bindings: bindings of the arguments.
     """
     missing: list[tuple[str, str | None]] = []
-    not_given = slots_not_given(card, arguments)
+    not_given = omitted_slots(card, arguments)
     for slot in card.requires:
         slot_bindings = [binding for binding in bindings if _is_argument_of(binding[0], slot)]
         null_template = next((template for path, template in slot_bindings if _value_at(arguments, path) is None), None)

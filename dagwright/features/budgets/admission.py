@@ -290,7 +290,7 @@ class BudgetAdmission(SchedulerComponent):
         if budget.finishing is not None:
             return
         budget.finishing = message
-        refs = self._not_started()
+        refs = self._skippable_tasks()
         for ref in refs:
             self._state.record(ref).reason = f"left out: {message}"
         waiting = [name for name in budget.waiting if not name[0]]
@@ -301,7 +301,7 @@ class BudgetAdmission(SchedulerComponent):
             # The remaining waiting calls write the final answer; all others were skipped.
             self._start_waiting(task_id)
 
-    def _not_started(self) -> list[TaskRef]:
+    def _skippable_tasks(self) -> list[TaskRef]:
         tasks: list[TaskRef] = []
         state = self._state
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):

@@ -286,11 +286,11 @@ class Budget:
 
     def exceeded_limits(self, reservation: Reservation, *, used: Usage, added_nodes: int) -> list[Kind]:
         """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
-        return self._exceeded(reservation, self._remaining(used), added_nodes=added_nodes)
+        return self._exceeded_kinds(reservation, self._remaining(used), added_nodes=added_nodes)
 
     def _remaining(self, used: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
         """Return the remaining amount of each limit; `None` if unknown. For `nodes`, only child runs are subtracted."""
-        spent = self._spent(used)
+        spent = self._total_usage(used)
         remaining_amounts: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
@@ -308,7 +308,7 @@ class Budget:
                 remaining_amounts[kind] = None if self.has_unknown_cost(used) else remaining_money
         return remaining_amounts
 
-    def _exceeded(
+    def _exceeded_kinds(
         self, reservation: Reservation, remaining_amounts: Mapping[Kind, Limit | None], *, added_nodes: int
     ) -> list[Kind]:
         if self.finishing is not None:
@@ -342,7 +342,7 @@ class Budget:
             return tasks
         remaining_amounts = self._remaining(used)
         for name, reservation in [*self.waiting.items()]:
-            if self._exceeded(reservation, remaining_amounts, added_nodes=added_nodes):
+            if self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes):
                 continue
             del self.waiting[name]
             self._reserve(name, self._with_money(reservation, used=used))
@@ -365,7 +365,7 @@ class Budget:
         exceeded = {
             kind
             for reservation in reservations
-            for kind in self._exceeded(reservation, remaining_amounts, added_nodes=added_nodes)
+            for kind in self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes)
         }
         return [kind for kind in KINDS if kind in exceeded]
 
@@ -376,7 +376,7 @@ class Budget:
         by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting.items():
             if not owner:
-                kinds = tuple(self._exceeded(reservation, remaining_amounts, added_nodes=added_nodes))
+                kinds = tuple(self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes))
                 if kinds not in texts:
                     texts[kinds] = self.describe(kinds, used=used, added_nodes=added_nodes)
                 by_task[task_id] = texts[kinds]
@@ -386,7 +386,7 @@ class Budget:
         """Return a reservation with the money to reserve."""
         money = ZERO_MONEY
         if (limit := self.limits.get("money")) is not None:
-            remaining_money = Decimal(limit) - self._spent(used).money - self._reserved_money
+            remaining_money = Decimal(limit) - self._total_usage(used).money - self._reserved_money
             money = remaining_money if self.token_price is None else self.token_price * reservation.tokens
         return replace(reservation, money=money)
 
@@ -410,7 +410,7 @@ class Budget:
             self._reserved_money = ZERO_MONEY
         return reservation
 
-    def _spent(self, used: Usage) -> UsageTotals:
+    def _total_usage(self, used: Usage) -> UsageTotals:
         reported, unreported = self._reported, self.unreported
         money = used.money + reported.money + unreported.money
         return UsageTotals(
@@ -419,7 +419,7 @@ class Budget:
 
     def describe(self, kinds: Sequence[Kind], *, used: Usage, added_nodes: int) -> str:
         """Return a text with the used amount of each limit."""
-        spent = self._spent(used)
+        spent = self._total_usage(used)
         amounts: Mapping[Kind, Any] = {
             "tokens": f"{spent.tokens:,}",
             "money": spent.money,

@@ -28,7 +28,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Phase, Record, Ta
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.core.text import counted, join_first
+from dagwright.core.text import format_count, join_first
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import NodeOverride, RunState
@@ -242,7 +242,7 @@ def compensation_counts(state: "RunState") -> Counter[NodeStatus]:
     return Counter(record.status for node, record in state.visible_nodes() if node.compensates is not None)
 
 
-def why_not_completed(state: "RunState") -> NodeError:
+def error_of_incomplete_run(state: "RunState") -> NodeError:
     """Return the error of a run that was not stopped but did not complete."""
     ended = [(node.id, record) for node, record in state.visible_nodes()]
     for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
@@ -264,7 +264,7 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     if not uncompensated:
         message = "compensated calls with unknown outcome" if compensated else "nothing to compensate"
         if count:
-            message = f"compensated {counted(count, 'call')}"
+            message = f"compensated {format_count(count, 'call')}"
     else:
         names = join_first([repr(call.task) for call in uncompensated], _MAX_NAMED)
         message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names})"

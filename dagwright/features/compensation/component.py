@@ -9,9 +9,9 @@ from dagwright.core.scheduler.run_state import RunTotals, make_task, status_of
 from dagwright.features.compensation.compensation import (
     ERROR_COMPENSATED,
     compensation_extension,
+    error_of_incomplete_run,
     is_result_of_call,
     uncompensated_calls,
-    why_not_completed,
 )
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
@@ -43,7 +43,7 @@ class Compensation(SchedulerComponent):
         if state.phase is Phase.ACTIVE:
             if state.error is None and status_of(state.plan, state.records) is RunStatus.COMPLETED:
                 return
-            state.error = state.error or why_not_completed(state)
+            state.error = state.error or error_of_incomplete_run(state)
         self._compensate(at)
 
     def start(self, at: float) -> None:

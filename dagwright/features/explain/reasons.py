@@ -15,7 +15,7 @@ from dagwright.core.expressions.condition_parser import Read, parse_checked_cond
 from dagwright.core.expressions.conditions import missing_reads
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
 from dagwright.core.expressions.references import Placeholder
-from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.lookups import resolved_lookups_of_node
@@ -280,14 +280,14 @@ class _EndedTask:
     def reason(self) -> Reason:
         match self._record.status:
             case NodeStatus.COMPLETED:
-                return self._completed()
+                return self._completion_reason()
             case NodeStatus.FAILED:
-                return self._failed()
+                return self._failure_reason()
             case NodeStatus.BLOCKED:
                 blockers = [*self._record.blocked_by]
                 return self._reason("blocked", f"is blocked by {join_names(blockers)}", because=blockers)
             case NodeStatus.SKIPPED:
-                return self._skipped()
+                return self._skip_reason()
             case NodeStatus.CANCELLED:
                 because = [*self._record.blocked_by]
                 return self._reason("cancelled", "was cancelled", self._record.reason or "", because=because)
@@ -304,7 +304,7 @@ class _EndedTask:
         status, ended_at = self._record.status, self._record.ended_at
         return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
 
-    def _completed(self) -> Reason:
+    def _completion_reason(self) -> Reason:
         needed = [
             self._scheduler.plan.nodes[number].id for number in self._scheduler.state.visible_dependencies(self._node)
         ]
@@ -321,16 +321,16 @@ class _EndedTask:
         detail = self._record.error.message if self._record.error else ""
         return self._reason("completed", message, detail, because=needed)
 
-    def _failed(self) -> Reason:
+    def _failure_reason(self) -> Reason:
         error = self._record.error
         failed = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
         because = [f"{self._node.id}[{item.key}]" for item in failed[:MAX_ITEMS]]
         return self._reason("failed", "failed", _error_message(error) if error else "", because=because)
 
-    def _skipped(self) -> Reason:
+    def _skip_reason(self) -> Reason:
         node = self._node
         if self._id == node.id:
-            causes = [name for name in self._needed() if self._passes_skip(name)]
+            causes = [name for name in self._dependency_ids() if self._passes_skip(name)]
             if causes and node.join[0] in ("all", "any", "at_least"):
                 return self._reason("skipped", f"was skipped because of {join_names(causes)}", because=causes)
         if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
@@ -350,7 +350,7 @@ class _EndedTask:
                 if closing.answer in ("approved", "rejected"):
                     yield f"{name} was {closing.answer}{f' by {closing.by}' if closing.by else ''}"
 
-    def _needed(self) -> list[str]:
+    def _dependency_ids(self) -> list[str]:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]
 
     def _passes_skip(self, name: str) -> bool:
@@ -420,7 +420,7 @@ class _EndedTask:
 
 def _preview(value: Any) -> Any:
     """Return a short value unchanged, or the truncated text of a long value."""
-    shown = with_refs_formatted(value, ref_for_display)
+    shown = format_value_refs(value, ref_for_display)
     text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
     return shown if len(text) <= PREVIEW_CHARACTERS else cut_characters(text, PREVIEW_CHARACTERS)
 

@@ -151,9 +151,9 @@ class AnswerHandler:
             case "error":
                 self._apply_choice(ref, request, answer, at)
             case "raised":
-                self._apply_raised(ref, request, answer, at)
+                self._apply_tool_answer(ref, request, answer, at)
 
-    def _apply_raised(self, ref: TaskRef, request: Request, answer: Any, at: float) -> None:
+    def _apply_tool_answer(self, ref: TaskRef, request: Request, answer: Any, at: float) -> None:
         """Repeat the call that opened the request, with the answer."""
         override = self._state.override_of(request.task)
         checkpoint = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
@@ -169,7 +169,7 @@ class AnswerHandler:
         self, ref: TaskRef, request: Request, answer: Mapping[str, Any], feedback: Feedback, at: float
     ) -> None:
         if not answer["approved"]:
-            self._propagation.end_failed(ref, rejection(answer, feedback), at)
+            self._propagation.end_failed_task(ref, rejection(answer, feedback), at)
             return
         override = self._state.override_of(request.task)
         override.approved = True
@@ -249,7 +249,7 @@ class AnswerHandler:
         ref = self._state.items.ref(request.task)
         self._state.record(ref).reason = None
         message = f"{request.id!r} was not answered in time: {request.prompt}"
-        self._propagation.end_failed(ref, NodeError("no_answer", message), at)
+        self._propagation.end_failed_task(ref, NodeError("no_answer", message), at)
 
     def _remind(self, request: Request, at: float) -> None:
         assert request.next_reminder_at is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import UnresolvedReference
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.core.model.policy import Policy, with_tools_allowed
+from dagwright.core.model.policy import Policy, allow_tools
 from dagwright.core.model.requests import Feedback, RaisedQuestion, Request
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
@@ -62,7 +62,7 @@ class HumanFeedback(SchedulerComponent):
     @property
     def child_policy(self) -> Policy:
         """Policy of child runs: tools that a person approved for the whole run need no approval there."""
-        return with_tools_allowed(self._state.policy, self.requests.remembered)
+        return allow_tools(self._state.policy, self.requests.remembered)
 
     def _is_request_id(self, name: str) -> bool:
         return name in self.requests.open or name in self.requests.closed
@@ -162,8 +162,8 @@ class HumanFeedback(SchedulerComponent):
         problem: NodeError | None = None
         if self._has_to_stop(ref):
             self._scheduler.propagation.end(ref, NodeStatus.CANCELLED, at)
-        elif (problem := self.opener.open_raised(ref, raised, at=at)) is not None:
-            self._scheduler.propagation.end_failed(ref, problem, at)
+        elif (problem := self.opener.open_tool_request(ref, raised, at=at)) is not None:
+            self._scheduler.propagation.end_failed_task(ref, problem, at)
         self._scheduler.propagate(at)
         return problem.message if problem else None
 
@@ -186,7 +186,7 @@ class HumanFeedback(SchedulerComponent):
         except (UnresolvedReference, ComputeBudgetExceeded) as error:
             outcome = evaluation_error(error)
         if outcome is not None:
-            self._scheduler.propagation.end_failed(ref, outcome, at)
+            self._scheduler.propagation.end_failed_task(ref, outcome, at)
         return True
 
     def _restart(self, ref: TaskRef, at: float) -> None:

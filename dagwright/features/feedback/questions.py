@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dagwright.core.expressions.references import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
-from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.plan import Human, question_of
@@ -102,7 +102,7 @@ def request_of(
 def _prompt_of(prompt: Any, name: str) -> str:
     if prompt is None or prompt == "":
         return f"Approve {name!r}?" if name else ""
-    shown = prompt if is_whole(prompt) else with_refs_formatted(prompt, _ref_text)
+    shown = prompt if is_whole(prompt) else format_value_refs(prompt, _ref_text)
     text = as_text(shown)
     return cut_characters(text, PROMPT_CHARACTERS)
 

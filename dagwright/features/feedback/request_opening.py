@@ -89,7 +89,7 @@ class RequestOpener:
         if (early := self._feedback.requests.early.pop(request.id, None)) is not None:
             self._on_early(request, early, at)
 
-    def open_raised(self, ref: TaskRef, raised: RaisedQuestion, *, at: float) -> NodeError | None:
+    def open_tool_request(self, ref: TaskRef, raised: RaisedQuestion, *, at: float) -> NodeError | None:
         """Open the request of a running tool; return the error if the request is refused."""
         state, task_id = self._state, self._state.id_of(ref)
         override = state.overrides.get(task_id)

@@ -23,7 +23,7 @@ from dagwright.core.expressions.references import (
     resolve_template,
 )
 from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText, paths_to_json
-from dagwright.core.expressions.value_refs import with_refs_formatted
+from dagwright.core.expressions.value_refs import format_value_refs
 from dagwright.core.model.compiled import (
     CHANGING_EFFECTS,
     CompiledNode,
@@ -100,7 +100,7 @@ def fingerprint_of_map(
 
 def _canonical_value(value: Any) -> Any:
     """Return a value as JSON in which each stored part is replaced by a unique mark."""
-    return with_refs_formatted(value, _mark)
+    return format_value_refs(value, _mark)
 
 
 def digest_of(value: Any) -> str:

@@ -112,7 +112,7 @@ class _ResultCollector:
             if not self._change.names(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
-        untouched = self._untouched(old_nodes) if self._source.is_open else frozenset()
+        untouched = self._untouched_nodes(old_nodes) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
             # The nodes of offloaded regions are not known here.
             is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
@@ -120,7 +120,7 @@ class _ResultCollector:
                 self._collect_node(number, node, record, is_untouched=node.id in untouched)
         return self._results
 
-    def _untouched(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
+    def _untouched_nodes(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Return the nodes that do not depend on any change, whatever the outcome of their dependencies."""
         nodes = self._plan.nodes[: self._plan.step_count]
         touched = {

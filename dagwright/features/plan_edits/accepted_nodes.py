@@ -13,7 +13,7 @@ from dagwright.core.model.document import Document
 ACCEPTED_CHANGED = "accepted_changed"
 
 
-def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
+def append_accepted_nodes(document: Document, accepted: Sequence[Any]) -> Document:
     """Return a document with the accepted nodes that it does not repeat appended to its own nodes.
 
     A node that repeats an accepted node with other content is a problem.

@@ -95,7 +95,7 @@ def extension_of(
     if problems := [*_unreadable_parts(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
-    new = [_renumbered(node, numbers) for node in compiled.nodes[len(stubs) :]]
+    new = [_renumber(node, numbers) for node in compiled.nodes[len(stubs) :]]
     tool_names = {node.tool for node in new if node.kind == "tool"}
     return Extension(
         state.plan.written_count,
@@ -215,7 +215,7 @@ def _numbers_of(stubs: Sequence[Mapping[str, str]], state: "RunState", *, count:
     return [*(number for number in numbers if number is not None), *range(base, base + count)]
 
 
-def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
+def _renumber(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
     dependencies = tuple(dict.fromkeys(numbers[number] for number in node.dependencies))
     sub_plan = with_regions(node.sub_plan) if node.sub_plan is not None else None
     return replace(node, dependencies=dependencies, sub_plan=sub_plan)

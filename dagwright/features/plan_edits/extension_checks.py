@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.model.states import TaskRef
-from dagwright.core.scheduler.extension import Extension, extended
+from dagwright.core.scheduler.extension import Extension, extend_plan
 from dagwright.core.scheduler.run_state import call_ids, task_of_call
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
         if state.find(node.id) is not None or task_of_call(state, node.id) is not None:
             return f"the run has a node or item {node.id!r} already"
     try:
-        extended(state.plan, extension)
+        extend_plan(state.plan, extension)
     except ValueError as error:
         return str(error)
     return None

@@ -137,7 +137,7 @@ def _card_from_json(name: str, encoded: Any) -> AgentCard:
     return card
 
 
-def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
+def find_tool_names(nodes: Sequence[Any]) -> Sequence[str]:
     """Return the tools that nodes name, before they are compiled."""
     names_found: list[str] = []
     for node in nodes:
@@ -146,5 +146,5 @@ def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
         names = [document.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
         names_found += [name for name in names if isinstance(name, str)]
         inner = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
-        names_found += tools_written(inner if isinstance(inner, list) else [])
+        names_found += find_tool_names(inner if isinstance(inner, list) else [])
     return names_found

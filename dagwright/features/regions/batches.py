@@ -212,7 +212,7 @@ def end_to_json(record: Record) -> list[Any]:
     result = value_to_json(record.result)
     if "stored" in result:
         rest["stored"] = result["stored"]
-    end = [record.status.value, result["value"], _rounded(record.started_at), _rounded(record.ended_at)]
+    end = [record.status.value, result["value"], _round_seconds(record.started_at), _round_seconds(record.ended_at)]
     return [*end, rest] if rest else end
 
 
@@ -240,7 +240,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
     )
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 

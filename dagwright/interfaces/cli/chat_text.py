@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dagwright.core.name_hints import nearest
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.interfaces.cli.goal_commands import AskRequest
 from dagwright.interfaces.cli.output import one_line
 from dagwright.protocol.sessions import SessionRecord
@@ -106,7 +106,7 @@ def chat_options(ask_request: AskRequest) -> list[str]:
 
 def status_line(session: SessionRecord, *, profile: str) -> str:
     """Return a line with the state of a session."""
-    turns = counted(session.omitted_turns + len(session.turns), "turn")
+    turns = format_count(session.omitted_turns + len(session.turns), "turn")
     running = session.running
     run = f"; running: {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""
     return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{run}"

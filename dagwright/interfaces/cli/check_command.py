@@ -13,7 +13,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.written_values import Repair
 from dagwright.features.compensation.compensation import compensation_notes
@@ -234,12 +234,12 @@ def _table(document: Mapping[str, Any]) -> Table:
     if document["title"]:
         row("title", document["title"])
     row("dialect", document["dialect"])
-    edges, levels = counted(document["edges"], "edge"), counted(len(document["levels"]), "level")
+    edges, levels = format_count(document["edges"], "edge"), format_count(len(document["levels"]), "level")
     row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
         row(f"level {number}", _first_ids(ids, sign=", "))
     if len(document["levels"]) > LEVELS_SHOWN:
-        row("", f"and {counted(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
+        row("", f"and {format_count(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
     row("critical path", _first_ids(document["critical_path"], sign=" → "))
     row("events", _events_text(document))
     for item in document["inputs"]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.client.runs import open_runs
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
 from dagwright.history.executions import NodeNotFound
@@ -116,7 +116,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
         version = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
         if planned := facts.get("planned_tool_version"):
             version += f" (the plan was compiled with version {planned})"
-        yield f"tool {facts['tool']}{version}, {counted(facts['attempts'], 'attempt')}"
+        yield f"tool {facts['tool']}{version}, {format_count(facts['attempts'], 'attempt')}"
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():

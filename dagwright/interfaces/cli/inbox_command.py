@@ -7,7 +7,7 @@ from typing import Final
 
 from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
 from dagwright.core.boundary import wire
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
@@ -100,7 +100,7 @@ def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
 def _omitted_lines(page: InboxPage) -> list[str]:
     """Return lines about requests that are not on the page."""
     lines = [
-        f"the run {one_line(run)} has {counted(count, 'more request')}; "
+        f"the run {one_line(run)} has {format_count(count, 'more request')}; "
         f"`dagwright status {one_line(run)} --json` lists all"
         for run, count in page.omitted.items()
     ]
@@ -119,7 +119,7 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
     if is_worker_starting(settings):
         return f"{STARTING_MESSAGE}; look again in a moment"
     return (
-        f"no worker serves {counted(running, 'running run')}: they open no requests and apply no answers until "
+        f"no worker serves {format_count(running, 'running run')}: they open no requests and apply no answers until "
         "`dagwright up` or `dagwright watch ID` starts one"
     )
 

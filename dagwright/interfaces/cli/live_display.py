@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.times import format_elapsed_time
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.progress_tree import Row, RunRows, TreeNode, progress_of, tree_of
 from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
@@ -109,7 +109,7 @@ def _header(view: "RunView", *, now: float) -> Table:
         _cut(one_line(view.title or view.workflow_id), style="bold"),
         Text.assemble(
             (view.status.replace("_", " "), RUN_STYLES.get(view.status, "red")),
-            ("" if elapsed_s is None else f"  {format_elapsed(max(0.0, elapsed_s))}", "dim"),
+            ("" if elapsed_s is None else f"  {format_elapsed_time(max(0.0, elapsed_s))}", "dim"),
         ),
     )
     return header
@@ -130,7 +130,7 @@ def _table(progress: RunRows) -> Table:
             Text(mark, style=style),
             _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
             _cut(one_line(row.tool_text), style="dim"),
-            Text("" if row.elapsed_s is None else format_elapsed(row.elapsed_s), style="dim"),
+            Text("" if row.elapsed_s is None else format_elapsed_time(row.elapsed_s), style="dim"),
             _cut(_row_text(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
         )
     return table
@@ -146,7 +146,7 @@ def _row_text(row: Row) -> str:
     if row.total is not None and row.done is not None:
         parts.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
     if row.eta_s is not None:
-        parts.append(f"about {format_elapsed(row.eta_s)} left")
+        parts.append(f"about {format_elapsed_time(row.eta_s)} left")
     if row.attempts > 1:
         parts.append(f"attempt {row.attempts}")
     if row.detail:
@@ -163,7 +163,7 @@ def _footer(progress: RunRows) -> Text:
     parts = [f"{progress.done:,} of {progress.total:,} nodes"]
     parts += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
     if progress.eta_s is not None:
-        parts.append(f"about {format_elapsed(progress.eta_s)} left")
+        parts.append(f"about {format_elapsed_time(progress.eta_s)} left")
     return Text("  ".join([parts[0], *sorted(parts[1:], reverse=True)]), style="dim", no_wrap=True)
 
 

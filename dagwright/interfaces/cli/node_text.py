@@ -13,7 +13,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_state import counts_of
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.interfaces.cli.output import one_line
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _local_date_of(time_text: str) -> str:
 def usage_text(usage: Mapping[str, Any]) -> str:
     """Describe the usage of models; a cost with unknown parts is `at least` an amount."""
     calls, tokens = usage["calls"], usage["tokens"]
-    message = f"{counted(tokens, 'token')} in {counted(calls, 'model call')}"
+    message = f"{format_count(tokens, 'token')} in {format_count(calls, 'model call')}"
     unknown = usage["unpriced_calls"] + usage["uncounted_calls"]
     if unknown >= calls:
         return message

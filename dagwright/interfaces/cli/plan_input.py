@@ -18,7 +18,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.text import counted, cut_bytes
+from dagwright.core.text import cut_bytes, format_count
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
     decoded,
@@ -139,7 +139,9 @@ def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
             position = f" in {problem.node}"
         lines.append(f"{location}: {problem.code}{position}: {problem.text.removeprefix(f'{name}: ')}")
     omitted = len(invalid.problems) - PROBLEMS_SHOWN
-    return [*lines, f"{location}: and {counted(omitted, 'more problem')}; --json lists all"] if omitted > 0 else lines
+    return (
+        [*lines, f"{location}: and {format_count(omitted, 'more problem')}; --json lists all"] if omitted > 0 else lines
+    )
 
 
 def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
@@ -150,7 +150,7 @@ class LineWriter:
 def _end_text(record: Record) -> str:
     facts = []
     if record.started_at is not None and record.ended_at is not None:
-        facts.append(format_elapsed(max(0.0, record.ended_at - record.started_at)))
+        facts.append(format_elapsed_time(max(0.0, record.ended_at - record.started_at)))
     if record.attempts > 1:
         facts.append(f"attempt {record.attempts}")
     prefix = f"  {', '.join(facts)}" if facts else ""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.times import format_elapsed_time
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.map_items import is_done, items_done, listed_items
+from dagwright.core.scheduler.map_items import count_ended_items, is_done, listed_items
 from dagwright.history.pending_activities import PendingCall
 from dagwright.interfaces.cli.node_text import displayed_counts, explained_failure, record_text, work_text
 
@@ -168,7 +168,7 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
     if not record.items:
         pending = view.pending.get(node.id)
         return replace(row, attempts=max(row.attempts, pending.attempt)) if pending else row
-    done, total = items_done(record)
+    done, total = count_ended_items(record)
     eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
     return replace(row, done=done, total=total, eta_s=eta)
 
@@ -210,7 +210,7 @@ def call_text(call: PendingCall, *, now: float) -> str:
     """Return the state of an open call on the server: last failure and next attempt; may be empty."""
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
-        return f"again in {format_elapsed(wait_s)}: {explained_failure(call.last_failure or 'it failed')}"
+        return f"again in {format_elapsed_time(wait_s)}: {explained_failure(call.last_failure or 'it failed')}"
     if call.state in (LOST, LOST_FINAL):
         return f"was running when its worker died; {lost_text(call, now=now)}"
     if call.state == "cancelling":
@@ -223,7 +223,7 @@ def lost_text(call: PendingCall, *, now: float) -> str:
     outcome = "it is retried" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:
         return f"{outcome} when the server detects it"
-    return f"{outcome} at the latest in {format_elapsed(max(0.0, call.next_attempt_at - now))}"
+    return f"{outcome} at the latest in {format_elapsed_time(max(0.0, call.next_attempt_at - now))}"
 
 
 def _elapsed_s(record: Record, now: float) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import ANYONE, INPUTS, is_labelled
-from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.text import join_first
 from dagwright.interfaces.cli.node_text import local_date, requested_text
 from dagwright.interfaces.cli.output import one_line, terminal_text
@@ -241,7 +241,7 @@ def age_text(request: Request, *, now: float) -> str:
 def long_duration(seconds: float) -> str:
     """Format seconds as `3 d 4 h`, or as an elapsed time below a day."""
     if seconds < 86_400:
-        return format_elapsed(seconds)
+        return format_elapsed_time(seconds)
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 

@@ -14,7 +14,7 @@ from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import ExitCode
@@ -233,4 +233,4 @@ def _summary(codes: Sequence[int]) -> str:
         ExitCode.REJECTED: "not started",
     }
     counts = [f"{codes.count(code)} {word}" for code, word in labels.items() if code in codes]
-    return f"{counted(len(codes), 'run')}: {', '.join(counts)}"
+    return f"{format_count(len(codes), 'run')}: {', '.join(counts)}"

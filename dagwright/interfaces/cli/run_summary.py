@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.times import format_elapsed_time
 from dagwright.core.text import join_first
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
 from dagwright.history.document_hydration import lost_output
@@ -209,7 +209,7 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     compensated = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     duration = timing_note = ""
     if view.started_at is not None and view.ended_at is not None:
-        duration = f" in {format_elapsed(view.ended_at - view.started_at)}"
+        duration = f" in {format_elapsed_time(view.ended_at - view.started_at)}"
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
     if (

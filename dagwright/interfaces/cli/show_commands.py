@@ -12,7 +12,7 @@ from dagwright.client.graph_folding import diagram_of, is_folded
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import open_runs
-from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.executions import NodeNotFound
@@ -261,7 +261,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
             local_date(started_s) if started_s is not None else "",
-            format_elapsed(duration_s) if duration_s is not None else "",
+            format_elapsed_time(duration_s) if duration_s is not None else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
             *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
         )

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from temporalio.client import Client
 
 from dagwright.core.model.times import format_datetime
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
@@ -182,13 +182,13 @@ def _cached_json(amount: Amount) -> Mapping[str, int]:
 
 
 def _cached_text(amount: Amount) -> str:
-    return f"{counted(amount.count, 'cached result')}, {decimal(amount.size_bytes)}"
+    return f"{format_count(amount.count, 'cached result')}, {decimal(amount.size_bytes)}"
 
 
 def _payloads_text(amount: Amount) -> str:
     if amount.count == 0:
         return "nothing"
-    return f"{counted(amount.count, 'payload')}, {decimal(amount.size_bytes)}"
+    return f"{format_count(amount.count, 'payload')}, {decimal(amount.size_bytes)}"
 
 
 def _day(moment: datetime) -> str:

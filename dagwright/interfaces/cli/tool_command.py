@@ -6,8 +6,8 @@ from temporalio.client import Client
 
 from dagwright.client.errors import CommandRejected
 from dagwright.client.service_tools import KnownTools
-from dagwright.core.model.times import format_elapsed, parse_duration
-from dagwright.core.text import counted
+from dagwright.core.model.times import format_elapsed_time, parse_duration
+from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
@@ -118,6 +118,6 @@ def _resumed_message(tool: str, resumed: Resumed) -> str:
     state = f"{tool} is resumed" if resumed.pause is not None else f"{tool} was not paused"
     if not resumed.calls:
         return f"{state}; none of its calls waited"
-    calls, runs = counted(resumed.calls, "call"), counted(resumed.runs, "run")
+    calls, runs = format_count(resumed.calls, "call"), format_count(resumed.runs, "run")
     verb = "starts" if resumed.calls == 1 else "start"
-    return f"{state}; {calls} of {runs} {verb} within {format_elapsed(resumed.ramp_s)}"
+    return f"{state}; {calls} of {runs} {verb} within {format_elapsed_time(resumed.ramp_s)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagwright.client.starts import StartRequest
-from dagwright.core.text import counted
+from dagwright.core.text import format_count
 from dagwright.features.call_limits.day_use import next_day
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.protocol.sessions import SessionRecord
@@ -104,7 +104,7 @@ class RunQuota:
             if is_first:
                 self._starting.add(run)
             elif run not in self._starting and not await runs.exists(run):
-                count_text = counted(self._limit, "run")
+                count_text = format_count(self._limit, "run")
                 message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
                 raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
         try:

@@ -13,11 +13,11 @@ from dagwright.core.model.policy import (
     MAX_RULES,
     Policy,
     Rule,
+    allow_tools,
     intents_policy,
     model_policy,
     named_files,
     policy_from_json,
-    with_tools_allowed,
 )
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.plans.preparation import check_plan
@@ -230,15 +230,15 @@ def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
     ids=["by effects", "by name", "otherwise"],
 )
 def test_approved_tools_run_and_refused_calls_stay_refused(policy: Policy) -> None:
-    extended_policy = with_tools_allowed(policy, ["pay"])
+    extended_policy = allow_tools(policy, ["pay"])
     assert _verdicts(extended_policy, "bob") == ("run", "ask")
     assert _verdicts(extended_policy, "eve") == ("refuse", "refuse")
 
 
 def test_approved_tools_are_added_up_to_max_rules() -> None:
     policy = Policy((Rule("ask"),))
-    assert with_tools_allowed(policy, []) == policy
-    extended_policy = with_tools_allowed(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
+    assert allow_tools(policy, []) == policy
+    extended_policy = allow_tools(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
     assert len(extended_policy.rules) == MAX_RULES
     verdicts = [extended_policy.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]
     assert verdicts == ["run", "ask"]

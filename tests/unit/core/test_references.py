@@ -19,7 +19,7 @@ from dagwright.core.expressions.references import (
     resolve_template,
 )
 from dagwright.core.expressions.stored_values import Secret
-from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
+from dagwright.core.expressions.value_refs import bindings_of, format_value_refs, ref_for_display
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import error_of, node, started, started_run, states, work_of
 
@@ -200,7 +200,7 @@ def test_template_has_this_value(template: Template, expected: Any) -> None:
 def test_secret_stays_a_name_until_the_worker_has_it() -> None:
     template = ("Bearer ", Secret("KEY"), "/", ResultOf("a", "result"))
     resolved = resolve_bindings({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
-    assert with_refs_formatted(resolved, ref_for_display) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
+    assert format_value_refs(resolved, ref_for_display) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
     parts = [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}]
     assert bindings_of(resolved) == [(("h", "x"), parts)]
 

@@ -30,10 +30,10 @@ from dagwright.core.expressions.stored_values import (
 )
 from dagwright.core.expressions.value_refs import (
     bindings_of,
+    format_value_refs,
     ref_for_display,
     value_from_json,
     value_to_json,
-    with_refs_formatted,
 )
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -215,7 +215,7 @@ def test_places_of_remote_values_are_in_document_order_and_shown_to_people() -> 
     assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
     assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
     shown = {"ref": "r", "path": [["text"]], "bytes": 9}
-    assert with_refs_formatted(_ARGUMENTS, ref_for_display) == {
+    assert format_value_refs(_ARGUMENTS, ref_for_display) == {
         "plain": {"ref": "r"},
         "held": [1, {"x": shown}],
         "token": "Bearer {{secret.KEY}}",

@@ -13,7 +13,7 @@ from dagwright.core.model.compiled import agent_of
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
-from dagwright.core.scheduler.extension import extended, extension_from_json
+from dagwright.core.scheduler.extension import extend_plan, extension_from_json
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.validation import check_document
 from dagwright.features.commands.node_commands import AddUnparsedNodes
@@ -92,7 +92,7 @@ def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones()
         "later": [(("n",), "whole")],
         "each": [((0, "rows"), "whole")],
     }
-    plan = extended(scheduler.plan, extension)
+    plan = extend_plan(scheduler.plan, extension)
     assert [plan.nodes[number].projections for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
 
     late = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]

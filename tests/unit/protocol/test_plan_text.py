@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.compiler.plan_text import plan_summary, summary_and_described
+from dagwright.core.compiler.plan_text import plan_summary, summary_and_described_ids
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_from_json, with_tools_allowed
+from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, allow_tools, policy_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -54,7 +54,7 @@ def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
 def test_policy_requires_approval_of_plans_with_effects() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
-    assert with_tools_allowed(policy, ["pay"]).approves_changes
+    assert allow_tools(policy, ["pay"]).approves_changes
     for raw, terms, asks in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
@@ -98,14 +98,14 @@ def test_summary_of_a_plan_is_bounded_and_names_omitted_nodes() -> None:
     [_, line] = plan_summary(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
     assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"
     many = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
-    words, shown = summary_and_described(compiled(many, tools=_TOOLS))
+    words, shown = summary_and_described_ids(compiled(many, tools=_TOOLS))
     assert len(words) < 6_100
     assert words.splitlines()[-1] == f"… and {60 - len(shown)} more, {60 - len(shown)} of them can change something"
     assert list(shown) == [f"n{number}" for number in range(len(shown))]
     assert 20 < len(shown) < 40
     below = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
     plan = compiled(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
-    assert summary_and_described(plan)[1] == ["small"]
+    assert summary_and_described_ids(plan)[1] == ["small"]
 
 
 def test_plan_of_a_model_asks_before_its_first_node() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus
-from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.times import format_elapsed_time
 from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
@@ -115,7 +115,7 @@ def test_row_of_a_running_node_shows_its_pending_call(call: PendingCall, detail:
 
 def test_durations_have_at_most_two_units() -> None:
     texts = {0.32: "320 ms", 3.21: "3.2 s", 245: "4 min 5 s", 7_500: "2 h 5 min"}
-    assert {seconds: format_elapsed(seconds) for seconds in texts} == texts
+    assert {seconds: format_elapsed_time(seconds) for seconds in texts} == texts
 
 
 @pytest.mark.parametrize(
