@@ -46,7 +46,7 @@ _REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPP
 def start_scheduler(batch_input: BatchInput) -> RunScheduler:
     """Return a scheduler for the input of a batch, after applying the outcomes of the nodes outside the region."""
     scheduler = create_scheduler(batch_input.plan, batch_input.inputs)
-    apply_outside(scheduler, batch_input.ended_nodes)
+    apply_outside(scheduler, batch_input.ended)
     return scheduler
 
 
@@ -154,7 +154,7 @@ class RegionBatch:
 
     def ended_nodes(self) -> list[int]:
         """Return the numbers of the nodes that the batch has ended, in order."""
-        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended_nodes
+        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended
         return [number for number in ended[self._reported_count :] if nodes[number].kind == "tool"]
 
     def versions(self, numbers: Sequence[int]) -> dict[str, str]:

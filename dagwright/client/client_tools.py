@@ -85,7 +85,7 @@ class ClientTools:
         Raises:
             PlanInvalid: the plan is invalid.
         """
-        tools = await self._with_published(toolset)
+        tools = await self._with_published_declarations(toolset)
         try:
             return await asyncio.to_thread(compile_with, tools)
         except PlanInvalid as invalid:
@@ -102,7 +102,7 @@ class ClientTools:
                 raise
         return await asyncio.to_thread(compile_with, {**tools, **published})
 
-    async def _with_published(self, toolset: Toolset) -> Tools:
+    async def _with_published_declarations(self, toolset: Toolset) -> Tools:
         """Return the declarations of a toolset, with the published declarations of passed tools.
 
         A worker, such as one with a `DagwrightPlugin`, may serve a function on another queue than its module names.

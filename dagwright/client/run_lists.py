@@ -111,12 +111,12 @@ class RunFilter:
         conditions = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session))
         for attribute, name in (*conditions, (wire.SEARCH_TEMPLATE, self.template)):
             if name is not None:
-                parts.append(f"{attribute} = {quoted(keyword(name))}")
+                parts.append(f"{attribute} = {quote_literal(keyword(name))}")
         if self.title:
-            title = f"{wire.SEARCH_TITLE} STARTS_WITH {quoted(keyword(self.title))}"
+            title = f"{wire.SEARCH_TITLE} STARTS_WITH {quote_literal(keyword(self.title))}"
             prefix = queryable_prefix(self.title) if len(self.title) <= WORKFLOW_ID_BYTES else ""
-            parts.append(f"({title} OR WorkflowId STARTS_WITH {quoted(prefix)})" if prefix else title)
-        parts += [f"{wire.SEARCH_TAGS} = {quoted(keyword(keyword_of_tag(*tag)))}" for tag in self.tags.items()]
+            parts.append(f"({title} OR WorkflowId STARTS_WITH {quote_literal(prefix)})" if prefix else title)
+        parts += [f"{wire.SEARCH_TAGS} = {quote_literal(keyword(keyword_of_tag(*tag)))}" for tag in self.tags.items()]
         return " AND ".join(parts)
 
     def matches(self, execution: WorkflowExecution, memo: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ def parse_since(since: date | timedelta | str) -> float:
     raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {option!r:.60}")
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Return a text as the literal of a visibility query.
 
     Args:

@@ -27,7 +27,7 @@ from dagwright.client.run_lists import (
     RunFilter,
     RunSummary,
     owner_in,
-    quoted,
+    quote_literal,
     readable_memo,
     run_summary,
 )
@@ -250,10 +250,12 @@ class Runs:
             without: IDs of runs that are not counted.
         """
         self._connection.require_search_attributes()
-        query = f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quoted(keyword(owner))}"
+        query = (
+            f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quote_literal(keyword(owner))}"
+        )
         if without:
             # Some valid IDs cannot be written in a query; runs with such an ID are counted.
-            ids = ", ".join(quoted(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
+            ids = ", ".join(quote_literal(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
 

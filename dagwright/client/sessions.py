@@ -27,7 +27,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import RunIdInUse, SessionNotFound, TurnRejected
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
-from dagwright.client.run_lists import quoted, readable_memo
+from dagwright.client.run_lists import quote_literal, readable_memo
 from dagwright.client.starts import EncodedStart, Started, checked_run_id, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
@@ -125,7 +125,7 @@ EnsureServed = Callable[[], Awaitable[None]]
 """Ensure that a worker serves a turn."""
 
 
-async def _assume_served() -> None:
+async def _do_nothing() -> None:
     pass
 
 
@@ -141,7 +141,7 @@ class Sessions:
     """
 
     def __init__(
-        self, connection: Connection, runs: "Runs", *, task_queue: str, ensure_served: EnsureServed = _assume_served
+        self, connection: Connection, runs: "Runs", *, task_queue: str, ensure_served: EnsureServed = _do_nothing
     ) -> None:
         self._client: Client = connection.client
         self._runs = runs
@@ -205,7 +205,7 @@ class Sessions:
         """
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         if prefix:
-            query += f" AND WorkflowId STARTS_WITH {quoted(queryable_prefix(session_id(prefix)))}"
+            query += f" AND WorkflowId STARTS_WITH {quote_literal(queryable_prefix(session_id(prefix)))}"
         views: list[SessionView] = []
         executions = executions_from(self._client, query, after=after, page_size=page_size_for(limit))
         async for cursor, execution in executions:

@@ -126,7 +126,7 @@ def detect_dialect(raw: JsonValue) -> str:
         if key in raw:
             return name
     if "verb" in raw:
-        raise _unwrapped("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
+        raise _unwrapped_plan_error("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
     if "nodes" in raw:
         return "agents" if _is_agents_plan(raw) else "plan"
     near = [similar for key in raw if (similar := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
@@ -147,7 +147,7 @@ def _dialect_of_list(raw: list[JsonValue]) -> str:
     if any("task" in item for item in objects):
         return "hugginggpt"
     if objects and all("verb" in item for item in objects):
-        raise _unwrapped("this is a list of intents and not a plan", '{"intents": […]}')
+        raise _unwrapped_plan_error("this is a list of intents and not a plan", '{"intents": […]}')
     return "nestful" if any("name" in item for item in objects) else "steps"
 
 
@@ -161,7 +161,7 @@ def _is_agents_plan(raw: Mapping[str, JsonValue]) -> bool:
     return any("agent" in node for node in objects)
 
 
-def _unwrapped(message: str, form: str) -> PlanInvalid:
+def _unwrapped_plan_error(message: str, form: str) -> PlanInvalid:
     return PlanInvalid([Problem("invalid_field", message, hint=f"wrap it: {form}")])
 
 

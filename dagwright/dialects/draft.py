@@ -29,20 +29,20 @@ class WrittenPointers(Mapping[str, str]):
         self._make = make
 
     @cached_property
-    def _computed(self) -> Mapping[str, str]:
+    def _pointers(self) -> Mapping[str, str]:
         return self._make()
 
     def __getitem__(self, native: str) -> str:
-        return self._computed[native]
+        return self._pointers[native]
 
     def __contains__(self, native: object) -> bool:
-        return native in self._computed
+        return native in self._pointers
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._computed)
+        return iter(self._pointers)
 
     def __len__(self) -> int:
-        return len(self._computed)
+        return len(self._pointers)
 
     def __bool__(self) -> bool:
         return True

@@ -77,7 +77,7 @@ def lines_of(text: str) -> Iterator[tuple[int, int, str]]:
         yield number, match.start(), match[0]
 
 
-def escaped(text: str) -> str:
+def escape_references(text: str) -> str:
     """Escape a text so that the plan's own dialect reads no reference in it."""
     return text.replace("{{", "\\{{")
 
@@ -98,12 +98,12 @@ def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.M
         reference = resolve(match)
         if reference is None:
             continue
-        text_before = escaped(text[end : match.start()])
+        text_before = escape_references(text[end : match.start()])
         if text_before.endswith("\\"):
             raise ValueError(BACKSLASH)
         pieces += [text_before, "{{", str(reference), "}}"]
         end = match.end()
-    return "".join([*pieces, escaped(text[end:])])
+    return "".join([*pieces, escape_references(text[end:])])
 
 
 def with_texts(

@@ -106,7 +106,7 @@ def _dependencies(entry: ObjectReader) -> list[str]:
 def _arguments(
     entry: ObjectReader, depends_on: Sequence[str], *, known_ids: frozenset[str], used_ids: dict[str, None]
 ) -> Mapping[str, Any]:
-    def changed(text: str, at: tuple[str | int, ...]) -> str:
+    def replace_references(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             if match[1] is None and len(depends_on) != 1:
                 message = f"<GENERATED> without an id is ambiguous: 'dep' holds {len(depends_on)} ids"
@@ -130,6 +130,6 @@ def _arguments(
     raw_arguments = dict(entry.optional_object("args"))
     for message, path, hint in key_problems(raw_arguments, _REFERENCE):
         entry.report("invalid_reference", message, "args", *path, hint=hint)
-    arguments = with_texts(raw_arguments, changed)
+    arguments = with_texts(raw_arguments, replace_references)
     assert isinstance(arguments, dict)
     return arguments

@@ -89,7 +89,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         raise PlanInvalid([too_deep(name)])
     problems = _portability_problems(value, text, has_duplicates=bool(marked_objects))
     if problems:
-        raise PlanInvalid(problems, document=_with_surrogates_escaped(value))
+        raise PlanInvalid(problems, document=_escape_surrogates(value))
     return value
 
 
@@ -144,13 +144,13 @@ def too_deep(name: str) -> Problem:
     return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
 
 
-def _with_surrogates_escaped(value: Any) -> Any:
+def _escape_surrogates(value: Any) -> Any:
     """Escape the lone surrogates in a value of bounded depth: no library accepts them."""
     if isinstance(value, str):
         return printable(value) if _problem_of_text(value) else value
     if isinstance(value, dict):
-        return {_with_surrogates_escaped(key): _with_surrogates_escaped(part) for key, part in value.items()}
-    return [_with_surrogates_escaped(part) for part in value] if isinstance(value, list) else value
+        return {_escape_surrogates(key): _escape_surrogates(part) for key, part in value.items()}
+    return [_escape_surrogates(part) for part in value] if isinstance(value, list) else value
 
 
 def _portability_problems(value: JsonValue, text: str, *, has_duplicates: bool) -> list[Problem]:

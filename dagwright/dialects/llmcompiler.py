@@ -20,7 +20,7 @@ from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, tool_or_pl
 from dagwright.dialects.foreign import (
     Tools,
     document_of_text,
-    escaped,
+    escape_references,
     key_problems,
     lines_of,
     named_arguments,
@@ -224,12 +224,12 @@ def _node_of(
         report("invalid_reference", f"Invalid reference: there is no task {number} for {match[0]}", hint)
         return None
 
-    def changed(text: str, _: object) -> str:
+    def replace_references(text: str, _: object) -> str:
         try:
             return with_references(text, _REFERENCE, resolve)
         except ValueError as error:
             report("invalid_reference", str(error))
-            return escaped(text)
+            return escape_references(text)
 
     if task.problem is not None:
         report("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
@@ -243,7 +243,7 @@ def _node_of(
         arguments = {}
     for message, _, hint in key_problems({**arguments, **task.named}, _REFERENCE):
         report("invalid_reference", message, hint)
-    node["arguments"] = with_texts({**arguments, **task.named}, changed)
+    node["arguments"] = with_texts({**arguments, **task.named}, replace_references)
     return node
 
 

@@ -94,7 +94,7 @@ def _node(entry: ObjectReader, *, known_labels: frozenset[str]) -> dict[str, Any
 
 
 def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
-    def changed(text: str, at: tuple[str | int, ...]) -> str:
+    def replace_references(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             if match[1] in known_labels:
                 steps = _STEP.findall(match[2])
@@ -112,4 +112,4 @@ def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
     arguments = dict(entry.optional_object("arguments"))
     for message, path, hint in key_problems(arguments, _REFERENCE):
         entry.report("invalid_reference", message, "arguments", *path, hint=hint)
-    return with_texts(arguments, changed)
+    return with_texts(arguments, replace_references)

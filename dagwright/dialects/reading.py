@@ -47,7 +47,7 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
             duplicate key), `too_large`.
     """
     display_name = "standard input" if name == "-" else printable(name)
-    content = decoded(text, name=display_name)
+    content = decode_text(text, name=display_name)
     if not content.strip():
         raise PlanInvalid([Problem("empty_plan", f"{display_name} is empty")])
     suffix = Path(name).suffix.lower()
@@ -67,7 +67,7 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
     return value
 
 
-def decoded(text: str | bytes, *, name: str) -> str:
+def decode_text(text: str | bytes, *, name: str) -> str:
     """Decode a text and remove its byte order mark.
 
     Raises:
@@ -111,7 +111,7 @@ def read_text_file(path: Path) -> str:
     Raises:
         PlanInvalid: `unreadable`.
     """
-    return decoded(_bytes_of(path), name=printable(str(path)))
+    return decode_text(_bytes_of(path), name=printable(str(path)))
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -175,7 +175,7 @@ def _next_line(file: BinaryIO, *, path: Path) -> bytes:
 
 def _value_of_line(line: bytes, *, name: str, number: int) -> JsonValue | PlanInvalid:
     try:
-        return read_json(decoded(line, name=f"{name}, line {number}"), name=name, first_line=number)
+        return read_json(decode_text(line, name=f"{name}, line {number}"), name=name, first_line=number)
     except PlanInvalid as invalid:
         return invalid
 

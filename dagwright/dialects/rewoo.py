@@ -17,7 +17,14 @@ from dagwright.core.errors import Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft
-from dagwright.dialects.foreign import Tools, document_of_text, escaped, lines_of, named_arguments, with_references
+from dagwright.dialects.foreign import (
+    Tools,
+    document_of_text,
+    escape_references,
+    lines_of,
+    named_arguments,
+    with_references,
+)
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
 """Start of a step, within its line."""
@@ -99,6 +106,6 @@ def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: li
         text = with_references(step.text.strip(), _REFERENCE, resolve)
     except ValueError as error:
         report("invalid_reference", str(error))
-        text = escaped(step.text)
+        text = escape_references(step.text)
     title = {"title": step.title} if step.title is not None else {}
     return {"id": step.id, **title, "tool": step.tool, "arguments": named_arguments([text], step.tool, tools=tools)}

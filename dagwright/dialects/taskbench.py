@@ -174,7 +174,7 @@ def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], 
 
 
 def _with_results(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
-    def changed(text: str, inner: tuple[str | int, ...]) -> str:
+    def replace_references(text: str, inner: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             number = int(match[1])
             if number < len(graph.tasks):
@@ -191,4 +191,4 @@ def _with_results(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...],
 
     for message, path, hint in key_problems(value, _REFERENCE):
         entry.report("invalid_reference", message, "arguments", *at, *path, hint=hint)
-    return with_texts(value, changed)
+    return with_texts(value, replace_references)

@@ -118,7 +118,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
     repairs: list[Repair] = []
     problems: list[Problem] = []
     candidates_of_name: dict[str, list[str]] = {}
-    normalized_names = {tool: _normalized(tool) for tool in tools}
+    normalized_names = {tool: _normalize(tool) for tool in tools}
     for index, node in enumerate(nodes):
         name = node.get("tool") if isinstance(node, dict) else None
         if (
@@ -155,7 +155,7 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
     Args:
         tools: name -> the name in lower case without punctuation.
     """
-    normalized = _normalized(name)
+    normalized = _normalize(name)
     equal_names = [tool for tool, other in tools.items() if other == normalized]
     if equal_names:
         return equal_names
@@ -189,5 +189,5 @@ def _similarity(left: str, right: str) -> float:
     return 200.0 * (len(left) - row.bit_count()) / total if total else 100.0
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     return _SIGNS.sub("", name).casefold()

@@ -268,7 +268,7 @@ class _Reader:
         if quote == '"' and "\\" not in body and not _CONTROL.search(body):
             self.at = match.end()
             return body
-        value = self._unescaped(body)
+        value = self._unescape(body)
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
                 raise self._error("typographic quotes and others are mixed: it is unclear where the text ends")
@@ -278,10 +278,10 @@ class _Reader:
         self.at = match.end()
         return value
 
-    def _unescaped(self, body: str) -> str:
+    def _unescape(self, body: str) -> str:
         has_control = False
 
-        def fixed(match: re.Match[str]) -> str:
+        def fix_escape(match: re.Match[str]) -> str:
             nonlocal has_control
             if match[1] is not None:
                 if match[1] == "\\'":
@@ -292,7 +292,7 @@ class _Reader:
                 return f"\\u{ord(match[2]):04x}"
             return '\\"' if match[3] is not None else match[0]
 
-        value = json.loads(f'"{_ESCAPE.sub(fixed, body)}"')
+        value = json.loads(f'"{_ESCAPE.sub(fix_escape, body)}"')
         assert isinstance(value, str)
         if has_control:
             self._repair("control_character", f"the text {_shorten(body)} has a line break or tab that is not escaped")

@@ -58,12 +58,12 @@ async def hydrated_document(
     await _add_inner_nodes(document, view, hydrator, only=only)
     document["error"] = run_error_of(document)
     if only is None:
-        document["output"] = await hydrator.hydrated(document["output"], ref="output", node=None)
+        document["output"] = await hydrator.hydrate(document["output"], ref="output", node=None)
     else:
         document["output"] = compact_value(document["output"], ref="output")
     for name, node in document["nodes"].items():
         if only in (None, name):
-            node["result"] = await hydrator.hydrated(node["result"], ref=f"node:{name}", node=name)
+            node["result"] = await hydrator.hydrate(node["result"], ref=f"node:{name}", node=name)
             if only is not None or full:
                 node["error"] = await hydrator.full_error(node["error"], node=name)
         else:
@@ -87,7 +87,7 @@ async def _add_inner_nodes(
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _subtract_included(document, [node for node in added if node.id not in offloaded.ids_in_run])
+        _subtract_included_nodes(document, [node for node in added if node.id not in offloaded.ids_in_run])
     document["nodes"] |= {node.id: node.document for node in added}
 
 
@@ -108,10 +108,10 @@ async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *
     if offloaded.count <= MAX_INNER_NODES:
         return [node async for node in offloaded.nodes()]
     has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
-    return await offloaded.failed(limit=MAX_INNER_FAILURES) if has_failed else []
+    return await offloaded.find_failed_nodes(limit=MAX_INNER_FAILURES) if has_failed else []
 
 
-def _subtract_included(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
+def _subtract_included_nodes(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
     """Remove nodes that are included from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
     counts.subtract(node.document["status"] for node in included)
@@ -143,14 +143,14 @@ async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[t
         elif name == "output" and is_output_omitted:
             yield name, listing.output()
         elif name == "output":
-            yield name, await hydrator.hydrated(value, ref="output", node=None)
+            yield name, await hydrator.hydrate(value, ref="output", node=None)
         elif name == "notes":
             notes = [note for note in value if note["code"] != OUTPUT_OMITTED or not listing.is_complete]
             yield name, [*notes, *hydrator.notes]
         else:
             yield name, value
     if nodes_ref is not None and not listing.is_complete:
-        yield "nodes_ref", {**nodes_ref, "counts": listing.omitted()}
+        yield "nodes_ref", {**nodes_ref, "counts": listing.omitted_counts()}
 
 
 def lost_output(notes: Sequence[Mapping[str, Any]]) -> str | None:
@@ -199,7 +199,7 @@ class _NodeListing:
         """Yield the nodes of the run itself, except those of offloaded regions."""
         for name, node in self._document["nodes"].items():
             if name not in self._offloaded.ids_in_run:
-                yield name, await self._hydrated(name, node)
+                yield name, await self._hydrate_node(name, node)
 
     async def nodes(self) -> Members:
         """Yield all nodes."""
@@ -212,28 +212,28 @@ class _NodeListing:
                     included.add(inner.id)
                 else:
                     self._counts[inner.document["status"]] -= 1
-                yield inner.id, await self._hydrated(inner.id, inner.document)
+                yield inner.id, await self._hydrate_node(inner.id, inner.document)
         except StoreError as error:
             self._stop_reading(error)
             for name, node in self._document["nodes"].items():
                 if name in self._offloaded.ids_in_run and name not in included:
-                    yield name, await self._hydrated(name, node)
+                    yield name, await self._hydrate_node(name, node)
 
     async def output(self) -> Members:
         """Yield the results of all final nodes."""
         output = self._document["output"] or {}
         for name, value in output.items():
-            yield name, await self._hydrator.hydrated(value, ref="output", node=None)
+            yield name, await self._hydrator.hydrate(value, ref="output", node=None)
         try:
             async for inner in self._offloaded.nodes():
                 is_completed = inner.document["status"] == NodeStatus.COMPLETED
                 if inner.is_end and is_completed and inner.id not in output:
-                    self._hydrator.drop_loaded()
-                    yield inner.id, await self._hydrator.hydrated(inner.document["result"], ref="output", node=None)
+                    self._hydrator.drop_loaded_values()
+                    yield inner.id, await self._hydrator.hydrate(inner.document["result"], ref="output", node=None)
         except StoreError as error:
             self._stop_reading(error)
 
-    def omitted(self) -> dict[str, int]:
+    def omitted_counts(self) -> dict[str, int]:
         """Return the counts by state of the nodes that could not be read."""
         return {status: count for status, count in sorted(self._counts.items()) if count > 0}
 
@@ -242,9 +242,9 @@ class _NodeListing:
             self._hydrator.note_unreadable(error)
         self.is_complete = False
 
-    async def _hydrated(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
-        self._hydrator.drop_loaded()
-        result = await self._hydrator.hydrated(node["result"], ref=f"node:{name}", node=name)
+    async def _hydrate_node(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+        self._hydrator.drop_loaded_values()
+        result = await self._hydrator.hydrate(node["result"], ref=f"node:{name}", node=name)
         return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node=name)}
 
 
@@ -258,7 +258,7 @@ class _Hydrator:
         self._loaded: dict[str, Any] = {}
         """Reference -> value; the result of an item is in the document more than once."""
 
-    async def hydrated(self, value: Any, *, ref: str, node: str | None) -> Any:
+    async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
         """Return a value with its stored parts, or its reference."""
         if is_whole(value):
             return value if self._max_bytes is None else omit_large_values(value, ref=ref)
@@ -310,7 +310,7 @@ class _Hydrator:
         """Return the nodes of the offloaded regions of a run."""
         return OffloadedNodes(view.scheduler, self._store)
 
-    def drop_loaded(self) -> None:
+    def drop_loaded_values(self) -> None:
         """Drop the loaded values."""
         self._loaded.clear()
 

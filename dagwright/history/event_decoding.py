@@ -113,7 +113,7 @@ async def sub_plan_end_of(
     if call.node is None:
         return None
     if name == "completed":
-        return _completed(call.id, attributes.result.payloads, call.node)
+        return _read_end(call.id, attributes.result.payloads, call.node)
     return sub_plan_failure(call.id, await _error_of(name, attributes, converter), call.node)
 
 
@@ -178,7 +178,7 @@ class _Call:
         self.node = scheduler.state.node_of(task_id) if task_id is not None else None
 
 
-def _completed(call: str, payloads: Any, node: CompiledNode) -> SubPlanEnd:
+def _read_end(call: str, payloads: Any, node: CompiledNode) -> SubPlanEnd:
     payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
     try:
         return read_sub_plan_end(call, payload)
@@ -270,7 +270,7 @@ class ExecutionStart:
             event_id: id of the event that scheduled it.
         """
         if name == COMPILE_PLAN:
-            self._handle_compiled(read_message(payload)["compiled"])
+            self._handle_compiled_plan(read_message(payload)["compiled"])
         elif name == LOAD_PLAN:
             if (plan := self._pages.handle(event_id, read_message(payload))) is not None:
                 self.plan = plan
@@ -282,7 +282,7 @@ class ExecutionStart:
             return False
         return True
 
-    def _handle_compiled(self, compiled: Any) -> None:
+    def _handle_compiled_plan(self, compiled: Any) -> None:
         self._pages.count = len(pages_of(compiled))
         if not self._pages.count:
             self.plan = plan_from_columns(compiled)

@@ -105,12 +105,12 @@ class OffloadedNodes:
             async for edge in region.edges():
                 yield edge
 
-    async def failed(self, *, limit: int) -> list[InnerNode]:
+    async def find_failed_nodes(self, *, limit: int) -> list[InnerNode]:
         """Return failed nodes, the last ones first."""
         failed_nodes: list[InnerNode] = []
         for region in self._regions:
             if len(failed_nodes) < limit:
-                failed_nodes += await region.failed(limit=limit - len(failed_nodes))
+                failed_nodes += await region.find_failed_nodes(limit=limit - len(failed_nodes))
         return failed_nodes
 
 
@@ -155,10 +155,10 @@ class _OffloadedRegion:
         record = self._record_in_run(node_id)
         if record is None:
             batch = await self._ends_of(lambda ended: ended[0] == number, limit=1)
-            record = self._record_of(node, *batch[0]) if batch else self._unreported()
+            record = self._record_of(node, *batch[0]) if batch else self._unreported_record()
         return await self._inner_node(number, node, record, needs=await self._needs_of(node))
 
-    async def failed(self, *, limit: int) -> list[InnerNode]:
+    async def find_failed_nodes(self, *, limit: int) -> list[InnerNode]:
         state: InnerState | None = self._record.result
         count = min(limit, state["counts"].get(NodeStatus.FAILED.value, 0) if state else 0)
         batch = await self._ends_of(lambda ended: ended[1] == NodeStatus.FAILED.value, limit=count) if count else []
@@ -189,7 +189,7 @@ class _OffloadedRegion:
                 ends, versions = cached[batch_index]
                 record = self._record_of(node, ends[number], versions)
             needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden]
-            yield await self._inner_node(number, node, record or self._unreported(), needs=needs)
+            yield await self._inner_node(number, node, record or self._unreported_record(), needs=needs)
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
         names: list[str] = []
@@ -206,7 +206,7 @@ class _OffloadedRegion:
         number = self._scheduler.state.number_of(node_id)
         return None if number is None else self._scheduler.records[number]
 
-    def _unreported(self) -> Record:
+    def _unreported_record(self) -> Record:
         """Return the record of a node that no batch has reported."""
         region = self._record
         if not region.status.is_final:

@@ -197,7 +197,7 @@ class HistoryReplay:
     async def apply(self, event: HistoryEvent) -> None:
         """Apply the next event of the history."""
         if event.event_type not in _UPDATE_EVENTS:
-            await self.apply_held()
+            await self.apply_held_batch()
         self.last_event = event.event_id
         at = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
@@ -235,7 +235,7 @@ class HistoryReplay:
         """Apply a command event; the workflow handles all other events in its next workflow task."""
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                self._apply_scheduled(event)
+                self._apply_scheduled_activity(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 self._mark_running(self._child_task_of, initiated.workflow_id)
@@ -250,7 +250,7 @@ class HistoryReplay:
             case _:
                 self._batches.add(event)
 
-    def _apply_scheduled(self, event: HistoryEvent) -> None:
+    def _apply_scheduled_activity(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
         self._scheduled[event.event_id] = scheduled.activity_id
         preparation_id = PREPARATION_IDS.get(scheduled.activity_type.name)
@@ -312,7 +312,7 @@ class HistoryReplay:
 
     # Batches of events.
 
-    async def apply_held(self) -> None:
+    async def apply_held_batch(self) -> None:
         """Apply the last batch; later updates of it are applied as they come."""
         batch, self._held_batch = self._held_batch, None
         if batch is not None:
@@ -331,7 +331,7 @@ class HistoryReplay:
             self.scheduler.advance(self._now)
         for event in messages:
             await self._apply_event(event, self._now)
-        dispatched = set(self._dispatched()) if batch.has_cancel_request and has_started else set()
+        dispatched = set(self._dispatched_tasks()) if batch.has_cancel_request and has_started else set()
         if messages:
             # The workflow reacts to the messages before it receives the other events.
             self._apply_unrecorded_effects()
@@ -351,7 +351,7 @@ class HistoryReplay:
             self._apply_cancel_request(self._now, has_started=has_started, dispatched_before=dispatched)
         self.changes += 1
 
-    def _dispatched(self) -> list[str]:
+    def _dispatched_tasks(self) -> list[str]:
         return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
 
     def _apply_cancel_request(self, at: float, *, has_started: bool, dispatched_before: Collection[str]) -> None:
@@ -366,7 +366,7 @@ class HistoryReplay:
             return
         if not has_started:
             self._apply_unrecorded_effects()
-        new = [task_id for task_id in self._dispatched() if task_id not in dispatched_before]
+        new = [task_id for task_id in self._dispatched_tasks() if task_id not in dispatched_before]
         for task_id in new:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
@@ -382,7 +382,7 @@ class HistoryReplay:
 
         It must be called after all available events, before the state is read.
         """
-        await self.apply_held()
+        await self.apply_held_batch()
         self._apply_unrecorded_effects()
 
     def _apply_unrecorded_effects(self) -> None:
@@ -469,7 +469,7 @@ class HistoryReplay:
                     self._handle_budget_message(budgets.PARENT_LOST, at)
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 timer = event.timer_fired_event_attributes.timer_id
-                self._timers.fire(timer, self.scheduler, self._limits, dispatched=self._dispatched, at=at)
+                self._timers.fire(timer, self.scheduler, self._limits, dispatched=self._dispatched_tasks, at=at)
             case _:
                 await self._apply_child_end(event, at)
 

@@ -120,7 +120,7 @@ class RunExplanation:
             return f"the run {self.view.workflow_id} is {'; '.join(running_lookups[:_MAX_SENTENCES])}"
         return f"no step of the run {self.view.workflow_id} has started"
 
-    def bound(self) -> Sequence[dict[str, Any]]:
+    def bound_lookups(self) -> Sequence[dict[str, Any]]:
         """Return the resolved lookups of the run; empty if the explanation is about one node."""
         scheduler = self.view.scheduler
         return [*resolved_lookups(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()

@@ -105,14 +105,14 @@ class HistoryReader:
             if event.event_id > event_id:
                 break
             await self._apply_event(self.execution, event)
-        await self.execution.replay.apply_held()
+        await self.execution.replay.apply_held_batch()
 
     async def read_to_end(self) -> None:
         """Read all events."""
         while True:
             async for event in self._handle(self.execution).fetch_history_events():
                 await self._apply_event(self.execution, event)
-            await self.execution.replay.apply_held()
+            await self.execution.replay.apply_held_batch()
             current = self._current_execution()
             if current is self.execution:
                 return
@@ -156,7 +156,7 @@ class HistoryReader:
             for event in page:
                 if event.event_id > execution.replay.last_event:
                     await self._apply_event(execution, event)
-            await execution.replay.apply_held()
+            await execution.replay.apply_held_batch()
             self.execution = execution
         self.changed.set()
 

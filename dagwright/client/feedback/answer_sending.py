@@ -108,7 +108,7 @@ class AnswerOutcome:
         return message
 
 
-def requests_named(requests: Sequence[OpenRequest], request: str, *, for_all: bool) -> Sequence[OpenRequest]:
+def requests_with_id(requests: Sequence[OpenRequest], request: str, *, for_all: bool) -> Sequence[OpenRequest]:
     """Return the open request with this ID; for the ID of a node, or with `for_all`, all open requests of the node."""
     matching = [open_request for open_request in requests if open_request.id == request]
     of_one_node = requests_of_node(requests, matching[0].full_node if matching else request)
@@ -130,7 +130,7 @@ def choose_requests(
         AnswerUnclear: no request is named, and the run has several.
     """
     if request is not None:
-        return requests_named(open_requests, request, for_all=for_all)
+        return requests_with_id(open_requests, request, for_all=for_all)
     if not open_requests:
         raise NoOpenRequest
     if len(open_requests) > 1 and not (

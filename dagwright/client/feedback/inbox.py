@@ -12,7 +12,7 @@ from temporalio.client import WorkflowExecution
 
 from dagwright.client.feedback.open_requests import OpenRequest, RequestRef, with_path
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
-from dagwright.client.run_lists import owner_of, quoted, readable_memo
+from dagwright.client.run_lists import owner_of, quote_literal, readable_memo
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.times import format_time, seconds_of
@@ -48,12 +48,14 @@ class InboxFilter:
         """Return the visibility query for the runs that may have such requests."""
         parts = [wire.RUN_WORKFLOWS_FILTER, "ExecutionStatus = 'Running'", f"{wire.SEARCH_AWAITING} IS NOT NULL"]
         if self.run_id is not None:
-            root = quoted(keyword(self.run_id))
-            parts.append(f"(WorkflowId = {quoted(self.run_id)} OR {wire.SEARCH_ROOT} = {root})")
+            root = quote_literal(keyword(self.run_id))
+            parts.append(f"(WorkflowId = {quote_literal(self.run_id)} OR {wire.SEARCH_ROOT} = {root})")
         if self.assignee is not None:
             parts.append(f"({_awaiting_condition(self.assignee)})")
         if self.owner is not None:
-            parts.append(f"({wire.SEARCH_OWNER} = {quoted(keyword(self.owner))} OR {_awaiting_condition(self.owner)})")
+            parts.append(
+                f"({wire.SEARCH_OWNER} = {quote_literal(keyword(self.owner))} OR {_awaiting_condition(self.owner)})"
+            )
         if self.opened_before is not None:
             parts.append(f"StartTime <= '{format_time(self.opened_before)}'")
         return " AND ".join(parts)
@@ -148,7 +150,10 @@ async def read_requests(
 
 
 def _awaiting_condition(name: str) -> str:
-    parts = (f"{wire.SEARCH_AWAITING} = {quoted(keyword_text)}" for keyword_text in (keyword_of_assignee(name), OTHERS))
+    parts = (
+        f"{wire.SEARCH_AWAITING} = {quote_literal(keyword_text)}"
+        for keyword_text in (keyword_of_assignee(name), OTHERS)
+    )
     return " OR ".join(parts)
 
 

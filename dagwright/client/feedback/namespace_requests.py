@@ -27,7 +27,7 @@ from dagwright.client.feedback.open_requests import (
     requests_of_node,
     with_path,
 )
-from dagwright.client.run_lists import quoted
+from dagwright.client.run_lists import quote_literal
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
@@ -93,12 +93,12 @@ class NamespaceRequests:
         root, path = root_in(memo) or workflow_id, path_in(memo)
         query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND "
         if self._has_search_attributes:
-            query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quoted(keyword(root))}"
+            query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quote_literal(keyword(root))}"
         else:
             top = described.root_id or root
             prefix = queryable_prefix(top)
             # Runs that only share the prefix are left out by their memos.
-            query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quoted(prefix)}"
+            query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quote_literal(prefix)}"
         slots = asyncio.Semaphore(_MAX_CONCURRENT_HISTORIES)
 
         async def requests_in_run(run: WorkflowExecution) -> list[OpenRequest]:
@@ -190,13 +190,13 @@ class NamespaceRequests:
             await _describe(child)
         except RunNotFound:
             if view.scheduler.state.node_of(task_id).for_each is not None:
-                raise await self._item_not_named(workflow_id, task_id, rest) from None
+                raise await self._item_not_named_error(workflow_id, task_id, rest) from None
             raise FeedbackRejected(
                 f"the sub-plan {task_id!r} of the run {workflow_id!r} has not started; try again when it has"
             ) from None
         return await self.request_ref_of(child.id, rest)
 
-    async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
+    async def _item_not_named_error(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
         open_requests = [
             request.id for request in requests_of_node(await self.requests_of(workflow_id), f"{node}/{rest}")

@@ -21,7 +21,7 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.text import cut_bytes, format_count
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
-    decoded,
+    decode_text,
     inline_files,
     read_plan_file,
     read_plan_lines,
@@ -85,7 +85,7 @@ def read_raw_text(file: str) -> str | PlanInvalid:
     """Return the text of a file or of standard input unparsed, or the problems that prevented reading it."""
     try:
         if file == STANDARD_INPUT:
-            return decoded(_standard_input_bytes(), name="standard input")
+            return decode_text(_standard_input_bytes(), name="standard input")
         return read_text_file(Path(file))
     except PlanInvalid as invalid:
         return invalid

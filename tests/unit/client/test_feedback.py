@@ -20,7 +20,7 @@ from dagwright.client.feedback.answer_sending import (
     NoOpenRequest,
     choose_requests,
     next_request,
-    requests_named,
+    requests_with_id,
     send_answer,
 )
 from dagwright.client.feedback.namespace_requests import NamespaceRequests
@@ -369,11 +369,13 @@ async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -
 def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
     items = [open_request(f"check[{key}]", node="check") for key in "ab"]
     requests = [*items, open_request("other")]
-    assert requests_named(requests, "check[a]", for_all=False) == items[:1]
+    assert requests_with_id(requests, "check[a]", for_all=False) == items[:1]
     assert (
-        requests_named(requests, "check[a]", for_all=True) == requests_named(requests, "check", for_all=False) == items
+        requests_with_id(requests, "check[a]", for_all=True)
+        == requests_with_id(requests, "check", for_all=False)
+        == items
     )
-    assert requests_named(requests, "none", for_all=True) == []
+    assert requests_with_id(requests, "none", for_all=True) == []
     # Items of one run are answered in one message.
     assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
     assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
