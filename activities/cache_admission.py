@@ -10,7 +10,7 @@ import time
 CACHED_CALL_MIN_S = 0.005
 """Minimum duration of a call whose result is cached."""
 _FIRST_LOOKUPS = 2
-"""Lookups of each tool in a new process, which does not know yet which tools are slow."""
+"""Lookups of each tool in a new process, before its slow tools are known."""
 _SLOW_CALL_LOOKUPS = 2
 _MAX_LOOKUPS = 8
 _WAITING_S = 0.25

@@ -101,7 +101,7 @@ def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
 def to_stored_form(result: CachedResult) -> bytes:
     """Encode a result for the store; a result over 8 KiB is stored as a reference to its payload.
 
-    The run that made the call has stored that payload; a run that reuses the result stores it again.
+    The calling run has stored that payload; a run that reuses the result stores it again.
     """
     head: dict[str, Any] = {
         "format": _FORMAT,

@@ -36,7 +36,7 @@ FRESH_S = 2.0
 STALE_S = 10.0
 """Seconds for which it uses the list while a new list is loaded."""
 SHORT_WAIT_S = 1.0
-"""Time after which a call that waits in its slot reports the wait; shortest delay of a deferred call."""
+"""Time after which a call waiting in its slot reports the wait; shortest delay of a deferred call."""
 _LINE_WAIT_S = 10.0
 """Longest wait for a lease in a slot."""
 _MAX_WAIT_IN_SLOT_S = 60.0
@@ -50,8 +50,9 @@ _SAME_HOLD_S = 0.5
 _DEFERRING_LIMITS = "waited"
 """Field of the state of a deferred attempt: the limits that have deferred the call."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
-"""Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A call that
-was deferred first requests the limit that deferred it, so that it uses up no starts of the others meanwhile."""
+"""Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A deferred
+call first requests the limit that deferred it, to use up no starts of the others meanwhile.
+"""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
 

@@ -206,7 +206,7 @@ class _Attempt:
             )
         if not request.is_continued:
             return response
-        # An empty response is left out of the conversation: some services reject empty messages.
+        # An empty response is omitted from the conversation: some services reject empty messages.
         newest = [response.message] if response.message.content or response.message.tool_calls else []
         messages = messages_to_json([*request.call.messages, *newest])
         encoded = pydantic_core.to_json(messages)

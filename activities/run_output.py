@@ -1,4 +1,4 @@
-"""The activity that loads the output of a run for a user's workflow that started it."""
+"""The activity that loads a run's output for the user's workflow that started the run."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

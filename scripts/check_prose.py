@@ -113,7 +113,7 @@ def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Pat
 
     Args:
         paths: files and folders, relative to the root.
-        excluded: prefixes of paths that are left out.
+        excluded: prefixes of paths to omit.
     """
     for each in paths:
         path = (ROOT / each).resolve()

@@ -300,7 +300,7 @@ def summarize(stages: list[Stage]) -> None:
     for time_s, file in files[:SLOWEST_FILES]:
         print(f"{time_s:6.0f} s  {file}")
     if not any(stage.name == "foreign" for stage in stages):
-        print(f"=== left out: slow tests, tests that need {', '.join(FOREIGN)} (see make test-all)")
+        print(f"=== omitted: slow tests, tests that need {', '.join(FOREIGN)} (see make test-all)")
     retried = [name for stage in stages for name in stage.retried]
     if retried:
         print(f"=== {len(retried)} passed when retried (a defect of the test or of the code)", *retried, sep="\n")

@@ -2,7 +2,7 @@
 
 The child is an ordinary run: it is listed, watched and controlled like every other run, and its requests are in the
 inbox. An activity of its own worker compiles the plan, so the user's workflow, which may run in the SDK's sandbox,
-decodes no plan. This module imports little, so that it also works in a sandbox that shares no module.
+decodes no plan. This module imports little, so it also works in a sandbox without shared modules.
 
 Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
 reference.
@@ -49,7 +49,7 @@ class BuiltPlan(Protocol):
 
 
 class ChildPlanOptions(TypedDict, total=False):
-    """Options of a plan that a workflow starts; all may be left out."""
+    """Options of a plan that a workflow starts; all are optional."""
 
     dialect: str
     """Format of the plan; by default the format of a built plan, or detected in a document."""

@@ -32,8 +32,9 @@ _TOO_LONG = "TemporalTimeout:StartToClose"
 _LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
 """Errors of a foreign `write` call with an unknown outcome: it takes too long, or its worker dies."""
 _EXTRA_ATTEMPTS = 2
-"""Attempts of a `write` call in addition to `max_attempts`: one for a worker that died before it called the tool, and
-one that reports that a worker died after it called the tool."""
+"""Attempts of a `write` call in addition to `max_attempts`: one for a worker's death before it called the tool, and one
+to report a worker's death after it called the tool.
+"""
 
 
 def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:

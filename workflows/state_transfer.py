@@ -50,7 +50,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
 
 
 async def compensation_snapshot(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
-    """Return the data with which the parent run can compensate a run that has ended.
+    """Return the data with which the parent run can compensate an ended run.
 
     Args:
         numbers: as in `put_state`.

@@ -5,7 +5,7 @@ and these with the argument's value. A tool that is called twice is in its set o
 node is the name of that node's tool, so plans are compared without their ids. Members are counted over all plans
 together (micro average), and F1 is the harmonic mean of precision and recall.
 
-A response without a valid plan predicts nothing, and so costs recall; TaskBench leaves such responses out and reports
+A response without a valid plan predicts nothing, and so costs recall; TaskBench omits such responses and reports
 their number, which is `Scores.valid` and `Scores.answers` here.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of

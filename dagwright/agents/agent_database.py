@@ -19,7 +19,7 @@ from dagwright.tools.spec import ToolSpec
 
 _HAS_AGENTS = "SELECT 1 FROM agent_card LIMIT 1"
 
-# Not structlog, which writes to stdout in a command that has no log configured.
+# Not structlog, which writes to stdout in a command without a configured log.
 _LOG = logging.getLogger(__name__)
 
 

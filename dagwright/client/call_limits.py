@@ -19,7 +19,7 @@ class RemovedLimit:
     """A limit that was removed.
 
     Args:
-        declared: limit that workers declare and that applies now; `None` without a declared limit.
+        declared: declared limit that applies now; `None` without a declared limit.
     """
 
     subject: str

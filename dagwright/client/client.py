@@ -291,7 +291,7 @@ class Client:
         session: str | None = None,
         template: str | None = None,
     ) -> list[RunSummary]:
-        """List the newest runs; runs of sub-plans are left out.
+        """List the newest runs, without runs of sub-plans.
 
         Args:
             limit: maximum number of runs; `after` continues the list.

@@ -146,7 +146,7 @@ def _reject_conflict(toolset: Toolset, other: Toolset) -> None:
     tools, other_tools = _tools_by_queue(toolset), _tools_by_queue(other)
     for queue, names in tools.items():
         if queue in other_tools and names != other_tools[queue]:
-            # A worker that receives a call of a tool that it does not have delays the call by up to half a minute.
+            # A worker delays calls of unknown tools by up to half a minute.
             differing = ", ".join(sorted(names ^ other_tools[queue]))
             raise ToolLoadError(
                 f"two workers of this client serve the queue {queue!r} with different tools ({differing}): give all "

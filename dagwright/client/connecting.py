@@ -1,4 +1,4 @@
-"""Create the services of a connection, and check that workers can serve the runs that it starts."""
+"""Create the services of a connection, and check that workers can serve its runs."""
 
 from dagwright.client.runs import open_runs
 from dagwright.client.services import Services

@@ -75,7 +75,7 @@ class EventStream:
                     yield event
 
     async def _check_cursor(self, reader: RunReader) -> None:
-        """Check that the run has the events that the client has received.
+        """Check that the run has the events received by the client.
 
         Raises:
             CursorInvalid: the cursor was modified, or belongs to another run.

@@ -126,7 +126,7 @@ class RunEvent:
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset()
-    """Fields that `to_json` leaves out."""
+    """Fields that `to_json` omits."""
 
     type: str
     run_id: str
@@ -183,7 +183,7 @@ class FeedbackRequested(RunEvent):
 
     Args:
         is_open: whether the request was open when the event was read. A client that reads old events also receives
-            requests that have been answered since.
+            requests answered since.
     """
 
     type: Literal["feedback.requested"]

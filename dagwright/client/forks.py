@@ -73,7 +73,7 @@ class ForkDraft:
         table: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
         content: plan, inputs and changes; their hash identifies the fork.
-        omitted: nodes from a planner's response, in plan order, that the fork leaves out because it plans them again.
+        omitted: nodes from a planner's response, in plan order, that the fork omits because it plans them again.
     """
 
     origin: str
@@ -347,7 +347,7 @@ def with_current_tools(
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
         raise ForkRejected(f"nodes of this run have superseded others; {advice}")
     declared = {}
-    # A plan may declare tools that are called only by nodes that an answer adds.
+    # A plan may declare tools for nodes that only an answer adds.
     called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         current = tools.get(name)

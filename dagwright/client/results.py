@@ -79,7 +79,7 @@ class NodeResults(Mapping[str, "NodeResult"]):
         self._nodes = nodes
         self._run_id = run_id
         self.omitted = omitted
-        """Number of nodes of large regions that are left out; `Run.nodes` yields them."""
+        """Number of omitted nodes of large regions; `Run.nodes` yields them."""
 
     def __getitem__(self, node_id: str) -> "NodeResult":
         node = self._nodes.get(node_id)
@@ -341,7 +341,7 @@ def group_items(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
 async def _load_nodes(
     view: "RunView", entries: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
 ) -> tuple[dict[str, NodeResult], int]:
-    """Return the nodes, with results as long as they fit, and how many nodes are left out."""
+    """Return the nodes, with results as long as they fit, and the number of omitted nodes."""
     loaded: dict[str, NodeResult] = {}
     left_bytes = max_bytes
     async with aclosing(entries):

@@ -329,7 +329,7 @@ class Run:
         run_id: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> "Run":
-        """Start a new run that reuses the results that a change does not affect; forking twice alike gives one run.
+        """Start a new run that reuses all results unaffected by a change; equal forks are one run.
 
         Args:
             plan: plan of the fork; by default the plan of this run.

@@ -76,7 +76,7 @@ class Lineage:
         inputs: IDs of the nodes whose results it reads or waits for.
         arguments: arguments of its call, as far as they are known; secrets are masked.
         cached: run and node that produced a result from the cache.
-        reused: run and node that produced a result that a fork reuses.
+        reused: run and node that produced a reused result.
         answers: answers of people, each with `request_id`, `answer`, `by`, `at` and `note`.
         commands: manual commands to the node, such as a retry or a set result.
         files: paths that its tool has read.

@@ -38,8 +38,8 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
         plan: as in `Client.start`.
         inputs: as in `Client.start`.
         run_id: as in `Client.start`.
-        tools: tools that the worker serves besides those that were added to a `Plan`; as in `Worker`.
-        agents: agents that the worker serves; as in `Worker`.
+        tools: tools of the worker besides those added to a `Plan`; as in `Worker`.
+        agents: agents of the worker; as in `Worker`.
         **options: as in `Client.start`.
         raise_on_failure: raise if the run does not complete.
 

@@ -28,7 +28,7 @@ _END: Any = object()
 
 
 class _Synchronous(Protocol[Target_co]):
-    """A synchronous object, with the asynchronous object that it wraps and the event loop of that object."""
+    """A synchronous wrapper, with the asynchronous object and its event loop."""
 
     @property
     def _loop(self) -> LoopThread: ...

@@ -69,7 +69,7 @@ class ProblemCode(DescribedCode):
     )
     MISSING_INPUT = ("missing_input", "An input has no value.", "Give it with `--input`, or let the run ask for it.")
     NO_DELIVERABLE = ("no_deliverable", "No slot of the answer is a deliverable.", "Name a slot of a deliverable.")
-    NOT_AVAILABLE = ("not_available", "The feature does not exist yet.", "Leave the field out.")
+    NOT_AVAILABLE = ("not_available", "The feature does not exist yet.", "Omit the field.")
     PRECONDITION_MISSING = (
         "precondition_missing",
         "A required slot of a worker tool is not filled.",

@@ -47,7 +47,7 @@ def cut_with_count(text: str, max_characters: int) -> str:
     omitted = len(text) - max_characters
     if omitted <= 0:
         return text
-    return f"{text[:max_characters]}\n[… cut here: {omitted:,} of {len(text):,} characters are left out]"
+    return f"{text[:max_characters]}\n[… cut here: {omitted:,} of {len(text):,} characters are omitted]"
 
 
 def one_line(text: str) -> str:

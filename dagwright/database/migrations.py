@@ -33,7 +33,7 @@ LOCK_PAUSE_S = 0.12
 _LOG_INTERVAL_S = 5.0
 _NOTHING_TO_DO: Final = object()
 
-# Not structlog, which writes to stdout in a command that has configured no log.
+# Not structlog, which writes to stdout in a command without a configured log.
 _LOG = logging.getLogger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""Strict JSON: documents that RFC 8259 allows and that all programs read in the same way.
+"""Strict JSON: documents allowed by RFC 8259 that all programs read in the same way.
 
 Python's own reader accepts NaN, numbers that overflow to infinity, lone surrogates and objects with duplicate keys.
 All of these would fail later, in another program, with a worse message.

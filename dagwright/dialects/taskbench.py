@@ -1,8 +1,8 @@
 """The dialect `taskbench`: `{"task_nodes": [{"task", "arguments"}], "task_steps", "task_links"}`.
 
 Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list of
-positional values, or of `{"name", "value"}`. A link names two tasks; in named arguments, a value that is the name of
-a linked task is the result of that task. The steps become the titles, if there are as many steps as nodes.
+positional values, or of `{"name", "value"}`. A link names two tasks; in named arguments, the name of a linked task
+stands for its result. The steps become the titles, if there are as many steps as nodes.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
 """

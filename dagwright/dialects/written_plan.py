@@ -109,7 +109,7 @@ def _complete_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
 def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) -> tuple[Document, list[Repair]]:
     """Replace tool names by very similar known names; return the document and the repairs.
 
-    A name that is similar to several tools becomes a problem that lists them.
+    A name similar to several tools becomes a problem that lists them.
     """
     nodes = document.plan.get("nodes")
     if not isinstance(nodes, list) or not tools:

@@ -63,7 +63,7 @@ def create_scheduler(
     Args:
         inputs: values of the inputs; missing values get their defaults.
         max_in_flight: maximum number of tasks in flight, 1 to `MAX_IN_FLIGHT`.
-        policy: rules that decide which calls need an approval.
+        policy: approval rules for calls.
     """
     options = options or RunOptions(resolver=EntityResolver())
     state = RunState(plan, inputs, max_in_flight=max_in_flight, policy=policy, options=options)

@@ -51,7 +51,7 @@ PAGE_PAUSE_S = 0.3
 """Pause between two pages of history: faster readers would slow down the run
 (docs/contributing/internals/temporal.md)."""
 LOST_SERVER_S = 60.0
-"""Time after which a reader gives up on a server that does not respond."""
+"""Time after which a reader gives up on an unresponsive server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class RunView:
             output, error = self.scheduler.output()
             if error is None and _is_summary_of(document["output"], output, ref="output"):
                 document["output"] = output
-        # A run that could not continue in another execution adds compensations that no event shows.
+        # If a run could not continue in another execution, its compensations are in no other event.
         document["nodes"] = {**closing_document.get("nodes", {}), **document["nodes"]}
         return document
 

@@ -338,7 +338,7 @@ def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
     record = state.record_of(task)
     if record is not None and isinstance(record.result, StoredValue):
         # The run does not have the text. The text of the last turn is the answer, which the reader compares with the
-        # text that it got.
+        # received text.
         return view.is_closed and is_turn(task) and state.number_of(turn_after(task)) is None
     text = _text_of_call(task, view)
     return text is not None and not mark.is_prefix_of(text)

@@ -21,7 +21,7 @@ _TOO_MANY = 429
 _LOCATION_ARGUMENTS = frozenset(
     {"url", "urls", "uri", "uris", "path", "paths", "file", "files", "file_path", "filepath", "filename", "directory"}
 )
-"""Names of arguments that contain the files or addresses that a tool accesses."""
+"""Names of arguments for the files or addresses that a tool accesses."""
 
 
 def result_of(response: Mapping[str, Any], *, reads_json: bool) -> Any:

@@ -25,7 +25,7 @@ DESCRIPTION_CHARACTERS = 4_000
 _NOT_STARTED_ATTEMPTS = 3
 """Maximum number of attempts of a `write`: a call is retried only if it is known not to have started."""
 
-# Not structlog, which writes to stdout in commands that do not configure logging.
+# Not structlog, which writes to stdout in a command without a configured log.
 _LOG = logging.getLogger(__name__)
 
 

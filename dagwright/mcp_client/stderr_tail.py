@@ -13,7 +13,7 @@ _LINE_CHARACTERS = 300
 _MAX_STRAY_LINES = 5
 _WAIT_S = 1.0
 
-# Not structlog, which writes to stdout in commands that do not configure logging.
+# Not structlog, which writes to stdout in a command without a configured log.
 _LOG = logging.getLogger(__name__)
 
 

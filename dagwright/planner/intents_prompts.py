@@ -43,7 +43,7 @@ the request words it, and "entity_type" is the kind. If several entities match, 
 - Write the same lookup for the same entity everywhere.
 - Never write the id of an entity.
 - Never add words to a name that are not in the request.
-- Write an intent that makes an entity before the intents that use it.
+- Write the intent that makes an entity before all intents with that entity.
 - Do not write two intents that need each other. Make both entities without the link, then link them with a third \
 intent.
 - Write only requested calls.

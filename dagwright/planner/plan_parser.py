@@ -123,7 +123,7 @@ def parse_plan(
 ) -> ParsedPlan:
     """Parse a plan from a model, or from a person who edited it.
 
-    A replan may be empty, which means that no work remains. The nodes of the plan are followed by stand-ins, with the
+    A replan may be empty if no work remains. The nodes of the plan are followed by stand-ins, with the
     tool `EXISTING_NODE`, for the nodes of the run that a replan may refer to.
 
     Args:

@@ -23,7 +23,7 @@ _HUMAN_FIELDS = ("type", "prompt", "options", "multiple")
 _DESCRIPTIONS = {
     "arguments": "Arguments of the tool; strings may contain references such as {{other.result}}.",
     "objective": "Task of the agent, in words; may contain references.",
-    "depends_on": "Ids of nodes that must run first and that no reference names.",
+    "depends_on": "Ids of nodes that must run first without being named in a reference.",
     "for_each": "A list, or a reference to one. The node runs once for each element, {{item}}.",
     "when": "A CEL expression over results, such as size(search.result) > 0.",
 }
@@ -90,7 +90,7 @@ def answer_schema() -> dict[str, Any]:
                 "type": "array",
                 "items": {"type": "string"},
                 "description": (
-                    "Requested information that no step has found and that other steps with the same tools could "
+                    "Missing requested information that other steps with the same tools could "
                     "find, one sentence each. Empty if nothing is missing or no other step could find it."
                 ),
             },

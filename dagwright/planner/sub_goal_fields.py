@@ -180,7 +180,7 @@ class FieldParser:
         return worker
 
     def inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
-        """Return inputs by name; invalid inputs are left out."""
+        """Return inputs by name, without invalid inputs."""
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
             return {}

@@ -44,7 +44,7 @@ class PostedPlan:
     Args:
         plan: a JSON value, or a text in JSON, YAML or a text dialect.
         dialect: its dialect; `None` detects it.
-        published: name and file name of a published plan that it may name -> that plan as it was written.
+        published: name and file name of each usable published plan -> its unchanged text.
         names: names of all published plans, for hints.
     """
 

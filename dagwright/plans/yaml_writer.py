@@ -17,7 +17,7 @@ _WIDTH = 1_000_000_000
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Dumper that quotes every string that a YAML reader could parse as another type."""
+    """Dumper that quotes every string a YAML reader could parse as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - signature of the library
         return True

@@ -133,7 +133,7 @@ async def serving_health(listener: socket.socket, readiness: Readiness) -> Async
 
 
 def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
-    """Return an application that runs on another event loop than the loop that it checks."""
+    """Return an application that checks another event loop than its own."""
 
     async def livez(_: Request) -> JSONResponse:
         try:

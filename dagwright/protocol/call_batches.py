@@ -50,7 +50,7 @@ class CallBatchInput:
 
     Args:
         calls: calls that may start at once.
-        plan: plan of the followers in the form of a region batch, in which the calls are nodes that have not ended.
+        plan: plan of the followers in the form of a region batch, in which the calls are unfinished nodes.
         keys: id of each follower -> its idempotency key.
         parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.

@@ -38,7 +38,7 @@ class ConverterUnusable(DagwrightError, ValueError):
 
 
 class _UndecodableAsNull(PayloadConverter):
-    """Payload converter that returns null for payloads that cannot be decoded."""
+    """Payload converter that returns null for undecodable payloads."""
 
     def __init__(self, inner: PayloadConverter) -> None:
         self._inner = inner
@@ -63,7 +63,7 @@ class _TolerantDetails(FailureConverter):
 
 
 class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
-    """Failure converter that ignores details that cannot be decoded."""
+    """Failure converter that ignores undecodable details."""
 
 
 _BY_ENCODING = PydanticPayloadConverter().converters

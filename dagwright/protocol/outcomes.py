@@ -91,8 +91,8 @@ def read_failure(
     """Return the error of a failed task, and its last attempt.
 
     Args:
-        records_starts: whether the worker records starts, so that a timeout without a recorded start proves that the
-            tool was not called. Workers of foreign tools do not.
+        records_starts: whether the worker records starts: then a timeout without a recorded start proves that the tool
+            was not called. Workers of foreign tools do not.
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
@@ -201,7 +201,7 @@ class StoreWait:
 def store_wait_of(
     scheduler: "RunScheduler", task_id: str, error: BaseException | None, *, at: float
 ) -> StoreWait | None:
-    """Return the wait after which a call is repeated that ended because the payload store did not respond.
+    """Return the wait before the repetition of a call that ended because the payload store did not respond.
 
     Usage and lineage of the call are recorded. `None` if the call ended for another reason, or was repeated too often.
     """

@@ -104,7 +104,7 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
 
 _LOOK_ALIKES = {'"': "\uff02", "\\": "\uff3c", "'": "\u2019", "?": "\uff1f", "\u2661": "\u2665"}
 _REPLACED = str.maketrans({**_LOOK_ALIKES, **{chr(code): " " for code in range(32)}})
-"""Characters that a visibility query cannot contain -> characters that look alike.
+"""Characters that a visibility query cannot contain -> similar characters.
 
 A server removes outer single quotes from the values of a query, PostgreSQL gets each question mark as a parameter, and
 SQLite separates the elements of lists by U+2661:

@@ -181,7 +181,7 @@ class SessionRecord:
     """State of a session; times are seconds since the epoch.
 
     Args:
-        version: increased by each change, so that a turn that was prepared for an older version is detected.
+        version: increased by each change, to detect a turn that was prepared for an older version.
         names: name without `@` -> `{"id", "name", "kind"}`, the newest last.
         resolved_lookups: entities found for search texts, the newest last, in the form of the result document.
         turns: the newest turns, oldest first.
@@ -228,7 +228,7 @@ class SessionRecord:
         return [turn.to_text(self.names) for turn in self._ended_turns()]
 
     def turn_summaries(self) -> list[TurnSummary]:
-        """Return summaries of the turns that have ended for a request that is answered in rounds, oldest first."""
+        """Return summaries of the ended turns for a request that is answered in rounds, oldest first."""
         return [turn.summary() for turn in self._ended_turns()]
 
     def with_answers(self, answers: Mapping[str, str]) -> "SessionRecord":

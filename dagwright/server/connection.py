@@ -28,7 +28,7 @@ class Connection:
     Args:
         client: has the pydantic data converter and the only runtime of the process.
         server: the connected server.
-        missing_search_attributes: attributes that the namespace lacks and that could not be registered; if one is
+        missing_search_attributes: missing attributes that could not be registered; if one is
             missing, runs are started without search attributes and cannot be listed.
     """
 

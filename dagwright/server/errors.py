@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.core.errors import DagwrightError
 
 UNREACHABLE_STATUSES = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-"""Statuses with which Temporal's client reports that the server does not respond."""
+"""Statuses of Temporal's client for a server that does not respond."""
 
 
 class ServerError(DagwrightError):

@@ -40,7 +40,7 @@ from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 T = TypeVar("T")
 
 _THREADS = 8
-"""A separate thread pool, so that the store does not wait for tools that occupy the threads of the process."""
+"""A separate thread pool, so that the store does not wait for tools on the threads of the process."""
 _DRAFTS = "tmp"
 _LEFTOVER_AGE_S = 86_400.0
 """A file of this age in `tmp` was left by a dead process: no write takes a day."""
@@ -281,7 +281,7 @@ class FolderStore:
         # The store was used before, so this is another folder, or its disk is not mounted.
         return StoreUnavailable(
             f"the payload store {self._root} does not exist; check that its disk is mounted and that "
-            "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands that use this server"
+            "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands of this server"
         )
 
     def _remove_old_drafts(self) -> None:

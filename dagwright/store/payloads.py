@@ -141,7 +141,7 @@ class PayloadStore(Protocol):
         ...
 
     async def check(self) -> None:
-        """Check that the store responds and still has the ID that `identify` returned.
+        """Check that the store responds and still has the ID from `identify`.
 
         Raises:
             StoreUnavailable: the store does not respond, or its ID differs.

@@ -1,4 +1,4 @@
-"""A script of responses: which call gets which response, and the deviations from the script.
+"""A script of responses: the response for each call, and the deviations from the script.
 
 Each call uses the first matching step that is not used up. Steps without a condition are therefore used in order. Steps
 with a condition can be used in any order, so concurrent calls can be scripted without a race.

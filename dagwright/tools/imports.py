@@ -16,10 +16,10 @@ class NotLoaded(Exception):
 def imported_modules(module: ModuleType, file: str, *, excluded_package: str) -> list[str]:
     """Return the names of the loaded modules that a module imports anywhere in its source, packages before submodules.
 
-    Installed modules that are not loaded are left out; the standard library counts as installed.
+    Installed modules that are not loaded are omitted; the standard library counts as installed.
 
     Args:
-        excluded_package: a package to leave out.
+        excluded_package: a package to omit.
 
     Raises:
         NotLoaded: any other module is not loaded.

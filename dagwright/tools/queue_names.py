@@ -83,7 +83,7 @@ def _reference_of(queue: str) -> str | None:
 
 
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
-    """Return the options that load the tools of a queue that no reference names."""
+    """Return the options that load the tools of a queue without a reference."""
     tool_references = (
         [] if is_tool_queue(queue) else [reference for reference in references if queue_of_reference(reference) is None]
     )

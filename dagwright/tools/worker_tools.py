@@ -71,7 +71,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         goal_type: `deliverable` if the slots are for the answer, `support` if they are only for other worker tools.
         preconditions: when a planner may choose the tool, one sentence each.
         requires: the parameters that are required slots: the tool is not called without them.
-        same_as: own slot -> slot of another worker tool that it can replace where that slot is required.
+        same_as: own slot -> required slot of another worker tool that it can replace.
         name: the activity type; the function's name by default.
         effects: as for `@tool`, but `read` by default, because most worker tools look up or compute and change nothing.
         timeout, max_parallel, max_attempts, uses_models, aliases: as for `@tool`.

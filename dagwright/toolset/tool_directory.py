@@ -71,7 +71,7 @@ async def published_tools_of_plan(
     context: Mapping[str, Any] | None = None,
     dialect: str | None = None,
 ) -> Mapping[str, ToolDeclaration]:
-    """Return the tools of a plan that are not among `tools` and that other workers have published.
+    """Return the tools of a plan that other workers have published, except those among `tools`.
 
     Args:
         plan: an uncompiled plan.

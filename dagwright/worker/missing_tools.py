@@ -1,6 +1,6 @@
-"""Release held calls: a worker that has a tool resumes the calls that a worker without the tool has paused.
+"""Release held calls: a worker with a tool resumes the calls that a worker without the tool has paused.
 
-A worker that receives a call of a tool that it does not have lets the server pause the call
+If a worker receives a call of an unknown tool, it lets the server pause the call
 (`dagwright.activities.unknown_tools`). Every worker with user tools looks for such calls when it starts and
 periodically after that: in a rolling deployment, old workers pause calls while new workers already have the tool.
 """

@@ -4,11 +4,11 @@ On a client it composes the data converter (`dagwright.protocol.conversion.compo
 client, or on a single worker, it adds the workflows, activities, interceptors and the sandbox passthrough of
 `dagwright.worker.serving`. While the worker runs, the plugin opens the same resources as `dagwright worker`.
 
-User settings take precedence. A worker setting that still has the SDK's default gets the value that `dagwright worker`
-uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
-out if the worker has an activity of that name. The handlers of unknown workflows and tools are left out if the worker
-has a dynamic workflow or activity. If the worker has a workflow or an activity that the engine itself needs, the plugin
-raises `PluginConflict`. Set `task_queue` to serve plans on a separate queue of the same process instead.
+User settings take precedence. A worker setting with the SDK's default gets the value of `dagwright worker` (see
+`_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is omitted if the
+worker has an activity of that name. The handlers of unknown workflows and tools are omitted if the worker has a dynamic
+workflow or activity. If the worker already has a workflow or an activity of the engine, the plugin raises
+`PluginConflict`. Set `task_queue` to serve plans on a separate queue of the same process instead.
 """
 
 import asyncio

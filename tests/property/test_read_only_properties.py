@@ -97,7 +97,7 @@ NOT_ALL_OR_TWICE: list[dict[str, Any]] = [
     {"terms": {"field": "name", "include": ["Maersk"]}},
     {"terms": {"field": "name", "min_doc_count": 2}},
 ]
-"""Groupings that leave documents out, or have some twice."""
+"""Groupings that omit documents, or have some twice."""
 
 
 def groupings(within: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

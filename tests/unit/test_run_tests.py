@@ -149,7 +149,7 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
         "server          0 s  not run",
         "=== slowest files, of 3 test-seconds",
         "     3 s  tests/test_a.py",
-        "=== left out: slow tests, tests that need java, postgres, chromium, node, litellm, search (see make test-all)",
+        "=== omitted: slow tests, tests that need java, postgres, chromium, node, litellm, search (see make test-all)",
         "=== 1 passed when retried (a defect of the test or of the code)",
         "tests/test_b.py::test_c",
         "=== 1 failed",

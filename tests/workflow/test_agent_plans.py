@@ -86,8 +86,8 @@ async def test_oversized_text_for_an_agent_is_cut_and_not_in_history(client: Cli
         assert len((await below.fetch_history()).to_json()) < 30_000
     result = messages_of(model.calls[0])[1][1]
     assert result.startswith("Result of long:\n\nxxx")
-    assert result.endswith("characters are left out]\n\nSum completed up.")
-    assert "[… cut here: 40,017 of 100,017 characters are left out]" in result
+    assert result.endswith("characters are omitted]\n\nSum completed up.")
+    assert "[… cut here: 40,017 of 100,017 characters are omitted]" in result
 
 
 async def test_two_runs_at_once_each_ask_the_model_that_they_were_given(scripted: Scripted) -> None:

@@ -184,7 +184,7 @@ async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
     assert document["nodes"]["m"] == failed(
         "too_large: the key of item 0 needs a part of the item that is in the payload store, where the run itself "
         "cannot read it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every "
-        "item has; leave out `key`, or make a smaller list in a tool"
+        "item has; omit `key`, or make a smaller list in a tool"
     )
 
 

@@ -15,7 +15,7 @@ _LETTERS_WITHOUT_DECOMPOSITION = str.maketrans(
     | dict.fromkeys("‐‑‒–—−", "-")
 )
 _IGNORED_CATEGORIES = frozenset({"Mn", "Me", "Cf"})
-"""Unicode categories that a key leaves out: accents and zero-width characters."""
+"""Unicode categories that a key omits: accents and zero-width characters."""
 _DOTS_INSIDE_ABBREVIATIONS = re.compile(r"(?<=\w)\.")
 _SEPARATORS = re.compile(r"[\s.\-–/]+")
 _NOT_WORD = re.compile(r"[^\w&]+")

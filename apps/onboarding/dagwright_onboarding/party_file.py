@@ -77,7 +77,7 @@ class PartyRow:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """A row that was left out, with the reason."""
+    """A skipped row, with the reason."""
 
     line: int
     reason: str

@@ -198,7 +198,7 @@ def _load_by_transaction(
 
 
 def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
-    """Return the rows ordered so that each follows the row that frees its name; rows in a cycle are left out."""
+    """Return the rows, without cycles, ordered so that a row that frees a name precedes the row with that name."""
     followers: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for row in waiting:
         followers[row.holder_id].append(row)

@@ -97,7 +97,7 @@ class NamespaceRequests:
         else:
             top = described.root_id or root
             prefix = queryable_prefix(top)
-            # Runs that only share the prefix are left out by their memos.
+            # Runs that only share the prefix are excluded by their memos.
             query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quote_literal(prefix)}"
         slots = asyncio.Semaphore(_MAX_CONCURRENT_HISTORIES)
 

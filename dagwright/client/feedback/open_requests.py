@@ -39,7 +39,7 @@ class OpenRequest:
     """A request that waits for its answer.
 
     Args:
-        document: the request, with the run that the user knows and the path from that run.
+        document: the request, with the user's run and the path from that run.
         request_ref: destination of the answer.
         node: the node with the request, without its item, in the run of `request_ref`.
         path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.

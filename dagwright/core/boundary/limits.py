@@ -118,7 +118,7 @@ NOTIFICATIONS_PER_ACTIVITY = 50
 NOTIFICATIONS_BYTES = 256 * 1024
 """Encoded notifications of one activity."""
 NOTIFICATION_BYTES = 32 * 1024
-"""Encoded request in a notification; for a larger request the schema, the options and the arguments are left out."""
+"""Encoded request in a notification; a larger request omits the schema, the options and the arguments."""
 CONCURRENT_NOTIFICATIONS = 4
 """Concurrent notification activities of one run, so that a rejected notification does not delay the others."""
 NOTIFY_FOR_S = 3_600.0

@@ -1,4 +1,4 @@
-"""Offload the nodes of large regions from a plan, so that a run does not hold nodes that only its regions need.
+"""Offload the nodes of large regions from a plan: a run does not hold nodes that only its regions need.
 
 The remaining plan contains all nodes outside the regions, the region nodes, and those region members that nodes
 outside depend on. The members of an offloaded region form a separate plan, which the region activity and readers of

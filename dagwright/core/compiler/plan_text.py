@@ -36,7 +36,7 @@ def summary_and_described_ids(plan: CompiledPlan, *, referable_ids: Collection[s
     """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
-        referable_ids: ids of nodes that have already ended, which are left out.
+        referable_ids: ids of nodes that have already ended, which are omitted.
     """
     count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
     nodes = format_count(count, "node")

@@ -2,8 +2,8 @@
 
 Conditions are evaluated in workflow code, so they must be fast and deterministic at every replay. Comprehensions
 therefore must not nest, and `map` and `filter` are rejected: the library iterates over maps in random order, and their
-results show this order. The cost of an evaluation is estimated before it starts, from the sizes of the values and
-never from a clock, so that the caller can reject an evaluation that would take too long.
+results show this order. The cost of an evaluation is estimated before it starts, from the sizes of the values and never
+from a clock. The caller can therefore reject expensive evaluations.
 
 Conditions are null-safe: a condition that needs a null or missing value is false.
 """
@@ -180,7 +180,7 @@ def read_values(
 def missing_reads(condition: ParsedCondition, start_of: Callable[[Read], Any]) -> list[str]:
     """Return the missing or null values that a condition reads, such as `a.result.x is missing`.
 
-    Values that the condition itself checks with `has()`, and the item of a `for_each`, are left out.
+    Values that the condition itself checks with `has()`, and the item of a `for_each`, are omitted.
 
     Args:
         start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.

@@ -148,7 +148,7 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
             best = cycle
         if best and (len(best) == 2 or budget <= 0):
             break
-        # Each cycle is found from its first node in plan order, so later searches can leave this start out.
+        # Each cycle is found from its first node in plan order, so later searches can skip this start.
         inside.discard(start)
     return best, budget
 

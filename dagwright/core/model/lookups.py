@@ -216,7 +216,7 @@ def lookup_of(node: CompiledNode) -> Lookup:
 
 
 def has_readable_filters(entry: Mapping[str, Any]) -> bool:
-    """Return whether all filters of a lookup in a document are texts, or left out."""
+    """Return whether all filters of a lookup in a document are texts or omitted."""
     return all(isinstance(value, str | None) for name, value in entry.items() if name not in _NO_FILTERS)
 
 

@@ -7,8 +7,8 @@ tools change nothing and never need approval. This module must not import the sc
 
 In a plan that a model extends, a call needs approval if it changes something, or if it uses a file or host that the
 request does not name. A request names files by path and hosts by address; a call to another host could leak results of
-the run. This policy is stored with the plan as `policy` of its extender, so that a run keeps the policy that it started
-with. A policy given by a person replaces it.
+the run. This policy is stored with the plan as `policy` of its extender, so that a run keeps its initial policy. A
+policy given by a person replaces it.
 """
 
 import re
@@ -35,7 +35,7 @@ _EFFECTS = tuple(effects.value for effects in Effects if effects is not Effects.
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; a condition that is left out matches every call.
+    """One rule; an omitted condition matches every call.
 
     Args:
         tool: glob over the names of tools, such as `mail.*`.
@@ -291,7 +291,7 @@ def _as_pattern_of_host(named: str) -> str:
 
 
 def _as_pattern_of_port(scheme: str, port: str) -> str:
-    """Return a pattern of the named port; a default port may be left out."""
+    """Return a pattern of the named port; a default port is optional in the host."""
     default = _DEFAULT_PORTS[scheme]
     return f"(:{default})?" if port in ("", default) else f":{port}"
 

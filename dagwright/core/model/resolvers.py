@@ -33,8 +33,8 @@ class Resolver:
     Args:
         find: name of the tool that finds the entity of one lookup.
         bind: name of the tool that binds the found entities.
-        undo: name of the tool that compensates for `bind`; calls that it compensates for need no approval in a plan
-            that a model wrote for the profile `intents`.
+        undo: name of the tool that compensates for `bind`; in a model's plan for the profile `intents`, calls with this
+            compensation need no approval.
         types: entity type as plans write it, in lower case with dashes -> its kind; `None` is any kind of entities.
         terms: kinds that are terms of a closed list rather than entities: arguments with the name of such a kind take
             the code of a term.

@@ -241,7 +241,7 @@ class RunStatus(StrEnum):
 
 
 class Phase(Enum):
-    """Phase of a run as a whole; phases follow in this order, and some may be left out."""
+    """Phase of a run as a whole; phases follow in this order, and some may be absent."""
 
     ACTIVE = auto()
     """No command has ended the run."""
@@ -314,7 +314,7 @@ class Record:
         cached: the earlier call whose result was reused, if any; see `Attempt`.
         reason: why a node waits, or why it was cancelled.
         message: message of a worker tool, beside its outputs or its failure.
-        reused: the run and the node that made a result that a fork reuses.
+        reused: the run and the node that produced a reused result.
         scope: scope of the idempotency key of its call, if a fork reuses the key of another run.
         child_snapshot: if a child run has effects that can be compensated for, the snapshot of that run as JSON.
     """

@@ -20,7 +20,7 @@ GoalType = Literal["support", "deliverable"]
 SUB_GOAL = "sub_goal"
 """Parameter of a worker tool that receives the id of its sub-goal; the run sets it, and callers cannot."""
 _MAX_SLOTS = 50
-"""Maximum number of slots of a card, which is a part of every plan that names it."""
+"""Maximum number of slots of a card. A card is a part of every plan that names it."""
 
 
 def _checked_slot(name: str) -> str:
@@ -93,7 +93,7 @@ class WorkerCard(BaseModel):
         """Return the missing and the undeclared slots of a result; `None` if it has exactly the declared slots.
 
         Args:
-            names: slots of the result; a partial result may leave some out.
+            names: slots of the result; a partial result may omit some.
         """
         missing = [] if is_partial else [slot for slot in self.outputs if slot not in names]
         unknown = sorted(name for name in names if name not in self.outputs)

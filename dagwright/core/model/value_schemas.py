@@ -21,7 +21,7 @@ _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
 _CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
 """Type of a parameter -> what pydantic's lax mode may convert to it."""
 _OPEN = ("allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties", "dependentSchemas")
-"""Keywords that allow parts which `properties` and `items` do not list."""
+"""Keywords that allow parts not listed in `properties` and `items`."""
 
 TypeNames = Mapping[str, str]
 """JSON type -> its name in messages."""

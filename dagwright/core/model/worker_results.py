@@ -184,4 +184,4 @@ def error_of_unfinished(record: Record) -> str:
     error = record.error
     if error is not None:
         return f"{error.code}: {error.message}"
-    return record.reason or ("it was cancelled" if record.status is NodeStatus.CANCELLED else "it was left out")
+    return record.reason or ("it was cancelled" if record.status is NodeStatus.CANCELLED else "it was skipped")

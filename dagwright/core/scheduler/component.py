@@ -34,7 +34,7 @@ HOOKS = (
     "on_idle",
     "on_stop",
 )
-"""Hooks that are only called on components that need them, because they are called often."""
+"""Frequent hooks, which are called only on components that override them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class RunOptions:
         is_child: the run has a parent run, which decides about compensation.
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
         key_of: function that computes idempotency keys.
-        with_agents: function that compiles agent nodes among nodes that are added later.
+        with_agents: function that compiles agent nodes among added nodes.
         resolver: behaviour of the resolver nodes of the application.
     """
 

@@ -47,8 +47,8 @@ _REFERENCE_COST = 7
 """Cost of each key, and of each reference in a key, in units of the compute budget; a text in a key costs 1."""
 _KEY_IN_STORE = (
     "the key of item {index} needs a part of the item that is in the payload store, where the run itself cannot read "
-    "it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; leave "
-    "out `key`, or make a smaller list in a tool"
+    "it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; omit "
+    "`key`, or make a smaller list in a tool"
 )
 
 
@@ -105,7 +105,7 @@ class StoredList(Sequence[Any]):
 def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
     """Return the projected parts of the items of a stored list: path inside of an item -> that part of all items.
 
-    A part is left out if some items lack it, or if it is not small in all of them.
+    A part is omitted if some items lack it, or if it is not small in all of them.
     """
     length = value.shape.length if value.shape is not None else None
     projections: dict[Path, Sequence[Any]] = {}

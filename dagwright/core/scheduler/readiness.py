@@ -1,8 +1,8 @@
 """Readiness: joins decide whether a node may start, and a queue starts the ready tasks.
 
 Joins count the ended dependencies of a node. The queue orders tasks by priority and applies the limits of the run, the
-node and the tool. It is a separate module, so that one can verify in one place that no slot stays free while a task
-waits for it. This module must not import the scheduler.
+node and the tool. It is a separate module to verify in one place that no slot stays free while a task waits for it.
+This module must not import the scheduler.
 """
 
 import heapq
@@ -60,8 +60,8 @@ class DependencyCounts:
     def decide(self, join: Join) -> Decision:
         """Return the decision of a join for the current counts.
 
-        `SKIP_OR_BLOCK` requires that all dependencies have ended, so that the decision does not depend on the order in
-        which they end.
+        `SKIP_OR_BLOCK` requires that all dependencies have ended, to make the decision independent of their completion
+        order.
         """
         kind, required = join
         if kind in ("any", "at_least"):
@@ -209,7 +209,7 @@ def gates_of(plan: CompiledPlan, *, run_limit: int | None = None) -> list[list[G
 
 def _gates_of_tool(tool: ToolDeclaration | None, pausable: PausableCalls) -> list[Gate]:
     declared = [Gate(tool.max_parallel, spans_runs=True)] if tool is not None and tool.max_parallel is not None else []
-    # The wider gate comes first: a task that waits there does not occupy a slot that batches of a map could use.
+    # The wider gate comes first: a task waiting there does not occupy a slot that batches of a map could use.
     return [ToolGate(MAX_IN_FLIGHT, pausable=pausable), *declared] if can_be_paused(tool) else declared
 
 
@@ -221,7 +221,7 @@ class ReadyQueue:
 
     Args:
         gates: node number -> gates of its tasks, those shared by fewer tasks first, so that a waiting task never
-            occupies a slot that another task could use.
+            occupies a slot needed by another task.
         max_in_flight: maximum number of tasks in flight.
         result_bytes: node number -> bytes that a task of the node may add to the history; `in_flight_bytes` is the sum
             over the tasks in flight.

@@ -182,7 +182,7 @@ class RunState:
     Args:
         inputs: values of the inputs; missing values get their defaults.
         max_in_flight: maximum number of tasks in flight, 1 to `MAX_IN_FLIGHT`.
-        policy: rules that decide which calls need an approval.
+        policy: approval rules for calls.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class RunState:
         self.overrides: dict[str, NodeOverride] = {}
         """Id of a node or item -> its manual override."""
         self.cancelling: dict[str, float] = {}
-        """Running task that was cancelled while the run continues -> time at which the run stops waiting for it."""
+        """Running task that was cancelled while the run continues -> time when the run stops waiting for it."""
         self.store_waits: dict[str, tuple[int, int]] = {}
         """Task whose call waits for the payload store -> number of waits, and number of attempts that called the tool.
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
@@ -224,7 +224,7 @@ class RunState:
         self.totals = RunTotals()
         self.compute_budget = ComputeBudget()
         self.is_generated_id: Callable[[str], bool] = _never
-        """Whether an id has the form of the ids that the run generates for nodes that it adds."""
+        """Whether an id has the form of the ids generated for added nodes."""
         self.is_request_id: Callable[[str], bool] = _never
         """Whether an id belongs to an open or answered request to a person."""
         self.derive()

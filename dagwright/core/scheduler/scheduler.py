@@ -141,7 +141,7 @@ class Scheduler(Generic[Features]):
         # A new scope has no compute budget of an activation: the output is read once.
         return output_of(state.plan, state.records, scope=Scope(state.scope.node_value, state.inputs))
 
-    # Events. Each one ends with `propagate`, which updates the dependents of nodes that ended.
+    # Events. Each one ends with `propagate`, which updates the dependents of ended nodes.
 
     def start(self, at: float) -> None:
         """Start the nodes without dependencies."""

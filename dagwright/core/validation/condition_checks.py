@@ -77,7 +77,7 @@ def _compile(text: str) -> "cel.Program":
 
 
 def _check_field(read: Read) -> None:
-    """Check that a read names a field that nodes have.
+    """Check that a read names an existing field of nodes.
 
     Raises:
         BadCondition: the field is not in `NODE_VALUE_FIELDS`, or the node itself is read as a value.
@@ -99,9 +99,7 @@ def _syntax_error(text: str, error: Exception) -> BadCondition:
         error: exception of the library.
     """
     if not text.strip():
-        return BadCondition(
-            "the condition is empty", hint="write a comparison such as a.result > 1, or leave 'when' out"
-        )
+        return BadCondition("the condition is empty", hint="write a comparison such as a.result > 1, or omit 'when'")
     if "{{" in text:
         where = _position_text(text, text.index("{{"))
         return BadCondition(

@@ -49,14 +49,14 @@ def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
     """Yield a problem for each field that has no effect on a human node."""
     for name, reason in _FIELDS_WITHOUT_EFFECT.items():
         if getattr(node, name) is not None:
-            yield (name,), f"{name!r} has no effect on a question to a person: {reason}", f"leave {name!r} out"
+            yield (name,), f"{name!r} has no effect on a question to a person: {reason}", f"omit {name!r}"
     if node.arguments:
         yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
     if node.on_error == "ask":
         reason = "a question to a person cannot be asked about again"
         yield ("on_error",), reason, "use 'on_timeout' for a question that is not answered"
     if node.approval not in ("policy", "never"):
-        yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
+        yield ("approval",), "a question to a person needs no approval", "omit 'approval'"
 
 
 def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:

@@ -37,11 +37,11 @@ def problem_of_effects(tool: ToolDeclaration | None, node: Node) -> tuple[str, s
         return None
     name = node.tool or node.agent_name
     if name is None:
-        return "'effects' needs a tool", "leave 'effects' out"
+        return "'effects' needs a tool", "omit 'effects'"
     if tool is None:
         return None
     text = f"the effects of {name!r} do not depend on its arguments: they are {tool.effects.value!r} in every call"
-    return text, "leave 'effects' out; the tool declares its effects"
+    return text, "omit 'effects'; the tool declares its effects"
 
 
 def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
@@ -118,7 +118,7 @@ class NodeChecks:
             kinds = [name for name in _KINDS if getattr(node, name) is not None]
             actual = " and ".join(kinds) if kinds else "none of them"
             message = f"a node has exactly one of tool, agent, human and plan; this one has {actual}"
-            hint = "leave all but one of them out" if kinds else "write tool: NAME, or another one of them"
+            hint = "omit all but one of them" if kinds else "write tool: NAME, or another one of them"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
         for name, needs in _NEEDS:
             if getattr(node, name) is not None and getattr(node, needs) is None and needs not in invalid_fields:
@@ -166,7 +166,7 @@ class NodeChecks:
         else:
             return
         self.report.report_problem(
-            "invalid_field", message, ("nodes", index, "cache"), node=node.id, hint="leave 'cache' out"
+            "invalid_field", message, ("nodes", index, "cache"), node=node.id, hint="omit 'cache'"
         )
 
     def _check_tool(self, index: int, node: Node, references: NodeReferences, *, has_arguments: bool) -> None:

@@ -106,7 +106,7 @@ def _short_heartbeats(checked: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
-            hint = "leave it out: the default depends on the effects of the tool"
+            hint = "omit it: the default depends on the effects of the tool"
             yield Problem("invalid_field", message, _source_pointer(checked, index, "heartbeat"), node.id, hint)
 
 

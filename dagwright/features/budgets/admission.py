@@ -146,7 +146,7 @@ class BudgetAdmission(SchedulerComponent):
 
     def _skip_call(self, task: Task, message: str, at: float) -> None:
         self._scheduler.propagation.queue.release(task.ref.node)
-        self._state.record(task.ref).reason = f"left out: {message}"
+        self._state.record(task.ref).reason = f"not started: {message}"
         self._scheduler.end_tasks([task.ref], NodeStatus.SKIPPED, at=at)
 
     def _reserve(self, budget: Budget, task: Task, at: float, *, is_model_call: bool) -> bool:
@@ -292,7 +292,7 @@ class BudgetAdmission(SchedulerComponent):
         budget.finishing = message
         refs = self._skippable_tasks()
         for ref in refs:
-            self._state.record(ref).reason = f"left out: {message}"
+            self._state.record(ref).reason = f"not started: {message}"
         waiting = [name for name in budget.waiting if not name[0]]
         for name in waiting:
             budget.settle(name, NO_USAGE)

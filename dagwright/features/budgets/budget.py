@@ -158,7 +158,7 @@ class Budget:
     pending_report: BudgetReport = field(default_factory=BudgetReport)
     pending_grants: dict[str, list[str]] = field(default_factory=dict)
     revision: int = field(default=0, init=False, compare=False)
-    """Number of changes that may affect which calls may start."""
+    """Number of changes with a possible effect on which calls may start."""
     _reserved_tokens: int = field(default=0, init=False, compare=False)
     _reserved_money: Decimal = field(default=ZERO_MONEY, init=False, compare=False)
     _reported: Usage = field(default=NO_USAGE, init=False, compare=False)

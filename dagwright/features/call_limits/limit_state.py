@@ -30,7 +30,7 @@ _MAX_EXACT_S = 20.0
 _MIN_WAIT_S = 1.0
 """The server keeps a deferred call for at least this time."""
 DAY_SPREAD_S = 60.0
-"""Period after midnight in which the calls start that wait for the budget of the day."""
+"""Period after midnight in which calls waiting for the budget of the day start."""
 LEASE_S = 30.0
 """Time after which the lease of a dead worker expires."""
 LINE_S = 15.0

@@ -247,7 +247,7 @@ class AddNodes:
     """Add nodes to the plan.
 
     Args:
-        stored_bytes: size of the nodes, which counts towards the limit of data that people send to the run.
+        stored_bytes: size of the nodes, which counts towards the run's limit of data sent by people.
     """
 
     extension: Extension

@@ -1,9 +1,8 @@
 """Saga compensation: which calls of a run have to be undone, in which order, and which cannot be.
 
-A run that does not complete gets one compensation node for each call that may have changed something. The nodes run
-one after the other, in reverse order of the calls, which also respects dependencies that the plan does not declare.
-The nodes are derived from the plan and the records, so continue-as-new, replay and history readers need no additional
-state.
+An incomplete run gets one compensation node for each call that may have changed something. The nodes run one after the
+other, in reverse order of the calls, which also respects undeclared dependencies. The nodes are derived from the plan
+and the records, so continue-as-new, replay and history readers need no additional state.
 
 Replay: ids, order and content of the nodes are part of the history of a run.
 """

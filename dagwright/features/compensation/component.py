@@ -1,4 +1,4 @@
-"""Compensation component: add nodes that undo the calls of a run that does not complete, in reverse order."""
+"""Compensation component: add nodes that undo the calls of an incomplete run, in reverse order."""
 
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any

@@ -26,7 +26,7 @@ class Chain:
     """Reasons, one per node: the requested nodes first, then their causes in breadth-first order.
 
     Args:
-        omitted: number of known causes that are left out.
+        omitted: number of omitted causes.
     """
 
     reasons: Sequence[Reason]
@@ -129,7 +129,7 @@ def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
 
 def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
     """Return the nodes that failed or were cancelled independently of other nodes, or else that were skipped so."""
-    # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.
+    # Nodes of a run with unresolved lookups are omitted: the lookups are the error of the run.
     ended = [
         (node, record)
         for node, record in scheduler.state.visible_nodes()

@@ -205,7 +205,7 @@ class AnswerHandler:
         self._restart(ref, at)
 
     def release_approvals(self, at: float, *, by: str, answer: str) -> None:
-        """Restart all tasks that wait for an approval that the policy no longer requires."""
+        """Restart all tasks that wait for an approval no longer required by the policy."""
         for request in [*self._requests.open.values()]:
             if request.purpose != "approval" or request.id not in self._requests.open:
                 continue

@@ -226,7 +226,7 @@ class HumanFeedback(SchedulerComponent):
         return self._reader.open_request_count(name)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
-        """Change the policy; tasks that wait for an approval that is no longer needed start, or fail if refused."""
+        """Change the policy. Tasks whose approval is no longer needed start, or fail if denied."""
         self.restore_policy(policy)
         self._handler.release_approvals(at, by=by, answer="policy changed")
         self._scheduler.propagate(at)

@@ -39,7 +39,7 @@ class RequestOpener:
     """Opening and closing of the requests of one run.
 
     Args:
-        on_early: function that handles an answer that arrived before its request.
+        on_early: handler of an answer that arrived before its request.
         on_open: function that is called before a request is added.
     """
 

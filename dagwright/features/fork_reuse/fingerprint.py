@@ -50,7 +50,7 @@ def fingerprint_of(
 
     Args:
         version: version of the tool that produced the result, instead of the current version.
-        table: reuse data of a fork, which caches digests that many nodes need.
+        table: reuse data of a fork, with a cache of digests that many nodes need.
 
     Raises:
         UnresolvedReference, ComputeBudgetExceeded: the arguments cannot be resolved.

@@ -63,7 +63,7 @@ def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclarati
     """Return a plan with the declarations of all tools that an answer to a GUIDANCE request may use.
 
     An answer sent by a signal, for example in the Temporal UI, contains no declarations, and a run has no registry.
-    Therefore plans with such requests contain the declarations. Agents are left out, because their cards are large.
+    Therefore plans with such requests contain the declarations. Agents are omitted, because their cards are large.
 
     Args:
         tools: all tools of the workers of the run.

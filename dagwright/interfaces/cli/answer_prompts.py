@@ -143,7 +143,7 @@ class _Form:
                 _show(one_line(f"{error}; try again"))
 
     def _ask_field(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> Any:
-        """Return the value of a field; `_NO_VALUE` if the user leaves it out."""
+        """Return the value of a field; `_NO_VALUE` if the user omits it."""
         empty_means = "" if is_required else default_text(schema) if "default" in schema else "optional"
         question = input_question(name, schema, empty_means=empty_means)
         while True:

@@ -79,7 +79,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
 
 
 def reject_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
-    """Reject a port or a folder of plans that differs from that of the running gateway.
+    """Reject a port or a folder of plans unless the running gateway has the same.
 
     Raises:
         CommandError: the gateway has another port or folder.

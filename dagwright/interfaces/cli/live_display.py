@@ -42,7 +42,7 @@ _MIN_OPTION_ROWS = 2
 _ANSWER_HEIGHT_DIVISOR = 3
 """An answer that a model is writing has at most a third of the lines."""
 _NOTE_ROWS = 3
-"""Lines for a note: the problem, and the command that fixes it and that must not be cut."""
+"""Lines for a note: the problem, and the command that fixes it. The command must not be cut."""
 
 
 class RunDisplay:

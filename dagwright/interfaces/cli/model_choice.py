@@ -1,4 +1,4 @@
-"""The model of a command, and the check that a run that needs a model has one."""
+"""The model of a command, and the check for a missing model."""
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background import will_start_worker
@@ -11,7 +11,7 @@ from dagwright.toolset.toolset import Toolset
 def require_model(
     model: str | None, settings: Settings, toolset: Toolset, *, is_detached: bool, node_id: str | None = None
 ) -> None:
-    """Check that a model is configured for a run that needs one, in the environment of this process.
+    """Check that the environment of this process configures a model, if a run needs one.
 
     The environment of workers in other processes is unknown here.
 

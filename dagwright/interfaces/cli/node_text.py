@@ -198,7 +198,7 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
         "addresses": ", ".join(lineage.get("urls", ())),
     }
     omitted = lineage.get("omitted")
-    return texts | ({"left out": f"{omitted:,} more of these"} if omitted else {})
+    return texts | ({"omitted": f"{omitted:,} more of these"} if omitted else {})
 
 
 def _unpriced_lines(usage: Mapping[str, Any]) -> list[str]:

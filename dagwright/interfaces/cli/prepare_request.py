@@ -59,7 +59,7 @@ def reject_options(request: AskRequest) -> None:
     if request.profile == "plan":
         _reject_given(intents_options, "only available with --profile intents")
     elif request.max_replans:
-        raise CommandError("--max-replans: --profile intents never plans again; leave it out")
+        raise CommandError("--max-replans: --profile intents never plans again; omit it")
 
 
 def _reject_given(options: Mapping[str, bool], reason: str) -> None:

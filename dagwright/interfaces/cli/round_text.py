@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 TEXT_CHARACTERS = 600
 """Maximum length of a text of a planner or worker tool."""
-LEFT_OUT = "left out"
+OMITTED = "omitted"
 """Status of a line with the number of omitted results."""
 NO_CALLS: Mapping[str, str] = MappingProxyType({})
 _OPEN_STATUSES = ("pending", "running")
-_END_TEXTS = {"pending": "never started", LEFT_OUT: ""}
+_END_TEXTS = {"pending": "never started", OMITTED: ""}
 """Status -> its text at the end of a run, if that differs from the name of the status."""
 _PHASES = {
     "idle": "waiting for a worker",
@@ -114,7 +114,7 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
         for result in round_part["results"]:
             yield _sub_goal_line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
         if omitted := round_part.get("omitted_results"):
-            yield RoundLine("", f"results left out: {omitted:,}", "", status=LEFT_OUT)
+            yield RoundLine("", f"results omitted: {omitted:,}", "", status=OMITTED)
         for number in round_part["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
             if sub_goal.get("status") in _OPEN_STATUSES and newest[number] == round_part["round"]:
@@ -172,7 +172,7 @@ def phase_text(rounds_part: Mapping[str, Any]) -> str:
 def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Sequence[tuple[str, str]]:
     """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
-    Sub-goals are left out, because their nodes have lines. Before the plan of a round is accepted, the lines have the
+    Sub-goals are omitted, because their nodes have lines. Before the plan of a round is accepted, the lines have the
     errors of rejected plans; afterwards, the reason of the accepted plan.
 
     Args:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.round_text import LEFT_OUT, NO_CALLS, TEXT_CHARACTERS, RoundLine, lines_of, phase_text
+from dagwright.interfaces.cli.round_text import NO_CALLS, OMITTED, TEXT_CHARACTERS, RoundLine, lines_of, phase_text
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN
 
 _MARKS = {
@@ -16,7 +16,7 @@ _MARKS = {
     "success": ("✓", "green"),
     "partial": ("◐", "yellow"),
     "failed": ("✗", "bold red"),
-    LEFT_OUT: ("…", "dim"),
+    OMITTED: ("…", "dim"),
 }
 """State of a sub-goal -> mark and style."""
 

@@ -280,12 +280,12 @@ _INTERRUPTED = "(running steps get 10 s to finish; Ctrl-C again exits immediatel
 
 
 def continues_message(workflow_id: str) -> str:
-    """Return the message that is shown on Ctrl-C for a run that continues without this command."""
+    """Return the message displayed on Ctrl-C for a run that continues without this command."""
     return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPTED}"
 
 
 def interrupt_message(workflow_id: str, connection: Connection, settings: Settings) -> str:
-    """Return the message that is shown on Ctrl-C for a run that this command serves."""
+    """Return the message displayed on Ctrl-C for a run that this command serves."""
     is_local = connection.server.pid is not None
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
         return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPTED}"
@@ -304,4 +304,4 @@ def reject_batch(request: RunRequest) -> None:
         CommandError: the plan is a batch.
     """
     if is_batch(request):
-        raise CommandError("--session: a turn is one run, and a .jsonl file has one run per line; leave it out")
+        raise CommandError("--session: a turn is one run, and a .jsonl file has one run per line; omit it")

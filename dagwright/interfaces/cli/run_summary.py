@@ -145,7 +145,7 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lookups, and the results of intents that the output leaves out because other intents use them."""
+    """Yield the lookups, and the results of intents that the output omits because other intents use them."""
     yield from bound_lines(document.get("lookups", []))
     output = document["output"]
     if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):

@@ -48,7 +48,7 @@ def _check_key_file(settings: Settings) -> None:
 
 
 def _check_address(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
-    """Check that an address that other machines can reach needs keys.
+    """Check that keys are required on an address that other machines can reach.
 
     Raises:
         CommandError: there are no keys, or they cannot be read.
@@ -100,7 +100,7 @@ async def _serve(
                 leaving=context.stopping,
                 proxies=settings.api_proxies,
             ),
-            # The innermost context, so that the gateway can report that the worker drains.
+            # The innermost context, so that the gateway can report the draining of the worker.
             served(connection.client, worker_toolset, settings=settings),
         ):
             address = address_of(listener)

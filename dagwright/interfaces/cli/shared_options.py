@@ -131,7 +131,7 @@ Deadline = Annotated[
 ]
 Policy = Annotated[
     str | None,
-    typer.Option("--policy", metavar="FILE", help="JSON or YAML file that selects the calls that need approval."),
+    typer.Option("--policy", metavar="FILE", help="JSON or YAML file with the approval rules for calls."),
 ]
 ApprovePlan = Annotated[bool, typer.Option("--approve-plan", help="Request approval of the plan before it runs.")]
 Detach = Annotated[

@@ -121,7 +121,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
         TurnSummary(
             number,
             cut_inside("\n".join(question), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
-            answer or ("(left out)" if answer_texts else "(no answer)"),
+            answer or ("(omitted)" if answer_texts else "(no answer)"),
         )
         for number, ((question, answer_texts), answer) in enumerate(zip(newest, answers, strict=True), start=1)
     ]

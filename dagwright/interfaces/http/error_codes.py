@@ -223,7 +223,7 @@ class ErrorCode(DescribedCode):
         "routing_mode_unfit",
         400,
         "The request cannot be handled in this routing mode.",
-        "Leave `routing_mode` out.",
+        "Omit `routing_mode`.",
     )
     RUN_CANCELLED = (
         "run_cancelled",
@@ -297,7 +297,7 @@ class ErrorCode(DescribedCode):
         "unsupported_parameter",
         400,
         "The gateway does not support the parameter.",
-        "Leave it out.",
+        "Omit it.",
     )
     UNSUPPORTED_TOOL = (
         "unsupported_tool",

@@ -73,7 +73,7 @@ class RunQuota:
         self._started: dict[str, float] = {}
         """Run that this gateway has started -> time of its start."""
         self._count_times: list[float] = []
-        """Times at which the counts were requested that the server has not returned yet."""
+        """Times of the count requests that the server has not answered yet."""
         self._lock = asyncio.Lock()
 
     @asynccontextmanager

@@ -31,7 +31,7 @@ FORM_TIMEOUT_S = 3600.0
 """Maximum time that a form stays open: clients may disappear without notice."""
 _STATUSES_WITHOUT_PROGRESS = (NodeStatus.PENDING, NodeStatus.READY)
 _STARTED_SHARE = 0.5
-"""Progress of a node that has started; that of a node that has ended is 1."""
+"""Progress of a started node; the progress of an ended node is 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Nodes of a parsed plan: their IDs in the run, and the extension that adds those that the run does not have.
+"""Nodes of a parsed plan: their IDs in the run, and the extension that adds the missing ones.
 
 Replay: IDs, order and content of the nodes are part of the history of a run.
 """
@@ -89,8 +89,8 @@ def _is_same(run: "GoalState", node: CompiledNode) -> bool:
 def add_nodes(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Extension:
     """Return the nodes of a plan that are not yet in the run.
 
-    Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node
-    that can no longer run replaces that node.
+    Nodes without dependencies depend on the node that parsed the plan. In a replan, a node replaces the node with the
+    same ID if the earlier node can no longer run.
     """
     base = run.state.plan.written_count
     planned = _planned_nodes(parsed)

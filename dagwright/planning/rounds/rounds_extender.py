@@ -215,7 +215,7 @@ class Rounds:
         return self._answer(run, deliverables, stopped)
 
     def _without_answer(self, run: RoundsState) -> Extension | None:
-        """Return the output that replaces an answer that could not be written."""
+        """Return the output that replaces an unwritten answer."""
         number = run.state.number_of(run.state.newest_id(ANSWER))
         assert number is not None
         status = run.state.records[number].status

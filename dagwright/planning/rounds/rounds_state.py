@@ -238,7 +238,7 @@ class RoundsState:
     def has_started(self, call: PlannerCall) -> bool:
         """Return whether the nodes that the planner requested are part of the run.
 
-        These nodes depend on the call. A node that a person has retried in the meantime depends on the call that first
+        These nodes depend on the call. A node retried by a person in the meantime depends on the call that first
         started it.
         """
         node_ids = [sub_goal.node_id for sub_goal in call.sub_goals]

@@ -1,6 +1,6 @@
 """Sub-goals: work that a planner of rounds requests from a worker tool, with its input slots.
 
-The fields are those that planners write and that documents show. This module must not import model calls: a planner
+Planners write these fields, and documents show them. This module must not import model calls: a planner
 call contains the sub-goals that its answer is checked against.
 """
 
@@ -74,7 +74,7 @@ class PlannedSubGoal:
 class KnownSubGoal:
     """The part of the outcome of a sub-goal that the planner's next answer is checked against.
 
-    Arguments are left out, because each planner call contains all known sub-goals.
+    Arguments are omitted, because each planner call contains all known sub-goals.
 
     Args:
         sources: ids of the sub-goals that provide its inputs.

@@ -54,7 +54,7 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             limit: maximum number of matches, at most 500
         """
         if text is not None and not text.strip():
-            raise ValueError("text is empty; leave it out to find files by name")
+            raise ValueError("text is empty; omit it to find files by name")
         matches = _search(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
         record_reads(path)
         if text is not None:

@@ -43,7 +43,7 @@ You convert a calculation in words to one arithmetic expression. A calculator ev
 - Use numbers, + - * / // % ^, parentheses and abs, ceil, floor, max, min, round, sqrt, pi, e. Nothing else: no units, \
 no thousands separators, no names.
 - Take the numbers from the text. It may contain search results as JSON, with several entries each: use the number \
-that answers the question, and leave the others out.
+that answers the question, and ignore the others.
 - Leave every step to the calculator: for the difference between 7 and 5 write 7 - 5, never 2.
 - If the text asks for no calculation, or lacks a number that it needs, is_calculation is false and reason names \
 the missing number. Never guess a number.

@@ -170,4 +170,4 @@ async def test_reasoning_agent_truncates_its_context_with_a_note() -> None:
     _, result, server = await _call_agent(ReasoningAgent, json_text({"parts": []}), text("Yes."), context=context)
     assert result == {"answer": "Yes.", "steps": []}
     message = server.calls[0].messages[-1]["content"]
-    assert message.endswith("x\n[… cut here: 6,005 of 30,005 characters are left out]\n\nThe question: ?")
+    assert message.endswith("x\n[… cut here: 6,005 of 30,005 characters are omitted]\n\nThe question: ?")

@@ -22,7 +22,7 @@ def test_long_texts_are_cut_to_the_limit_and_short_ones_are_unchanged(words: str
         (text.cut_characters("abcdef", 4), "abc…"),
         (text.cut_for_model("a" * 20, 10), "aaa […cut]"),
         (text.cut_middle_for_model("a" * 20 + "z" * 20, 6), "aaa […cut] zzz"),
-        (text.cut_with_count("abcdef", 4), "abcd\n[… cut here: 2 of 6 characters are left out]"),
+        (text.cut_with_count("abcdef", 4), "abcd\n[… cut here: 2 of 6 characters are omitted]"),
         (text.cut_bytes("short", max_bytes=5), "short"),
         (text.cut_bytes("日本語日本語", max_bytes=10), "日本…"),
         (text.cut_bytes("a\ud800", max_bytes=5), "a?"),

@@ -176,7 +176,7 @@ _NOT_CACHEABLE = (
 )
 def test_cache_is_rejected_for_results_that_cannot_be_reused(fields: dict[str, Any], message: str | None) -> None:
     actual = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
-    refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "leave 'cache' out")
+    refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "omit 'cache'")
     assert actual == ([] if message is None else [refusal])
     assert problems_of(plan_of(node("a", cache="off", **fields)), tools=CACHE_TOOLS) == ()
 

@@ -109,7 +109,7 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     assert answer(scheduler, {"finish": True}) is None
     ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
     assert states(scheduler) == ends
-    assert reason(scheduler, "after") == "left out: calls: 1 of 1 used"
+    assert reason(scheduler, "after") == "not started: calls: 1 of 1 used"
     assert ids_of(started(scheduler)) == ["end"]
     scheduler.complete("end", "so far", at=2.0, attempt=used(20))
     scheduler.complete("tool", 1, at=2.0)

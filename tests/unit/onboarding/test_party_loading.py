@@ -350,7 +350,7 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
 
 
 def content(session: Session) -> list[object]:
-    """Return the content of a store; random ids are left out."""
+    """Return the content of a store without random ids."""
     parties = {party.id: party for party in session.scalars(select(Party))}
     named = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
     return [

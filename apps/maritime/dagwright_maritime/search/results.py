@@ -142,7 +142,7 @@ def figures_of(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the figures of a group itself, as name and value; each part of a multi-value figure separately.
 
     A value is a number, `None` if missing, a list of documents, or a text. The server returns a date as milliseconds
-    with a text, and the text is used. The sum of dates is left out if it can be recognized.
+    with a text, and the text is used. The sum of dates is omitted if it can be recognized.
     """
     for name, figure in group.items():
         if not isinstance(figure, Mapping) or bucket_list(figure) is not None:

@@ -180,11 +180,11 @@ def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
     result["rounds"][0] |= {"results": [], "omitted_results": 1}
     result["rounds"][1]["sub_goals"].append(3)
     assert [*round_lines({"rounds": result})] == [
-        *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results left out: 1"),
+        *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results omitted: 1"),
         *("Round 2 (continue): Because 2.", f"  sg2 look: success: {SHOWN}", "  sg3 show: never started"),
     ]
     assert [line.strip() for line in _shown(result, room=20)] == [
-        *("Interpretation: All of it.", "Round 1 of 10: Because 1.", "… results left out: 1"),
+        *("Interpretation: All of it.", "Round 1 of 10: Because 1.", "… results omitted: 1"),
         *("Round 2 of 10: Because 2.", f"✓ sg2 look: Looks.  {SHOWN}"),
         *("· sg3 show: Shows.", "the planner decides what to do next"),
     ]

@@ -223,7 +223,7 @@ def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> No
 
 def test_cancelled_sub_goal_reports_it() -> None:
     assert error_of_unfinished(Record(NodeStatus.CANCELLED)) == "it was cancelled"
-    assert error_of_unfinished(Record(NodeStatus.SKIPPED)) == "it was left out"
+    assert error_of_unfinished(Record(NodeStatus.SKIPPED)) == "it was skipped"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_page_needs_no_key_and_the_api_does(offline_gateway: Apart) -> Non
     KeyFile(context.settings.api_keys).add("ann", list(KeyScope))
     entries = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
     assert entries == [307, 200, 200, 401]
-    # httpx would leave out `..` itself.
+    # httpx would remove `..` itself.
     assert (await http.get("/console/%2e%2e/v1/runs")).status_code == 404
 
 

@@ -51,10 +51,10 @@ def test_long_conversation_is_cut_as_documented() -> None:
     requests = [encoded_size(turn.human_message) for turn in actual.earlier_turns]
     answers = [encoded_size(turn.ai_response) for turn in actual.earlier_turns]
     assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
-    # The last answer has 8,192 bytes, and as many others as fit in 16,000 bytes follow; the rest is marked as left out.
+    # The last answer has 8,192 bytes, and as many others as fit in 16,000 bytes follow; the rest is marked as omitted.
     assert 8_000 < answers[-1] <= 8_192
     assert all(1_900 < each <= 2_000 for each in answers[-4:-1])
-    assert {turn.ai_response for turn in actual.earlier_turns[:-4]} == {"(left out)"}
+    assert {turn.ai_response for turn in actual.earlier_turns[:-4]} == {"(omitted)"}
     assert actual.text == "Go." * 9_000
 
 

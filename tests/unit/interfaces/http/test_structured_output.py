@@ -50,7 +50,7 @@ def allowed(*tools: Any) -> dict[str, Any]:
 
 
 REQUESTS = json.loads(Path(__file__).with_name("structured_output_requests.json").read_text(encoding="utf-8"))
-"""Bodies that the clients sent, recorded from the client itself; texts are ours, the model is left out."""
+"""Bodies that the clients sent, recorded from the client itself; texts are ours, the model is omitted."""
 
 PERSON_TOOL, FINAL_TOOL = ("Person", True), ("final_result", False)
 FUNCTIONS = {
