@@ -54,9 +54,8 @@ plan needs that long: the largest value of such an activity is 1 GB, which takes
 Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
 """
 
-# Most calls of a run have the same options, and creating them takes as long as the rest of a command.
 
-
+# Cached, because creating an option takes as long as the rest of a command, and most calls have the same options.
 @lru_cache
 def priority_of(key: int) -> Priority:
     """Return Temporal's priority of the calls of a node."""
@@ -73,7 +72,7 @@ class EncodedCall(RawValue):
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """Scope of all keys and ids of a run: the scope of the top run, and the path from the top run.
+    """Scope of all keys and ids of a run: the scope of its root run, and the path from the root run to this run.
 
     Args:
         notifies: whether the webhook is notified of requests.
@@ -96,8 +95,8 @@ class RunScope:
         A reset run repeats its open calls under another execution ID, so calls that may change something send the key.
         """
         is_repeatable = tool.effects.changes_nothing and tool.effects_by is None and not tool.is_foreign
-        is_first = task.scope is None and not self.path and self.scope == self.run_id
-        return is_repeatable and is_first and task.path == [["node", limits.activity_id(task.call_id)]]
+        is_root_execution = task.scope is None and not self.path and self.scope == self.run_id
+        return is_repeatable and is_root_execution and task.path == [["node", limits.activity_id(task.call_id)]]
 
     def key_of(self, scope: str | None, path: Sequence[Sequence[str]]) -> str:
         """Return the idempotency key of a call of the run.
@@ -338,7 +337,7 @@ def memo_of_run() -> Mapping[str, Any]:
     """Return the memo of the run; empty if a field cannot be decoded."""
     try:
         return workflow.memo()
-    # The process edge: the caller of a workflow may set any memo, and an exception here would block it.
+    # Any client may set any memo, and an exception here would block the run.
     except Exception:
         return {}
 
@@ -357,7 +356,7 @@ def _text_in_memo(name: str) -> str | None:
         return None
     try:
         value = workflow.memo_value(name)
-    # The process edge: the caller of a workflow may set any memo, and an exception here would block it.
+    # Any client may set any memo, and an exception here would block the run.
     except Exception:
         return ""
     return value if isinstance(value, str) else ""

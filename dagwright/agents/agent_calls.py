@@ -96,7 +96,7 @@ def _tool_of(card: AgentCard, card_source: _CardSource) -> ToolSpec:
             return await card_source.class_of(checked_card)().run(
                 objective, context or {}, AgentContext(checked_card, call)
             )
-        return await ServiceCall(checked_card, call, card_source.environment).answer(objective, context or {})
+        return await ServiceCall(checked_card, call, card_source.environment).send(objective, context or {})
 
     return ToolSpec(_declaration_of(card), call_agent, parameters_of(call_agent, Documentation()))
 

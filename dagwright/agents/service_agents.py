@@ -47,7 +47,7 @@ class ServiceCall:
         self._safe_url = str(self._url.copy_with(username=None, password=None, query=None, fragment=None))
         self._is_write = card.effects not in ("read", "idempotent")
 
-    async def answer(self, objective: str, context: Mapping[str, Any]) -> Any:
+    async def send(self, objective: str, context: Mapping[str, Any]) -> Any:
         """Send the request and return the result of the service.
 
         Raises:
@@ -66,10 +66,12 @@ class ServiceCall:
             try:
                 async with client.stream("POST", self._url, content=body, headers=headers) as response:
                     content = await _content_of(response)
-            except NotStarted as error:
-                raise self._retryable(error) from None
+            except NotStarted:
+                self._clear_sent_mark()
+                raise
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                raise self._retryable(NotStarted(f"{self._safe_url} {_error_text(error)}")) from None
+                self._clear_sent_mark()
+                raise NotStarted(f"{self._safe_url} {_error_text(error)}") from None
             except (httpx.HTTPError, httpx.StreamError) as error:
                 raise RemoteFailed(f"{self._safe_url} {_error_text(error)}; its result is unknown") from None
         self._call.record_read(str(self._url))
@@ -114,10 +116,10 @@ class ServiceCall:
             raise GiveUp(f"{self._safe_url} was called by an attempt that died before the response; outcome unknown")
         self._call.heartbeat(_SENT)
 
-    def _retryable(self, error: Exception) -> Exception:
+    def _clear_sent_mark(self) -> None:
+        """Allow another attempt of a `write` call, because the service has not performed it."""
         if self._is_write:
             self._call.heartbeat(None)
-        return error
 
     def _status_error(self, response: httpx.Response, content: bytes) -> Exception:
         """Map a status to the error that decides whether the call is retried."""
@@ -126,9 +128,10 @@ class ServiceCall:
         message = f"{self._safe_url} answers {status}" + (f": {excerpt}" if excerpt else "")
         delay, requested_by = requested_delay(response.headers), requesting_service(status, self._url.host)
         if status == httpx.codes.TOO_MANY_REQUESTS:
-            return self._retryable(RetryLater(message, delay, requested_by=requested_by))
+            self._clear_sent_mark()
+            return RetryLater(message, delay, requested_by=requested_by)
         if response.is_redirect:
-            return GiveUp(f"{message}; redirects are not followed: write the address itself as service_url")
+            return GiveUp(f"{message}; redirects are not followed: set service_url to the target of the redirect")
         if response.is_server_error or status in _RETRYABLE_STATUSES:
             if self._is_write:
                 return RemoteFailed(f"{message}; its result is unknown")
@@ -150,7 +153,7 @@ class ServiceCall:
         if ("result" in answer) == ("feedback" in answer):
             raise GiveUp(f"{self._safe_url} must answer with either a result or a question; {expected}")
         if "feedback" in answer:
-            self._retryable(GiveUp())
+            self._clear_sent_mark()
             raise question_to_person(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
         return answer["result"]
 

@@ -1,8 +1,8 @@
 """Pages of lists: cursors that stay valid while runs start, end and are deleted, and the executions after a cursor.
 
-The server's page tokens continue only after a whole page of the server, but a page of a list may end anywhere in it. A
-cursor is therefore a position in the order of the visibility store: open executions first, then by close time, start
-time and run ID.
+A page token of the server points to the end of a server page, but a page that we return may end in the middle of a
+server page. A cursor is therefore a position in the order of the visibility store: open executions first, then by close
+time, start time and run ID.
 """
 
 import re
@@ -76,7 +76,7 @@ def _format_time(nanoseconds: int) -> str:
 async def executions_from(
     client: Client, query: str, *, after: ListCursor | None, page_size: int
 ) -> AsyncIterator[tuple[ListCursor | None, WorkflowExecution]]:
-    """Yield the listed executions after a cursor, each with the cursor after it; `None` after the last one.
+    """Yield the executions after `after`, each with its cursor; the cursor of the last execution is `None`.
 
     Complexity: one request for each page.
     """

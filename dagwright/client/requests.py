@@ -54,7 +54,7 @@ class TextRequest:
     output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def rounds_options(self) -> list[str]:
+    def given_rounds_options(self) -> list[str]:
         """Names of the given options that only the profile `rounds` has."""
         options = {
             "max_rounds": self.max_rounds,
@@ -93,7 +93,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: SessionReco
         return _prepare_rounds(request, toolset, session, options=options)
     planning = _planning_options(request, session, policy=policy)
     plan, note = prepare_goal(request.text, toolset.declarations(), planning)
-    start = StartRequest(plan, _source_of(request, planning), options=options)
+    start = StartRequest(plan, _identity_of(request, planning), options=options)
     return PreparedRequest(start, note, planning.may_need_approval)
 
 
@@ -120,9 +120,9 @@ def _planning_options(request: TextRequest, session: SessionRecord | None, *, po
     return planning
 
 
-def _source_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any]:
+def _identity_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any]:
     """Return the values that identify the run of a request; the state of the session is not one of them."""
-    source = {
+    identity = {
         "goal": request.text.strip(),
         "config": planning.config.to_json(),
         "approve_plan": planning.approve_plan,
@@ -131,14 +131,14 @@ def _source_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any
         "max_replans": planning.replans,
     }
     if planning.output_schema:
-        source["output_schema"] = dict(planning.output_schema)
+        identity["output_schema"] = dict(planning.output_schema)
     if planning.profile == "intents":
-        source |= {
+        identity |= {
             "profile": planning.profile,
             "context": dict(request.context),
             "confidence": planning.confidence,
         }
-    return source
+    return identity
 
 
 def _prepare_rounds(
@@ -156,7 +156,7 @@ def _prepare_rounds(
     )
     plan, note = prepare_rounds(request.text, tools, RoundsOptions(request.config, limits, turns, request.title))
     # The run is identified by the request and its worker tools, not by the session or by options such as a deadline.
-    source = {
+    identity = {
         "goal": request.text.strip(),
         "profile": "rounds",
         "config": request.config.to_json(),
@@ -165,7 +165,7 @@ def _prepare_rounds(
         "synthesis": limits.synthesis,
         "workers": sorted(workers_among(tools)),
     }
-    return PreparedRequest(StartRequest(plan, source, options=options), note)
+    return PreparedRequest(StartRequest(plan, identity, options=options), note)
 
 
 def _turn_text(turn: TurnSummary) -> str:

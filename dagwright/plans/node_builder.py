@@ -158,7 +158,7 @@ def inspect_added_node(
         PlanInvalid: a field of the node is invalid.
     """
     document = to_document({"plan": 1, "nodes": [dict(node_document)]}, dialect="plan")
-    inspection = inspect_node(document, ids=values.results, makers=values.makers, tools=tools, names=PYTHON_NAMES)
+    inspection = inspect_node(document, ids=values.results, producers=values.producers, tools=tools, names=PYTHON_NAMES)
     node, tool = inspection.node, tools.get(inspection.node.tool or "")
     checks = ValueChecks(values, NameHints(HINT_BUDGET), PYTHON_NAMES, is_strict=True)
     value_problems = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)

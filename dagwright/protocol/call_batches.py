@@ -1,5 +1,7 @@
 """Call batches on the wire: input and result of the activity `call_batch`, and the effect of a result on the run.
 
+A batch also runs the *dependents* of its calls: `pure` nodes that become ready within the batch.
+
 The workflow and the history reader apply results with the same function, so the reader shows the state of the run.
 """
 
@@ -31,7 +33,7 @@ class BatchedCall:
 
     Args:
         task_id: id of its node or item.
-        activity_id: id of its own activity, if the batch does not end it.
+        activity_id: id of the activity that runs the call if it leaves the batch.
         arguments: JSON object.
         headers: headers of the call, by name, each as a JSON value.
     """
@@ -50,8 +52,8 @@ class CallBatchInput:
 
     Args:
         calls: calls that may start at once.
-        plan: plan of the followers in the form of a region batch, in which the calls are unfinished nodes.
-        keys: id of each follower -> its idempotency key.
+        plan: plan of the dependents as for a region batch; it contains the calls as unfinished nodes.
+        keys: id of each dependent -> its idempotency key.
         parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.
     """
@@ -114,7 +116,7 @@ def encode_call_batch(
 
     Args:
         headers: headers of each of `calls`.
-        plan: plan of the followers.
+        plan: plan of the dependents.
     """
     encoded = [_encode_call(call, header) for call, header in zip(calls, headers, strict=True)]
     rest = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
@@ -185,14 +187,14 @@ def apply_call_batch(
         calls: tasks that the run started with the batch; they count as running.
     """
     started = frozenset(calls)
-    # In a stopped run the followers come first: the run ends with the last of its running tasks.
+    # A stopped run ends with the last of its running tasks, so the results of dependents are applied first.
     ended = sorted(result.ended, key=lambda end: end.task_id in started) if scheduler.is_stopped else result.ended
-    replaced: set[int] = set()
+    discarded: set[int] = set()
     for end in ended:
         if end.task_id in started:
             apply_result(scheduler, end.task_id, end.payload, at=at)
         elif scheduler.record_of(end.task_id) is not None:
-            _apply_follower(scheduler, end, replaced, at=at)
+            _apply_dependent(scheduler, end, discarded, at=at)
     running = [task_id for task_id in calls if _is_running(scheduler, task_id)]
     stopping = [task_id for task_id in running if scheduler.is_stopped or task_id in scheduler.state.cancelling]
     for task_id in stopping:
@@ -205,23 +207,23 @@ def _is_running(scheduler: "RunScheduler", task_id: str) -> bool:
     return record is not None and record.status is NodeStatus.RUNNING
 
 
-def _apply_follower(scheduler: "RunScheduler", end: CallEnd, replaced: set[int], *, at: float) -> None:
-    """Apply the result of a follower, unless it depends on a result that the run does not have.
+def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded: set[int], *, at: float) -> None:
+    """Apply the result of a dependent, unless it depends on a discarded result.
 
     Args:
-        replaced: followers with a result in the batch that the run does not have, because a person cancelled the node
-            or set its result meanwhile; updated.
+        discarded: numbers of dependents whose result is discarded, because a person cancelled the node or set another
+            result meanwhile; this function adds to it.
     """
     number = scheduler.state.number_of(end.task_id)
     if number is None:
         return
-    if replaced.isdisjoint(scheduler.plan.nodes[number].dependencies):
+    if discarded.isdisjoint(scheduler.plan.nodes[number].dependencies):
         if scheduler.start_outside(end.task_id, at=at):
             apply_result(scheduler, end.task_id, end.payload, at=at)
             return
         if _record_late(scheduler, end):
             return
-    replaced.add(number)
+    discarded.add(number)
 
 
 def _record_late(scheduler: "RunScheduler", end: CallEnd) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
+from dagwright.core.boundary.limits import HELD_PLAN_NODES, PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.compiler.node_columns import encoded_sub_plans
 from dagwright.core.compiler.offloaded_regions import held_by_run
@@ -141,9 +141,9 @@ def _count_nested(node: CompiledNode) -> int:
 
 
 def _reject_counts(plan_of_run: CompiledPlan) -> None:
-    if (count := len(plan_of_run.nodes)) > PLAN_STEPS:
+    if (count := len(plan_of_run.nodes)) > HELD_PLAN_NODES:
         problem = "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes"
-        raise PlanTooLarge(problem, has=count, limit=PLAN_STEPS, advice=_SHORTEN_NODES)
+        raise PlanTooLarge(problem, has=count, limit=HELD_PLAN_NODES, advice=_SHORTEN_NODES)
     edges = sum(len(node.dependencies) + len(node.members) for node in plan_of_run.nodes)
     if edges > PLAN_EDGES:
         problem = "the plan has too many edges for a run, not counting those inside of a large region of pure nodes"

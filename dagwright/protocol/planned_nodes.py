@@ -151,4 +151,4 @@ class Planned(UnparsedCommand):
         extension = scheduler.features.extension.check_nodes(self.nodes, tools=tools, budget=budget)
         if isinstance(extension, str):
             return extension
-        return extender.refusal_of_early(scheduler.state, extension, tools=tools) or extension
+        return extender.early_start_rejection(scheduler.state, extension, tools=tools) or extension

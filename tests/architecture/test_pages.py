@@ -42,7 +42,7 @@ def test_pictures_of_states_have_each_state() -> None:
     assert states == [{*map(str, NodeStatus)}, {*map(str, RunStatus)}]
 
 
-def test_table_of_documents_names_operations_and_commands_with_these_documents() -> None:
+def test_each_operation_and_command_in_the_table_of_documents_returns_that_document() -> None:
     page = (ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| [^|]+ \| \[(\w+)\]\([^)]+\) \| (.+) \|$", page.partition("\n## ")[0], re.MULTILINE)
     commands = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")

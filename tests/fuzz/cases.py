@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from tests.fuzz.plans import plans
-from tests.fuzz.values import EDGES, chance, ids, json_values, odd_values, seldom
+from tests.fuzz.values import BOUNDARY_NUMBERS, chance, ids, json_values, odd_values, rarely
 
 DEADLINE = "4s"
 """Deadline of every run, so that a delay or a timeout of hours ends with it."""
@@ -96,8 +96,8 @@ _message_fields = st.fixed_dictionaries(
         "reason": json_values,
         "by": json_values,
         "node_id": ids,
-        "max_parallel": seldom(json_values, st.integers(1, 3)),
-        "deadline": seldom(json_values, st.sampled_from(("1s", "1h", None))),
+        "max_parallel": rarely(json_values, st.integers(1, 3)),
+        "deadline": rarely(json_values, st.sampled_from(("1s", "1h", None))),
     },
 )
 
@@ -106,30 +106,30 @@ _message_fields = st.fixed_dictionaries(
 def _messages(draw: st.DrawFn) -> Message:
     kind = draw(st.sampled_from(("signal", "signal", "signal", "update", "query", "cancel")))
     names = {"signal": _SIGNALS, "update": _UPDATES, "query": _QUERIES, "cancel": ("cancel",)}[kind]
-    name = draw(seldom(st.text(min_size=1, max_size=8), st.sampled_from(names)))
+    name = draw(rarely(st.text(min_size=1, max_size=8), st.sampled_from(names)))
     known: st.SearchStrategy[Any] = _ends if name == "sub_plan_ended" else _message_fields | _answers
     payloads = draw(_payloads | st.builds(lambda value: [{"json": value}], known))
     return Message(kind, name, payloads, draw(st.sampled_from((0, 0, 5, 20, 60, 150, 400))))
 
 
 _options = st.fixed_dictionaries(
-    {}, optional={"max_parallel": seldom(st.sampled_from(EDGES), st.integers(1, 600)), "policy": json_values}
+    {}, optional={"max_parallel": rarely(st.sampled_from(BOUNDARY_NUMBERS), st.integers(1, 600)), "policy": json_values}
 )
 _fields = st.fixed_dictionaries(
     {},
     optional={
-        "inputs": seldom(json_values, st.sampled_from(({}, {"name": "x"}, {"name": "x", "x": 1}, {"x": "\x00"}))),
-        "context": seldom(json_values, st.sampled_from(({}, {"cbu": "1"}))),
-        "options": seldom(odd_values, _options),
+        "inputs": rarely(json_values, st.sampled_from(({}, {"name": "x"}, {"name": "x", "x": 1}, {"x": "\x00"}))),
+        "context": rarely(json_values, st.sampled_from(({}, {"cbu": "1"}))),
+        "options": rarely(odd_values, _options),
     },
 )
 _own_fields = st.fixed_dictionaries(
     {},
     optional={
         "scope": json_values,
-        "path": seldom(json_values, st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]]))),
-        "parent": seldom(json_values, st.sampled_from((None, {"run_id": "nobody-there", "task": "a"}))),
-        "bound": seldom(
+        "path": rarely(json_values, st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]]))),
+        "parent": rarely(json_values, st.sampled_from((None, {"run_id": "nobody-there", "task": "a"}))),
+        "bound": rarely(
             json_values, st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "entity": {"id": "p1"}}]))
         ),
         "snapshot": json_values | st.sampled_from(("AAAA", "eJwDAAAAAAE=")),

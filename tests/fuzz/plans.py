@@ -1,4 +1,4 @@
-"""Strategies for plans: Dagwright's own with every field, the five dialects, and both with a part put out of place."""
+"""Strategies for plans: native plans with every field, plans of the five dialects, and plans with misplaced parts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,35 +9,35 @@ from tests.conformance.kit import DIALECTS
 from tests.fuzz.tools import EFFECTS, FAILURES, RESULTS
 from tests.fuzz.values import (
     BAD_IDS,
+    BOUNDARY_NUMBERS,
     DURATIONS,
-    EDGES,
     ODD_DURATIONS,
     arguments,
     chance,
     ids,
     json_values,
     odd_values,
+    rarely,
     references,
-    seldom,
     texts,
 )
 from tests.support.json_places import places_of, replaced
 
 _DEEPEST = 2
-_GIVING = ("give", "give_async")
-_FAILING = ("fail", "fail_async", "flaky")
+_RETURNING_TOOLS = ("give", "give_async")
+_FAILING_TOOLS = ("fail", "fail_async", "flaky")
 _CONDITIONS = (
     *("true", "false", "1 == 1", "null == null", "1 / 0 == 1", "[1, 2].exists(x, x > 1)", "size('é') == 1"),
     *("inputs.name == 'x'", "item == 1", "item.x > 0", "nobody.result == 1", "(", "", "'a'.matches('(a+)+$')", "1 +"),
 )
-_OF_NODE = (
+_NODE_CONDITIONS = (
     *("{id}.result == 1", "size({id}.result) > 0", "{id}.status == 'completed'", "{id}.error.code == 'tool_failed'"),
     *("{id}.result.x > 0", "{id}.result.deep.y[0].z == null", "{id}.result in [1, 2]", "!{id}.partial", "{id}.result"),
     *("{id}.result.items.all(x, x > 0)", "string({id}.result) != ''", "{id}.result + 1 > 0", "has({id}.result.x)"),
 )
 
-_metadata = seldom(json_values, st.dictionaries(st.text(max_size=4), json_values, max_size=2))
-_durations = seldom(st.sampled_from(ODD_DURATIONS), st.sampled_from(DURATIONS))
+_metadata = rarely(json_values, st.dictionaries(st.text(max_size=4), json_values, max_size=2))
+_durations = rarely(st.sampled_from(ODD_DURATIONS), st.sampled_from(DURATIONS))
 
 
 @st.composite
@@ -56,9 +56,9 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
     if chance(draw, 3):
         plan["output"] = draw(texts(names) | arguments(names) | st.lists(references(names), max_size=3))
     if chance(draw, 4):
-        plan["inputs"] = {"name": draw(seldom(json_values, st.just({"type": "string", "default": "x"})))}
+        plan["inputs"] = {"name": draw(rarely(json_values, st.just({"type": "string", "default": "x"})))}
     if chance(draw, 6):
-        plan["on_failure"] = draw(seldom(json_values, st.sampled_from(("continue", "fail_fast"))))
+        plan["on_failure"] = draw(rarely(json_values, st.sampled_from(("continue", "fail_fast"))))
     if chance(draw, 6):
         plan["deadline"] = draw(_durations)
     if chance(draw, 8):
@@ -68,28 +68,28 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
 
 @st.composite
 def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
-    node: dict[str, Any] = {"id": draw(seldom(st.sampled_from(BAD_IDS), st.just(name), one_in=60))}
-    node |= draw(_work(earlier, depth=depth))
+    node: dict[str, Any] = {"id": draw(rarely(st.sampled_from(BAD_IDS), st.just(name), one_in=60))}
+    node |= draw(_kind_fields(earlier, depth=depth))
     is_sub_plan = "plan" in node
     never = ["retry", "heartbeat"] if is_sub_plan else []
     # A cache is refused where the tool changes the world; most plans should run.
     never += [] if str(node.get("tool")).startswith(("pure.", "read.")) or chance(draw, 20) else ["cache"]
     for field, (one_in, values) in _fields(earlier).items():
         if chance(draw, one_in) and field not in never:
-            node[field] = draw(seldom(odd_values, values, one_in=30))
+            node[field] = draw(rarely(odd_values, values, one_in=30))
     if chance(draw, 6):
         node["for_each"] = draw(_items(earlier))
         if chance(draw, 2):
             node["key"] = draw(st.sampled_from(("{{item}}", "{{index}}", "k{{item.x}}", "same", "{{item.name}}")))
         if chance(draw, 3):
-            node["max_parallel"] = draw(seldom(st.sampled_from(EDGES), st.integers(1, 3)))
+            node["max_parallel"] = draw(rarely(st.sampled_from(BOUNDARY_NUMBERS), st.integers(1, 3)))
         node.setdefault("arguments", {})
         if isinstance(node["arguments"], dict):
             node["arguments"] = {**node["arguments"], "text": "{{item}} {{index}}"}
     most = len(node["depends_on"]) if isinstance(node.get("depends_on"), list) else 0
     if isinstance(node.get("join"), dict) and not 0 < node["join"].get("at_least", 0) <= most and not chance(draw, 10):
         node["join"] = "any"
-    # Without it a node that fails waits for seconds.
+    # The default delay before a retry is seconds long.
     node.setdefault("retry", {"first_delay": "10ms", "max_attempts": 2}) if not is_sub_plan else None
     return node
 
@@ -98,7 +98,7 @@ def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[An
     """Return field -> (n, values); the field is present once in n times."""
     conditions = st.sampled_from(_CONDITIONS)
     if earlier:
-        named = st.tuples(st.sampled_from(_OF_NODE), st.sampled_from(earlier))
+        named = st.tuples(st.sampled_from(_NODE_CONDITIONS), st.sampled_from(earlier))
         conditions |= named.map(lambda pair: pair[0].replace("{id}", _in_condition(pair[1])))
         depends_on: st.SearchStrategy[Any] = st.lists(st.sampled_from(earlier), max_size=3, unique=True)
     else:
@@ -108,8 +108,8 @@ def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[An
     retries = st.fixed_dictionaries(
         {"first_delay": st.sampled_from(("1ms", "10ms"))},
         optional={
-            "max_attempts": seldom(st.sampled_from(EDGES), st.integers(1, 3)),
-            "factor": seldom(st.sampled_from(EDGES), st.sampled_from((1, 1.0, 2, 999))),
+            "max_attempts": rarely(st.sampled_from(BOUNDARY_NUMBERS), st.integers(1, 3)),
+            "factor": rarely(st.sampled_from(BOUNDARY_NUMBERS), st.sampled_from((1, 1.0, 2, 999))),
             "max_delay": st.sampled_from(("1ms", "20ms", "1h")),
         },
     )
@@ -117,14 +117,14 @@ def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[An
         "title": (4, st.text(max_size=20) | st.sampled_from(("t" * 2_000, "a\nb|c", "\x00"))),
         "when": (5, conditions),
         "depends_on": (3, depends_on),
-        "join": (6, seldom(st.sampled_from(({"at_least": 99}, "none")), joins)),
-        "on_error": (4, seldom(st.sampled_from(("ask", "replan")), on_errors)),
+        "join": (6, rarely(st.sampled_from(({"at_least": 99}, "none")), joins)),
+        "on_error": (4, rarely(st.sampled_from(("ask", "replan")), on_errors)),
         "retry": (3, retries),
         "timeout": (6, _durations),
         "heartbeat": (10, _durations),
-        "priority": (5, seldom(st.sampled_from(EDGES), st.integers(1, 5))),
-        "cache": (10, seldom(st.just("on"), st.sampled_from(("off", {"ttl": "1h"})))),
-        "approval": (25, seldom(st.just("required"), st.sampled_from(("policy", "never")))),
+        "priority": (5, rarely(st.sampled_from(BOUNDARY_NUMBERS), st.integers(1, 5))),
+        "cache": (10, rarely(st.just("on"), st.sampled_from(("off", {"ttl": "1h"})))),
+        "approval": (25, rarely(st.just("required"), st.sampled_from(("policy", "never")))),
         "metadata": (12, _metadata),
     }
 
@@ -134,18 +134,18 @@ def _in_condition(name: str) -> str:
 
 
 @st.composite
-def _work(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
-    """Return the field of a node that selects its kind, and its arguments."""
+def _kind_fields(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
+    """Return the field that selects the kind of a node, and its arguments."""
     kind = draw(st.integers(1, 24))
     effects = draw(st.sampled_from(EFFECTS))
     if kind <= 9:
         return {"tool": f"{effects}.echo", "arguments": draw(arguments(earlier))}
     if kind <= 13:
         given = {"kind": draw(st.sampled_from(sorted(RESULTS))), **draw(arguments(earlier))}
-        return {"tool": f"{effects}.{draw(st.sampled_from(_GIVING))}", "arguments": given}
+        return {"tool": f"{effects}.{draw(st.sampled_from(_RETURNING_TOOLS))}", "arguments": given}
     if kind <= 16:
         given = {"kind": draw(st.sampled_from(sorted(FAILURES)))}
-        return {"tool": f"{effects}.{draw(st.sampled_from(_FAILING))}", "arguments": given}
+        return {"tool": f"{effects}.{draw(st.sampled_from(_FAILING_TOOLS))}", "arguments": given}
     if kind == 17:
         name = draw(st.sampled_from(("slow", "slow_in_thread", "deaf")))
         return {"tool": name, "arguments": {"ms": draw(st.sampled_from((0, 20, 100, 400)))}}
@@ -154,8 +154,8 @@ def _work(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, A
     if kind == 19:
         return {"tool": "chatty", "arguments": {"details": draw(json_values)}}
     if kind <= 21 and depth < _DEEPEST:
-        below = draw(seldom(json_values, native_plans(depth=depth + 1) | dialect_plans()))
-        return {"plan": below, "arguments": draw(seldom(arguments(earlier), st.just({})))}
+        sub_plan = draw(rarely(json_values, native_plans(depth=depth + 1) | dialect_plans()))
+        return {"plan": sub_plan, "arguments": draw(rarely(arguments(earlier), st.just({})))}
     if kind == 22 and chance(draw, 3):
         return draw(
             st.sampled_from(
@@ -172,7 +172,7 @@ def _work(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, A
 @st.composite
 def _items(draw: st.DrawFn, earlier: Sequence[str]) -> Any:
     literal = st.lists(json_values | references(earlier), max_size=5)
-    return draw(seldom(odd_values, literal | references(earlier) | st.just([{"x": 1, "name": "p"}, {"x": 1}])))
+    return draw(rarely(odd_values, literal | references(earlier) | st.just([{"x": 1, "name": "p"}, {"x": 1}])))
 
 
 @st.composite

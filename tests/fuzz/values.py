@@ -15,7 +15,7 @@ PATHS = (
     *("", "", "", ".x", ".items", "[0]", "[-1]", '["a b"]', ".deep.y[0].z", ".found"),
     *("[*].x", "..x", "[?@.x>1].name"),
 )
-EDGES = (0, 1, -1, 2, 5, 0.5, 1e-9, 2**31, 2**53 + 1, 10**30, -(10**30), 1e308, True, "1", None, "")
+BOUNDARY_NUMBERS = (0, 1, -1, 2, 5, 0.5, 1e-9, 2**31, 2**53 + 1, 10**30, -(10**30), 1e308, True, "1", None, "")
 DURATIONS = ("1ms", "50ms", "100ms", "1s", "1.5s", "10s", "1m", "1h", "7d")
 ODD_DURATIONS = ("0s", "-1s", "soon", "1", 5, "99999d", "")
 _TEXTS = ("{{a.result}}", "{{", "}}", "\\{{x", "{{item}}", "{{index}}", "{{secret.NAME}}", "{{PLACEHOLDER_x}}")
@@ -25,7 +25,7 @@ plain_leaves = (
     st.none()
     | st.booleans()
     | st.integers(-3, 3)
-    | st.sampled_from(EDGES)
+    | st.sampled_from(BOUNDARY_NUMBERS)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8)
 )
@@ -41,7 +41,7 @@ odd_values = json_values | odd_leaves | st.lists(odd_leaves, max_size=3) | st.di
 
 
 @st.composite
-def seldom(draw: st.DrawFn, odd: st.SearchStrategy[Any], otherwise: st.SearchStrategy[Any], *, one_in: int = 20) -> Any:
+def rarely(draw: st.DrawFn, odd: st.SearchStrategy[Any], otherwise: st.SearchStrategy[Any], *, one_in: int = 20) -> Any:
     """Draw `otherwise` mostly, and `odd` sometimes."""
     return draw(odd if draw(st.integers(1, one_in)) == one_in else otherwise)
 
@@ -70,7 +70,7 @@ def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
 
 def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
     """Return objects that contain references to these nodes."""
-    leaves = references(earlier) | references(earlier) | texts(earlier) | seldom(json_leaves, plain_leaves)
+    leaves = references(earlier) | references(earlier) | texts(earlier) | rarely(json_leaves, plain_leaves)
     values = st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),

@@ -145,8 +145,8 @@ async def test_slow_node_of_a_region_is_called_once_in_all(worker: Runs, another
         _, found = await ended(runs, *nodes)
         assert [found[name]["result"] for name in found] == [first[name]["result"] for name in first]
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
-        makers = {name: found[name]["lineage"].get("cached", {}).get("run_id") for name in found}
-        assert makers == dict.fromkeys(["a", "b", "c", "large"], first_run) | {"after": None, "end": None}
+        producers = {name: found[name]["lineage"].get("cached", {}).get("run_id") for name in found}
+        assert producers == dict.fromkeys(["a", "b", "c", "large"], first_run) | {"after": None, "end": None}
 
 
 async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: Runs, calls: list[str]) -> None:

@@ -17,7 +17,7 @@ BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
 REGION_BATCH_INPUT_BYTES = 256 * 1024
-"""Approximate inputs of the nodes of one region batch, if it has more than one node."""
+"""Size of the inputs at which a region batch takes no more nodes."""
 REGION_BATCH_INPUT_LIMIT_BYTES = 1_000_000
 """Limit for the inputs of a region batch of a single node: half of the server's limit."""
 OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
@@ -33,7 +33,7 @@ CALL_BATCH_S = 0.2
 """How long a call batch starts calls. It then waits for the running calls, each up to `SLOW_CALL_S`, so a batch delays
 a result by 0.4 s at most."""
 SLOW_CALL_S = 0.2
-"""A call that takes longer leaves its batch: ten times the cost of an activity, so that sharing one saves little."""
+"""A call that takes longer leaves its batch. An activity costs a tenth of this time, so a batch would save little."""
 SLOW_TOOL_S = 60.0
 """How long the calls of a tool get separate activities after a call was slow or the tool was paused."""
 DETACHED_CALL_S = 10.0
@@ -61,8 +61,8 @@ PLAN_PAGE_BYTES = 512 * 1024
 """Encoded nodes of one page, unless a single node is larger."""
 PLAN_PAGES = 1_000
 """Pages of one plan."""
-PLAN_STEPS = 50_000
-"""Nodes of one plan that its run holds: all nodes except those that only their region needs. The run starts with them
+HELD_PLAN_NODES = 50_000
+"""Nodes of one plan that its run holds: all nodes except the inner nodes of offloaded regions. The run starts with them
 within half a second."""
 PLAN_EDGES = 1_000_000
 """Edges between the nodes that a run holds; reading them before the first node starts takes a quarter of a second."""
@@ -96,7 +96,8 @@ JOINED_LIMIT_BYTES = 250_000_000
 INLINE_BATCH_RESULTS_BYTES = 2 * 1024
 """Inline results in the report of a map batch; larger results go through the store. There may be 500 batches."""
 SMALL_FIRST_TASK_BYTES = 1_000_000
-"""History of the first workflow task up to which a run continues as new as soon as the server suggests it."""
+"""If the first workflow task adds at most this much history, the run continues as new as soon as the server suggests
+it."""
 SIGNALS_LIMIT = 10_000
 """Signals that the server accepts for one execution."""
 NO_DEADLINE_TIMER_S = 365 * 86_400.0
@@ -104,7 +105,7 @@ NO_DEADLINE_TIMER_S = 365 * 86_400.0
 SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
 PROGRESS_UPDATE_PAUSE_S = 30.0
-"""Shortest time between two updates of the progress alone, which are written together with other commands."""
+"""Shortest time between two updates that change only the progress. They are sent with other commands of the run."""
 LISTED_REQUEST_BYTES = 2 * 1024
 """Encoded request in the memo of a run; of a larger request, only the first part of its prompt is listed."""
 LISTED_REQUESTS_BYTES = 16 * 1024
@@ -130,7 +131,7 @@ WORKFLOW_TASK_S = 4.0
 run this long. Most tasks take some milliseconds; a replay of the longest history takes a second or more
 (docs/decisions/0048)."""
 SUB_PLAN_CHECK_S = 60.0
-"""Time until a run first checks for sub-plans of earlier executions that ended without a report."""
+"""Time until a run first checks whether a sub-plan that an earlier execution started has ended without a report."""
 SUB_PLAN_CHECK_MAX_S = 3_600.0
 """Longest time between two such checks."""
 SUB_PLANS_PER_CHECK = 500

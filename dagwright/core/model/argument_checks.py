@@ -117,11 +117,11 @@ class EntityChecks:
 
     Args:
         resolver: knows the entity types.
-        makers: id of a node -> the tool that makes its result.
+        producers: id of a node -> the tool that makes its result.
     """
 
     resolver: Resolver
-    makers: Mapping[str, ToolDeclaration]
+    producers: Mapping[str, ToolDeclaration]
 
     def problems_of(
         self,
@@ -154,8 +154,8 @@ class EntityChecks:
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
-                maker = self.makers.get(part.node)
-                if maker is not None and maker.returns is not None and part.node != node:
+                producer = self.producers.get(part.node)
+                if producer is not None and producer.returns is not None and part.node != node:
                     accepted = accepted_by_call(tool, key, arguments)
                     yield from self._reference_problem(tool, key, part, accepted, node=node)
         yield from _same_entity_problems(tool, bindings, lookups)
@@ -180,26 +180,26 @@ class EntityChecks:
     def _reference_problem(
         self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
     ) -> Iterator[ArgumentProblem]:
-        kinds, maker = accepted.kinds, self.makers[reference.node]
-        if kinds is None or can_make(maker, kinds, self.resolver):
+        kinds, producer = accepted.kinds, self.producers[reference.node]
+        if kinds is None or can_make(producer, kinds, self.resolver):
             return
-        reference_text = f"{reference} is the result of {maker.name}, a {maker.returns}"
+        reference_text = f"{reference} is the result of {producer.name}, a {producer.returns}"
         if not kinds:
             message = f"{tool.name}: {key!r} takes no id of another call's result, and {reference_text}"
             yield (key,), message, f"give {key!r} as it is"
             return
         fitting = (
             f"{other} makes a {made.returns}"
-            for other, made in islice(self.makers.items(), _NODES_SEARCHED)
+            for other, made in islice(self.producers.items(), _NODES_SEARCHED)
             if other != node and can_make(made, kinds, self.resolver)
         )
         hint = "; ".join(islice(fitting, _NODES_LISTED))
         yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {reference_text}", hint or None
 
 
-def can_make(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
+def can_make(producer: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
     """Return whether the result of a tool can be an entity of one of these kinds."""
-    returns = maker.returns or ""
+    returns = producer.returns or ""
     kind = resolver.types.get(returns, _NO_KIND) if resolver.types else returns
     return kind in kinds if kind is not None else bool(kinds)
 

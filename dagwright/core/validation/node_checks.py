@@ -68,7 +68,7 @@ class NodeChecks:
     """Checks of the nodes of one plan.
 
     Args:
-        makers: node id -> tool that produces the node's result.
+        producers: node id -> tool that produces the node's result.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class NodeChecks:
         *,
         tools: Mapping[str, ToolDeclaration],
         allow_unknown_tools: bool,
-        makers: Mapping[str, ToolDeclaration],
+        producers: Mapping[str, ToolDeclaration],
     ) -> None:
         self.document = document
         self.report = report
         self.tools = tools
         self.callable_tools = callable_tools(tools)
         self.tool_names = [name for name, tool in self.callable_tools.items() if tool.agent is None]
-        self.entities = EntityChecks(resolver_of(tools), makers)
+        self.entities = EntityChecks(resolver_of(tools), producers)
         self.allow_unknown_tools = allow_unknown_tools
-        self.makers = makers
+        self.producers = producers
         self.schemas: dict[str, SchemaOfTool | None] = {}
 
     def check(self, index: int, node: Node, references: NodeReferences, *, invalid_fields: frozenset[str]) -> None:
@@ -201,7 +201,7 @@ class NodeChecks:
         if declaration.worker is not None:
             worker, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.workers
             for code, at, message, hint in problems_of_worker(
-                node, worker, bindings, makers=self.makers, is_sub_goal=is_sub_goal
+                node, worker, bindings, producers=self.producers, is_sub_goal=is_sub_goal
             ):
                 self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=hint)
         schema = self._schema(declaration, index=index)

@@ -35,12 +35,12 @@ class PlanValues:
     Args:
         results: node id -> schema of its result.
         inputs: declared input -> its schema.
-        makers: node id -> tool that produces its result, for nodes without `for_each`.
+        producers: node id -> tool that produces its result, for nodes without `for_each`.
     """
 
     results: dict[str, ValueSchema] = field(default_factory=dict)
     inputs: dict[str, ValueSchema] = field(default_factory=dict)
-    makers: dict[str, ToolDeclaration] = field(default_factory=dict)
+    producers: dict[str, ToolDeclaration] = field(default_factory=dict)
 
     @classmethod
     def of(cls, checked: CheckedPlan) -> "PlanValues":
@@ -59,7 +59,7 @@ class PlanValues:
         if node.for_each is not None:
             schema = ValueSchema({"type": "array", "items": schema})
         elif (tool := tools.get(node.tool or "")) is not None:
-            self.makers[node.id] = tool
+            self.producers[node.id] = tool
         self.results[node.id] = schema
         return schema
 

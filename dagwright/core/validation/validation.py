@@ -109,7 +109,7 @@ def inspect_node(
     document: Document,
     *,
     ids: Collection[str],
-    makers: Mapping[str, ToolDeclaration],
+    producers: Mapping[str, ToolDeclaration],
     tools: Mapping[str, ToolDeclaration],
     names: TypeNames,
 ) -> NodeInspection:
@@ -117,7 +117,7 @@ def inspect_node(
 
     Args:
         ids: IDs of the other nodes.
-        makers: node id -> tool that produces its result.
+        producers: node id -> tool that produces its result.
         names: names of types in messages.
 
     Raises:
@@ -129,7 +129,7 @@ def inspect_node(
     if parsed.problems:
         raise PlanInvalid(parsed.problems)
     checker = _Checker(document, report, tools=dict(tools), allow_unknown_tools=True)
-    node, references = checker.check_node(parsed.nodes[0], ids, makers)
+    node, references = checker.check_node(parsed.nodes[0], ids, producers)
     return NodeInspection(node, references, checker.sub_plans.get(0), checker.tools, problems)
 
 
@@ -208,7 +208,7 @@ class _Checker:
         )
 
     def check_node(
-        self, node: Node, ids: Collection[str], makers: Mapping[str, ToolDeclaration]
+        self, node: Node, ids: Collection[str], producers: Mapping[str, ToolDeclaration]
     ) -> tuple[Node, NodeReferences]:
         """Check the first node alone; references to unknown nodes are not reported."""
         node = self._with_inline_agent(0, node)
@@ -217,7 +217,7 @@ class _Checker:
             if problem.unknown is None:
                 at = ("nodes", 0, *problem.at)
                 self.report.report_problem(problem.code, problem.message, at, node=node.id, hint=problem.hint)
-        checks = NodeChecks(self.document, self.report, tools=self.tools, allow_unknown_tools=True, makers=makers)
+        checks = NodeChecks(self.document, self.report, tools=self.tools, allow_unknown_tools=True, producers=producers)
         checks.check(0, node, references, invalid_fields=frozenset())
         if node.plan is not None:
             self._check_sub_plan(0, node, references)
@@ -250,13 +250,17 @@ class _Checker:
         for index, key, message, hint in kinds.problems():
             at = ("nodes", index, "arguments", key, "entity_type")
             self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=hint)
-        makers = {
+        producers = {
             node.id: self.tools[node.tool]
             for node in nodes.values()
             if node.tool in self.tools and node.for_each is None
         }
         checks = NodeChecks(
-            self.document, self.report, tools=self.tools, allow_unknown_tools=self.allow_unknown_tools, makers=makers
+            self.document,
+            self.report,
+            tools=self.tools,
+            allow_unknown_tools=self.allow_unknown_tools,
+            producers=producers,
         )
         references: dict[int, NodeReferences] = {}
         for index, node in nodes.items():

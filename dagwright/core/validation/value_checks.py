@@ -206,10 +206,12 @@ class ValueChecks:
 
     def _describe_part(self, part: Reference, shown: str) -> tuple[str, str]:
         text, hint = f"{{{{{part}}}}} is {shown}", _HINT
-        maker = self.values.makers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
-        if maker is not None and not (isinstance(part, ResultOf) and isinstance(part.path, str)):
-            text += f", as the tool {maker.name!r} declares its result"
-            hint += f"; if {maker.name!r} returns another type, correct its return annotation"
+        producer = (
+            self.values.producers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
+        )
+        if producer is not None and not (isinstance(part, ResultOf) and isinstance(part.path, str)):
+            text += f", as the tool {producer.name!r} declares its result"
+            hint += f"; if {producer.name!r} returns another type, correct its return annotation"
         return text, hint
 
 

@@ -64,10 +64,10 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
             if owner != name:
                 message = f"the worker tools {owner!r} and {name!r} both output {slot!r}"
                 yield f"{message}; only one of them can output a slot"
-    replaceable = {other for card in workers.values() for other in card.same_as.values()}
+    substitutable_slots = {other for card in workers.values() for other in card.same_as.values()}
     for name, card in workers.items():
         for slot in card.requires:
-            if slot not in owners and slot not in replaceable:
+            if slot not in owners and slot not in substitutable_slots:
                 near = suggestion(slot, list(owners))
                 message = f"the worker tool {name!r} requires {slot!r}, which no worker tool outputs"
                 yield message + (f"; {near}" if near else "")
@@ -87,14 +87,14 @@ def problems_of_worker(
     worker: WorkerTool,
     bindings: Sequence[Binding],
     *,
-    makers: Mapping[str, ToolDeclaration],
+    producers: Mapping[str, ToolDeclaration],
     is_sub_goal: bool,
 ) -> Iterator[WorkerProblem]:
     """Yield the problems of a node that calls a worker tool, except for the schema of its arguments.
 
     Args:
         bindings: bindings in the arguments.
-        makers: node id -> tool that produces the node's result.
+        producers: node id -> tool that produces the node's result.
         is_sub_goal: whether the node was written as a sub-goal, which declares the outputs of its worker tool.
     """
     card, tool_name = worker.card, worker.tool.name
@@ -102,34 +102,34 @@ def problems_of_worker(
     written = {parameter_name(key, properties): key for key in node.arguments}
     for slot in omitted_slots(card, node.arguments):
         key = written.get(slot)
-        hint = _producer_hint(slot, makers)
+        hint = _producer_hint(slot, producers)
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
-    yield from _unknown_slots(bindings, makers)
-    yield from _wrong_slots(bindings, worker, makers)
+    yield from _unknown_slots(bindings, producers)
+    yield from _wrong_slots(bindings, worker, producers)
     if is_sub_goal:
         yield from _card_mismatches(node, tool_name, card)
 
 
-def _unknown_slots(bindings: Sequence[Binding], makers: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
+def _unknown_slots(bindings: Sequence[Binding], producers: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot that the worker tool does not output."""
     for path, template in bindings:
         for part in template:
             if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
                 continue
-            maker = makers.get(part.node)
+            producer = producers.get(part.node)
             slot = part.path[0]
-            if maker is not None and maker.worker is not None and slot not in maker.worker.outputs:
+            if producer is not None and producer.worker is not None and slot not in producer.worker.outputs:
                 message = (
-                    f"Invalid reference: {part}: {maker.name!r} does not output {slot!r}; it outputs "
-                    f"{', '.join(maker.worker.outputs)}"
+                    f"Invalid reference: {part}: {producer.name!r} does not output {slot!r}; it outputs "
+                    f"{', '.join(producer.worker.outputs)}"
                 )
-                hint = suggestion(str(slot), maker.worker.outputs)
+                hint = suggestion(str(slot), producer.worker.outputs)
                 yield "invalid_reference", ("arguments", *path), message, hint
 
 
 def _wrong_slots(
-    bindings: Sequence[Binding], worker: WorkerTool, makers: Mapping[str, ToolDeclaration]
+    bindings: Sequence[Binding], worker: WorkerTool, producers: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot other than the required one."""
     properties = (worker.tool.input_schema or {}).get("properties", {})
@@ -139,26 +139,26 @@ def _wrong_slots(
             continue
         if len(part.path) != 1:
             continue
-        maker, name = makers.get(part.node), parameter_name(str(path[0]), properties)
-        if maker is not None and maker.worker is not None and part.path[0] in maker.worker.outputs:
-            message = wrong_slot_message(worker, name, maker.worker, str(part.path[0]))
+        producer, name = producers.get(part.node), parameter_name(str(path[0]), properties)
+        if producer is not None and producer.worker is not None and part.path[0] in producer.worker.outputs:
+            message = wrong_slot_message(worker, name, producer.worker, str(part.path[0]))
             if message is not None:
-                yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, makers)
+                yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, producers)
 
 
-def _producer_hint(slot: str, makers: Mapping[str, ToolDeclaration]) -> str:
-    producers = [name for name, tool in makers.items() if tool.worker and slot in tool.worker.outputs]
-    return f"{producers[0]!r} outputs it" if producers else f"no node before it outputs {slot!r}"
+def _producer_hint(slot: str, producers: Mapping[str, ToolDeclaration]) -> str:
+    node_ids = [name for name, tool in producers.items() if tool.worker and slot in tool.worker.outputs]
+    return f"{node_ids[0]!r} outputs it" if node_ids else f"no node before it outputs {slot!r}"
 
 
-def wrong_slot_message(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> str | None:
+def wrong_slot_message(worker: WorkerTool, name: str, producer: WorkerCard, slot: str) -> str | None:
     """Return why a slot cannot fill an argument; `None` if it can, or if the argument is not a required slot.
 
     Args:
         name: name of the argument.
-        maker: card of the worker tool that outputs the slot.
+        producer: card of the worker tool that outputs the slot.
     """
-    if name not in worker.card.requires or maker.fills(slot, name):
+    if name not in worker.card.requires or producer.fills(slot, name):
         return None
     return f"{worker.tool.name!r} requires {name!r}, and {slot!r} is another slot"
 
@@ -200,9 +200,12 @@ def slots_rejection(task_id: str, result: Any, declared: ToolDeclaration) -> str
         return None
     slots = ", ".join(declared.worker.outputs)
     if not isinstance(result, Mapping):
-        return f"the result of {task_id!r} is an object of the slots that {declared.name!r} outputs: {slots}"
+        return f"the result of {task_id!r} must be an object with the output slots of {declared.name!r}: {slots}"
     problem = declared.worker.slots_problem([*result], is_partial=False)
-    return problem and f"the result of {task_id!r} has exactly the slots {slots}, of which some may be null; {problem}"
+    return (
+        problem
+        and f"the result of {task_id!r} must have exactly the slots {slots}, of which some may be null; {problem}"
+    )
 
 
 def missing_slots(
@@ -260,7 +263,10 @@ def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dic
 
 
 def _inputs_from_sub_goals(bindings: Sequence[Binding]) -> dict[str, Any]:
-    """Return the arguments that are slots of other sub-goals, in the form of the planner; a list is one input."""
+    """Return the arguments that reference slots of other sub-goals, as `{"from_sub_goal", "slot"}`.
+
+    Several references in one argument become a list.
+    """
     inputs: dict[str, Any] = {}
     for path, template in bindings:
         part = template[0] if len(template) == 1 else None

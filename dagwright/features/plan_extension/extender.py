@@ -35,7 +35,7 @@ class PlanExtender(Protocol):
     """Strategy that extends a plan while it runs."""
 
     def next_extension(self, state: "RunState") -> "Extension | None":
-        """Return the next extension of the plan, or `None` until something has changed.
+        """Return the next extension of the plan; `None` if the current state needs none.
 
         Raises:
             GoalUnreachable: the goal cannot be reached.
@@ -47,7 +47,7 @@ class PlanExtender(Protocol):
         ...
 
     def is_reserved(self, node_id: str) -> bool:
-        """Return whether an id has the form of the ids of generated nodes, by which the extender finds its nodes."""
+        """Return whether only nodes that the extender generates may have this id."""
         ...
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
@@ -63,7 +63,7 @@ class StreamingExtender(PlanExtender, Protocol):
         """Return the tools that nodes may use while the model is writing the plan; `None` if streaming is off."""
         ...
 
-    def refusal_of_early(
+    def early_start_rejection(
         self, state: "RunState", extension: "Extension", *, tools: "Mapping[str, ToolDeclaration]"
     ) -> str | None:
         """Return why nodes may not run before their plan is complete, or `None`.

@@ -116,7 +116,7 @@ def _published(context: GatewayContext, name: str, *, param: str) -> Template:
 
 
 async def _prepared(context: GatewayContext, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
-    """Return the plan of a request, ready to run, and its title in lists.
+    """Return the plan of a request, ready to run, and its default title.
 
     Raises:
         ApiError: the request has not exactly one plan, or its plan is invalid.

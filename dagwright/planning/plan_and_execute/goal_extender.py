@@ -115,7 +115,7 @@ class PlanAndExecute:
             self._tools = decode_tools(list(self._goal.tools))
         return self._tools
 
-    def refusal_of_early(
+    def early_start_rejection(
         self, state: "RunState", extension: Extension, *, tools: Mapping[str, ToolDeclaration]
     ) -> str | None:
         """Return why nodes may not run before their plan is complete.

@@ -77,7 +77,7 @@ async def test_status_determines_the_retry(effects: str, reply: Reply, is_final:
 async def test_redirect_is_not_followed() -> None:
     with agent_service(Reply(307, headers={"Location": "/there"})) as service:
         failure = await AgentBench(service_registry(service.url)).failure(OBJECTIVE)
-    advice = "redirects are not followed: write the address itself as service_url"
+    advice = "redirects are not followed: set service_url to the target of the redirect"
     assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"
     assert (failure.type, failure.non_retryable, len(service.asked)) == ("tool_failed", True, 1)
 

@@ -202,7 +202,7 @@ def test_check_accepts_only_lookups_and_references_of_the_catalogue(verb: str, n
         lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}
         refused = is_refused({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, place=f"lookups/{name}")
         assert refused == (entity_type not in parameter.get("lookups", ()))
-    for maker in VERBS:
-        made: dict[str, Any] = {"verb": maker, "params": {}, "refs": {}, "lookups": None}
+    for producer in VERBS:
+        made: dict[str, Any] = {"verb": producer, "params": {}, "refs": {}, "lookups": None}
         refused = is_refused(made, {**made, "verb": verb, "refs": {name: "@result_1"}}, place=f"refs/{name}")
-        assert refused == (maker not in parameter.get("refs", ()))
+        assert refused == (producer not in parameter.get("refs", ()))

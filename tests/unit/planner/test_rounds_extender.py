@@ -427,9 +427,9 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
     assert {name: extender.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
     question = Question(continue_with(PICK, SUM), failed("no"), workers=FAILS)
     planning = question.planning()
-    slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
+    slots = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
     for wrong, refusal in (
-        ("text", "the result of 'sg1' is an object of the slots that 'pick' outputs: numbers"),
+        ("text", "the result of 'sg1' must be an object with the output slots of 'pick': numbers"),
         ({}, f"{slots}missing: 'numbers'"),
         ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
     ):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.boundary.limits import PLAN_NODES, PLAN_STEPS
+from dagwright.core.boundary.limits import HELD_PLAN_NODES, PLAN_NODES
 from dagwright.core.compiler.compilation import compiled_form
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -25,7 +25,7 @@ _FEW_EDGES = 20_000
 @pytest.fixture
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that plans of a few hundred nodes reach them."""
-    monkeypatch.setattr(plan_limits, "PLAN_STEPS", _FEW_STEPS)
+    monkeypatch.setattr(plan_limits, "HELD_PLAN_NODES", _FEW_STEPS)
     monkeypatch.setattr(plan_limits, "PLAN_EDGES", _FEW_EDGES)
     monkeypatch.setattr(plan_limits, "PLAN_NODES", _FEW_NODES)
 
@@ -72,7 +72,7 @@ def test_run_rejects_too_many_nodes_in_unchecked_pages() -> None:
     plan = compiled_form(check_plan({"nodes": _nodes(_FEW_STEPS + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as error:
         checked_graph(plan)
-    assert (PLAN_STEPS, str(error.value)) == (50_000, _too_many(_FEW_STEPS))
+    assert (HELD_PLAN_NODES, str(error.value)) == (50_000, _too_many(_FEW_STEPS))
 
 
 @low_limits

@@ -28,7 +28,7 @@ def tools(root: Path) -> dict[str, Callable[..., Any]]:
 Tools = dict[str, Callable[..., Any]]
 
 
-def test_written_json_is_read(tools: Tools, root: Path) -> None:
+def test_written_files_can_be_read(tools: Tools, root: Path) -> None:
     with tool_context():
         assert tools["write_file"](path="a/b.txt", content="é\n") == {"path": "a/b.txt", "bytes": 3}
         assert tools["write_file"](path="a/c.json", content={"x": [1]})["bytes"] == 23

@@ -14,23 +14,23 @@ export class Detail {
   #run;
   #api;
   #go;
-  #steering;
+  #createCommands;
   #currentRun;
   #onNode;
   #readNumber = 0;
   #timer = null;
   #readAt = 0;
-  #steeredState = "";
+  #commandsState = "";
   #id = null;
 
-  /** now: returns the current run; steering: creates the commands for a node; onNode: opens another node. */
-  constructor(run, { api, go, steering, now, onClose, onNode }) {
+  /** currentRun: returns the current run; createCommands: creates the commands for a node; go: opens a page; onNode: opens another node. */
+  constructor(run, { api, go, createCommands, currentRun, onClose, onNode }) {
     Object.assign(this, { title: el("h2"), actions: el("div", { class: "actions" }), body: el("div"), why: el("div") });
     this.#run = run;
     this.#api = api;
     this.#go = go;
-    this.#steering = steering;
-    this.#currentRun = now;
+    this.#createCommands = createCommands;
+    this.#currentRun = currentRun;
     this.#onNode = onNode;
     this.element = el(
       "section",
@@ -54,7 +54,7 @@ export class Detail {
   show(id) {
     if (id !== this.#id) {
       this.#id = id;
-      this.#steeredState = "";
+      this.#commandsState = "";
       fill(this.title, id);
       fill(this.actions);
       fill(this.body, el("p", { class: "hint" }, "Loading …"));
@@ -72,15 +72,15 @@ export class Detail {
     this.#timer = null;
     this.#readAt = performance.now();
     const mine = (this.#readNumber += 1);
-    const isHere = () => mine === this.#readNumber && id === this.#id;
+    const isCurrent = () => mine === this.#readNumber && id === this.#id;
     try {
       const node = await this.#api.get(nodePath(this.#run, id));
-      if (!isHere()) return;
+      if (!isCurrent()) return;
       this.#fill(node);
       const why = await this.#api.get(runPath(this.#run, `/explain?node=${encodeURIComponent(id)}`));
-      if (isHere()) this.#explain(why);
+      if (isCurrent()) this.#explain(why);
     } catch (error) {
-      if (isHere()) fill(this.body, el("p", { class: "problem", role: "alert" }, error.message));
+      if (isCurrent()) fill(this.body, el("p", { class: "problem", role: "alert" }, error.message));
     }
   }
 
@@ -88,10 +88,10 @@ export class Detail {
     fill(this.title, node.title || node.node_id);
     const run = this.#currentRun();
     const state = `${run.status} ${node.status} ${node.attempts}`;
-    if (state !== this.#steeredState) {
-      this.#steeredState = state;
+    if (state !== this.#commandsState) {
+      this.#commandsState = state;
       // The document of a node in a sub-plan has the run of the sub-plan.
-      fill(this.actions, this.#steering(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
+      fill(this.actions, this.#createCommands(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
     }
     const facts = [
       ["State", el("span", {}, stateMark(node.status), node.reason && ` ${node.reason}`)],

@@ -37,7 +37,7 @@ export async function mount(root, { api, params, go }) {
   const select = (node) => go(runAddress(run, node));
   const graph = new GraphView(model, { onSelect: select });
   const timeline = new Timeline(model, { onSelect: select });
-  const detail = new Detail(run, { api, go, steering, now: () => runDocument, onClose: () => select(null), onNode: select });
+  const detail = new Detail(run, { api, go, createCommands: steering, currentRun: () => runDocument, onClose: () => select(null), onNode: select });
   fill(
     root,
     el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")),
