@@ -200,7 +200,7 @@ def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, 
         assert f"`DAGWRIGHT_{name}" in result
 
 
-def _documented(name: str) -> str:
+def _documented_file(name: str) -> str:
     result = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
     found = re.search(rf"```\w+ title=\"{re.escape(name)}\"\n(.*?)```", result, re.DOTALL)
     assert found is not None, name
@@ -208,7 +208,7 @@ def _documented(name: str) -> str:
 
 
 def test_documented_override_fits_the_composition(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    override = yaml.safe_load(_documented("docker-compose.override.yml"))["services"]
+    override = yaml.safe_load(_documented_file("docker-compose.override.yml"))["services"]
     assert {*override} == {"worker", "gateway"}
     for name, service in override.items():
         mounted = [mount.split(":")[1] for mount in service["volumes"]]
@@ -222,7 +222,7 @@ def test_documented_image_with_tools_is_derived_from_ours_and_is_not_root(
     services: dict[str, dict[str, Any]], steps: list[Step], tmp_path: Path
 ) -> None:
     place = tmp_path / "Dockerfile.tools"
-    place.write_text(_documented("Dockerfile.tools"), encoding="utf-8")
+    place.write_text(_documented_file("Dockerfile.tools"), encoding="utf-8")
     derived = read_dockerfile(place)
     assert derived[0].words == [services["worker"]["image"]]
     users = [step.words[0] for step in derived if step.instruction == "USER"]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import attempts_of
 from tests.support.eventually import eventually
-from tests.support.runs import bare, done
+from tests.support.runs import bare, completed_node
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -27,7 +27,7 @@ async def test_write_outlasts_grace_and_completes(own_server: LiveServer, folder
     points.hold("w")
     async with worker_process(own_server.address, folder, program=brief) as stopping:
         handle = await start_run(await own_server.start(), _PLAN, workflow_id="drained")
-        await points.reached("w")
+        await points.wait_for_point("w")
         async with worker_process(own_server.address, folder) as other:
             await eventually(lambda: other.log.count('"worker started"') == 2)
             stopped = asyncio.create_task(stopping.stop())
@@ -37,5 +37,5 @@ async def test_write_outlasts_grace_and_completes(own_server: LiveServer, folder
             document = await result_within(handle, 60)
             await stopped
     assert (document["status"], document["output"]) == ("completed", "w")
-    assert bare(document)["nodes"]["w"] == done("w")
+    assert bare(document)["nodes"]["w"] == completed_node("w")
     assert len(attempts_of(folder)) == 1

@@ -46,7 +46,7 @@ class Scene:
 
     async def kill_at(self, point: str) -> None:
         """Kill the worker at a fault point, with the other one at hand."""
-        await self.points.reached(point)
+        await self.points.wait_for_point(point)
         await self.other.start_and_serve()
         await self.worker.kill()
         self.points.release(point)
@@ -123,7 +123,7 @@ async def test_worker_killed_in_a_region_batch(scene: Scene, count: int, pause_m
     plan, values = _pure_graph(count, pause_ms=pause_ms)
     scene.points.hold(f"n{at}")
     handle = await scene.start(plan)
-    await scene.points.reached(f"n{at}")
+    await scene.points.wait_for_point(f"n{at}")
     answered = await _answers(handle)
     if count > INLINE_PLAN_NODES:
         result = answered[-1]["counts"]["completed"]
@@ -167,7 +167,7 @@ async def test_worker_killed_while_a_result_is_written_into_the_store(scene: Sce
     ]
     scene.points.hold(WRITING)
     handle = await scene.start({"nodes": nodes})
-    await scene.points.reached(WRITING)
+    await scene.points.wait_for_point(WRITING)
     store = scene.folder / "state" / "payloads"
     assert len(list((store / "tmp").iterdir())) == 1
     assert list(store.glob("??/??/*")) == [], "what may not be on the disk has no name"

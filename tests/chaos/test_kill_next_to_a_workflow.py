@@ -7,7 +7,7 @@ from tests.chaos.building import assert_whole
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.eventually import eventually
 from tests.support.order_shop import ShipmentWorkflow
-from tests.support.runs import bare, done
+from tests.support.runs import bare, completed_node
 from tests.support.server import LiveServer
 from tests.support.shop_worker import shop_worker
 
@@ -34,5 +34,5 @@ async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: Liv
         await worker.start()
         document = bare(await result_within(handle, 60))
     shipped = {"shipped": "lamp", "as": "order/ship"}
-    assert document["nodes"] == {"ship": done(shipped), "told": done({"shipped": "lamp"})}
+    assert document["nodes"] == {"ship": completed_node(shipped), "told": completed_node({"shipped": "lamp"})}
     await assert_whole(handle)

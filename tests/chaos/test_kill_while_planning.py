@@ -15,7 +15,7 @@ from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset.toolset import load_toolset
 from tests.chaos.building import assert_whole
 from tests.support.chaos import TOOLS, FaultPoints, result_within, start_workflow, worker_process
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -25,8 +25,8 @@ async def test_next_attempt_finishes_the_started_plan(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     first = call("a", "compute", name="a", values=[])
-    plan = written(first, call("b", "compute", name="b", values=["{{a.result}}"]))
-    rest = written(call("b", "compute", name="b", values=["{{a.result}}"]))
+    plan = plan_text(first, call("b", "compute", name="b", values=["{{a.result}}"]))
+    rest = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
     pieces = -(-(plan.index(json.dumps(first)) + len(json.dumps(first))) // 8)
     stopped = slow(text(plan), held_after=pieces, released=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
@@ -42,7 +42,7 @@ async def test_next_attempt_finishes_the_started_plan(
                 workflow_id="killed-while-planning",
                 workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
             )
-            await points.reached("a")
+            await points.wait_for_point("a")
             await worker.kill()
             await worker.start()
             document = await result_within(handle, 120)

@@ -17,7 +17,7 @@ from tests.support.chaos import (
     start_run,
 )
 from tests.support.chaos_tools import attempts_of, effects_of
-from tests.support.runs import assert_clean, assert_replays, bare, done, failed
+from tests.support.runs import assert_clean, assert_replays, bare, completed_node, failed_node
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -37,7 +37,7 @@ async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
         "nodes": [{"id": "x", "tool": "compute", "arguments": {"name": "cached", "values": []}, "cache": {"ttl": "1h"}}]
     }
     first = await result_within(await start_run(client, plan, workflow_id="before-the-kill"), 60)
-    await points.reached("cached")
+    await points.wait_for_point("cached")
     await worker.kill()
     points.forget("cached")
     # A second call of the tool would wait here until the end.
@@ -71,10 +71,10 @@ async def test_worker_killed_in_runs(
         points.hold(point)
     handles = {name: await start_run(client, plan, workflow_id=name) for name, plan in plans.items()}
     for point in held:
-        await points.reached(point)
+        await points.wait_for_point(point)
     # Last, as a check of arguments holds up the whole worker.
     handles["checked"] = await start_run(client, {"nodes": [checked]}, workflow_id="checked")
-    await points.reached("checked")
+    await points.wait_for_point("checked")
     # This step ends, and the worker is gone before anybody could react to its end.
     points.release("between-b")
     await worker.kill()
@@ -89,10 +89,10 @@ async def test_worker_killed_in_runs(
     attempts = during["during-b"]["attempts"]
     assert attempts >= 2
     assert during == {
-        "during-a": done("during-a"),
-        "during-b": done("during-b", attempts=attempts),
-        "during-c": done("during-c"),
-        "during-beside": done("during-beside"),
+        "during-a": completed_node("during-a"),
+        "during-b": completed_node("during-b", attempts=attempts),
+        "during-c": completed_node("during-c"),
+        "during-beside": completed_node("during-beside"),
     }
     for name in ("during", "between", "before"):
         assert documents[name]["output"] == {f"{name}-c": f"{name}-c", f"{name}-beside": f"{name}-beside"}
@@ -101,13 +101,13 @@ async def test_worker_killed_in_runs(
     assert documents["map"]["output"] == {"m": [f"map-{number}" if number in ran else None for number in range(501)]}
     outcome = "outcome unknown: its worker died, so write_then_hold may or may not have made its change"
     assert bare(documents["unknown"])["nodes"] == {
-        "w": failed(f"outcome_unknown: {outcome}"),
-        "told": done({"why": "outcome_unknown"}),
+        "w": failed_node(f"outcome_unknown: {outcome}"),
+        "told": completed_node({"why": "outcome_unknown"}),
     }
     # The plan allows one attempt; that of the killed worker called nothing, nor did one that missed a heartbeat.
     attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]
     assert attempts >= 2
-    assert bare(documents["checked"])["nodes"] == {"w": done("checked", attempts=attempts)}
+    assert bare(documents["checked"])["nodes"] == {"w": completed_node("checked", attempts=attempts)}
 
     steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
     assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in ran), "made", "checked"])
@@ -128,7 +128,7 @@ async def test_server_killed_in_a_step(
 ) -> None:
     points.hold("server-b")
     handle = await start_run(await own_server.start(), _steps("server"), workflow_id="server-killed")
-    await points.reached("server-b")
+    await points.wait_for_point("server-b")
     await restart(own_server)
     points.release("server-b")
     document = await result_within(handle, 240)
@@ -146,7 +146,7 @@ async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_an
         points.hold(name)
     handle = await start_run(await own_server.start(), plan, workflow_id="reactive")
     for number, name in enumerate(kills):
-        await points.reached(name)
+        await points.wait_for_point(name)
         await worker.kill()
         if number % 2:
             await restart(own_server)

@@ -49,7 +49,7 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
             compiled = prepare_plan(check_plan({"nodes": [*_chain("x"), below]}, tools), {})
             started = await open_runs(connection, server.settings).start(StartRequest(compiled))
             for name in _DEATHS:
-                await points.reached(name)
+                await points.wait_for_point(name)
                 (folder / DEATH).touch()
                 points.release(name)
                 await worker.has_died()

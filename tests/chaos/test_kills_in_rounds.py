@@ -22,7 +22,7 @@ from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, restart, resul
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import purposes
-from tests.support.rounds import continue_with, done, ref, results_of, sub_goal
+from tests.support.rounds import continue_with, done_response, ref, results_of, sub_goal
 from tests.support.runs import Handle
 from tests.support.server import LiveServer
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _LOST = "Nobody hears it."
 _FIRST = continue_with(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
 _SECOND = continue_with(sub_goal(3, "make_slot", name="c"))
-_DONE = done(all=[ref(number, "made") for number in (1, 2, 3)])
+_DONE = done_response(all=[ref(number, "made") for number in (1, 2, 3)])
 
 
 def _question(folder: Path, limits: RoundsLimits) -> CompiledPlan:
@@ -67,7 +67,7 @@ async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, fol
     ):
         handle = await _start(own_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
 
-        async def kill_while_asked(place: int) -> None:
+        async def kill_during_call(place: int) -> None:
             await eventually(lambda: len(model.calls) == place + 1)
             await worker.kill()
             held[place].set()
@@ -75,9 +75,9 @@ async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, fol
 
         # While the intention, the planner and its repair are asked.
         for place in (0, 2, 4):
-            await kill_while_asked(place)
+            await kill_during_call(place)
         # While one sub-goal of a round is done, and one is in flight.
-        await points.reached("b")
+        await points.wait_for_point("b")
 
         async def is_first_done() -> bool:
             result = await handle.query(wire.QUERY_STATUS)
@@ -87,7 +87,7 @@ async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, fol
         await worker.kill()
         points.release("b")
         await worker.start()
-        await kill_while_asked(8)
+        await kill_during_call(8)
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
     assert [sorted(each) for each in results_of(document)] == [[(1, "success"), (2, "success")], [(3, "success")], []]
@@ -117,7 +117,7 @@ async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_i
         worker_process(own_server.address, folder, environment=_environment(model)),
     ):
         handle = await _start(own_server, folder, workflow_id="server-killed-in-rounds")
-        await points.reached("b")
+        await points.wait_for_point("b")
         await eventually(lambda: calls_of(folder)["a"] == 1)
         await restart(own_server)
         points.release("b")

@@ -40,7 +40,7 @@ def script(released: asyncio.Event) -> list[Any]:
     ]
 
 
-def answers_asked(model: ModelServer) -> int:
+def count_answer_calls(model: ModelServer) -> int:
     return sum((call.body.get("metadata") or {}).get("purpose") == "answer" for call in model.calls)
 
 
@@ -63,10 +63,10 @@ async def test_each_client_has_the_whole_answer_once(own_server: LiveServer, fol
         await gateway.kill()
         await gateway.start()
         await wait_until_all(asking, lambda each: each.streams > 1 and bool(each.answer))
-        before = answers_asked(model)
+        before = count_answer_calls(model)
         await worker.kill()
         await worker.start_and_serve()
-        await eventually(lambda: answers_asked(model) >= before + RUNS, timeout_s=90)
+        await eventually(lambda: count_answer_calls(model) >= before + RUNS, timeout_s=90)
         await restart(own_server)
         released.set()
         await following
@@ -99,19 +99,19 @@ async def test_nothing_is_half_done_while_the_server_is_dead(own_server: LiveSer
             "background": ("/v1/responses", {"model": "profile/plan", "input": "All?", "background": True}),
         }
 
-        async def sent(name: str) -> httpx.Response:
+        async def send_request(name: str) -> httpx.Response:
             path, body = requests[name]
             return await http.post(path, json=body, headers={"Idempotency-Key": name})
 
         await eventually(lambda: '"worker started"' in worker.log)
         await own_server.kill()
-        refused = await asyncio.gather(*map(sent, requests))
+        refused = await asyncio.gather(*map(send_request, requests))
         looked = await asyncio.gather(
             *(http.get(path) for path in ("/readyz", "/v1/runs", "/v1/runs/run-1", "/v1/runs/run-1/events"))
         )
         await own_server.start()
         there = [(await http.get(f"/v1/runs/{run_id_of_key(name)}")).status_code for name in requests]
-        again = await asyncio.gather(*map(sent, requests))
+        again = await asyncio.gather(*map(send_request, requests))
     answers = [*refused, *looked]
     entries = [(each.status_code, each.headers.get("retry-after")) for each in answers]
     assert entries == [(503, "2")] * len(answers), [each.text for each in answers]

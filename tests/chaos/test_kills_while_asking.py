@@ -71,7 +71,7 @@ async def test_both_killed_before_an_effect(own_server: LiveServer, worker: Work
     handle = await start_run(await own_server.start(), plan, workflow_id="killed-behind-the-answer")
     assert await _asks(own_server, handle.id) == ["effect"]
     await _signal(own_server, handle.id, "effect")
-    await points.reached("effect")
+    await points.wait_for_point("effect")
     await worker.kill()
     await restart(own_server)
     points.release("effect")
@@ -96,7 +96,7 @@ async def test_both_killed_while_a_tool_asks_and_after(
     message = {"request_id": "effect", "answer": {"text": "Fred"}, "by": "ann"}
     await (await own_server.start()).get_workflow_handle(handle.id).signal(wire.SIGNAL_FEEDBACK, message)
     await worker.start()
-    await points.reached("effect")
+    await points.wait_for_point("effect")
     await worker.kill()
     points.release("effect")
     await worker.start()

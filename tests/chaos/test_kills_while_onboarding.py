@@ -88,14 +88,14 @@ async def test_worker_killed_in_or_after_the_transaction_of_each_intent(
                 points.hold(f"{node}-{where}")
             points.release(f"{node}-{BEFORE}")
             is_killed_inside = number % 2 == 0
-            await points.reached(f"{node}-{INSIDE}")
+            await points.wait_for_point(f"{node}-{INSIDE}")
             if is_killed_inside:
                 await worker.kill()
                 store.assert_has(*done, effects=number)
             points.release(f"{node}-{INSIDE}")
             if is_killed_inside:
                 await worker.start()
-            await points.reached(f"{node}-{AFTER}")
+            await points.wait_for_point(f"{node}-{AFTER}")
             done += rows
             if not is_killed_inside:
                 await worker.kill()
@@ -125,12 +125,12 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
         await worker.kill()
         await worker.start()
         await answer(handle, f"lookup:person:{NEW}", {"text": "create new"})
-        await points.reached(f"{binding}-{INSIDE}")
+        await points.wait_for_point(f"{binding}-{INSIDE}")
         await worker.kill()
         store.assert_has(effects=0)
         points.release(f"{binding}-{INSIDE}")
         await worker.start()
-        await points.reached(f"{binding}-{AFTER}")
+        await points.wait_for_point(f"{binding}-{AFTER}")
         await worker.kill()
         person = f"{NEW}: jurisdiction unknown, active"
         store.assert_has(person, effects=1)
@@ -183,14 +183,14 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
                 points.hold(f"{node}-{where}")
             points.release(f"{node}-{BEFORE}")
             is_killed_inside = number % 2 == 0
-            await points.reached(f"{node}-{INSIDE}")
+            await points.wait_for_point(f"{node}-{INSIDE}")
             if is_killed_inside:
                 await worker.kill()
                 store.assert_has(*there, effects=len(FULL) + 1 - number)
             points.release(f"{node}-{INSIDE}")
             if is_killed_inside:
                 await worker.start()
-            await points.reached(f"{node}-{AFTER}")
+            await points.wait_for_point(f"{node}-{AFTER}")
             there = [row for row in there if row not in rows_of[node]]
             if not is_killed_inside:
                 await worker.kill()

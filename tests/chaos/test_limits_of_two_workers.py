@@ -112,7 +112,7 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
     ):
         points.hold("held0")
         first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}, **_SOON_LOST), _HELD)
-        await points.reached("held0")
+        await points.wait_for_point("held0")
         shared = await _start(client, "shared", _calls("shared", 12, pause_ms=150), _OWNER)
         paced = await _start(client, "paced", _calls("paced", _CALLS), _TEMPLATE)
         slow = await _start(client, "slow", _calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
@@ -127,7 +127,7 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
         # Waiting uses up no attempt.
         ends = await asyncio.gather(*map(_status_and_attempts, (shared, paced, silent)))
         assert ends == [("completed", {1})] * 3
-        _check_shared(spans_of(folder, "shared"), spans_of(folder, "paced"))
+        _check_shared_limits(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
         # The call fails with its worker, so only the end of its lease lets the others start.
         others = await _start(client, "others", _calls("others", 4, **_SOON_LOST), _HELD)
@@ -141,7 +141,7 @@ async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
         assert (len(spans_of(folder, "others")), _most_at_once(spans_of(folder, "others"))) == (4, 1)
 
 
-def _check_shared(shared: Sequence[Span], paced: Sequence[Span]) -> None:
+def _check_shared_limits(shared: Sequence[Span], paced: Sequence[Span]) -> None:
     """Check the calls of two limits that both workers made."""
     assert [len({span.pid for span in spans}) for spans in (shared, paced)] == [2, 2]
     assert (len(shared), _most_at_once(shared)) == (12, 2)

@@ -22,7 +22,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
 from tests.chaos.building import assert_whole
-from tests.support.answer_texts import PIECE, Reader, held, texts_of
+from tests.support.answer_texts import PIECE, Reader, held_answer, texts_of
 from tests.support.chaos import (
     QUICK_WORKER,
     TOOLS,
@@ -34,7 +34,7 @@ from tests.support.chaos import (
 )
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 from tests.support.quick_worker import HEARTBEAT_S
 from tests.support.runs import Handle
 from tests.support.server import LiveServer
@@ -59,7 +59,7 @@ async def serving(server: LiveServer, folder: Path, model: ModelServer) -> Async
         yield worker
 
 
-def lost(node: str) -> Step:
+def lost_response(node: str) -> Step:
     """Return a response that is held until its client is dead."""
     return step(_LOST, metadata={"node_id": node}, released=asyncio.Event())
 
@@ -101,10 +101,15 @@ async def _start(client: Client, kind: str, run_input: RunInput) -> Handle:
 async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    plan = written({**call("made", "effect_then_hold", name="made"), **_RETRIES})
+    plan = plan_text({**call("made", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        *(lost("plan"), response_to("plan", "I would make it."), lost("plan#2"), response_to("plan#2", plan)),
-        *(lost("answer"), response_to("answer", "It is made.")),
+        *(
+            lost_response("plan"),
+            response_to("plan", "I would make it."),
+            lost_response("plan#2"),
+            response_to("plan#2", plan),
+        ),
+        *(lost_response("answer"), response_to("answer", "It is made.")),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
@@ -117,7 +122,7 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
             await wait_for_calls(model, "plan", "plan", "plan#2")
             await restart_worker(worker)
             # After the plan, in the middle of its nodes.
-            await points.reached("made")
+            await points.wait_for_point("made")
             await worker.kill()
             points.release("made")
             await worker.start()
@@ -150,10 +155,15 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
 async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    plan = written({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
-    again = written({**call("a", "effect_then_hold", name="made"), **_RETRIES})
+    plan = plan_text({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
+    again = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        *(response_to("plan", plan), lost("plan#2"), response_to("plan#2", "Let me think."), lost("plan#3")),
+        *(
+            response_to("plan", plan),
+            lost_response("plan#2"),
+            response_to("plan#2", "Let me think."),
+            lost_response("plan#3"),
+        ),
         *(response_to("plan#3", again), response_to("answer", "It is made.")),
     ]
     points.hold("made")
@@ -167,7 +177,7 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
             await wait_for_calls(model, "plan", "plan#2", "plan#2", "plan#3")
             await restart_worker(worker)
             # In the node that replaces the failed node.
-            await points.reached("made")
+            await points.wait_for_point("made")
             await worker.kill()
             points.release("made")
             await worker.start()
@@ -198,8 +208,13 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
 ) -> None:
     both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
     script = [
-        *(lost("turn1"), response_to("turn1", both), lost("turn2"), response_to("turn2", tool_call("echo", n=3))),
-        *(lost("turn3"), response_to("turn3", "Both are made.")),
+        *(
+            lost_response("turn1"),
+            response_to("turn1", both),
+            lost_response("turn2"),
+            response_to("turn2", tool_call("echo", n=3)),
+        ),
+        *(lost_response("turn3"), response_to("turn3", "Both are made.")),
     ]
     points.hold("one")
     async with ModelServer(*script) as model:
@@ -208,8 +223,8 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
             await wait_for_calls(model, "turn1")
             await restart_worker(worker)
             # Between two turns: one of two calls is done, the other one is not.
-            await points.reached("one")
-            await points.reached("two")
+            await points.wait_for_point("one")
+            await points.wait_for_point("two")
             await worker.kill()
             points.release("one")
             await worker.start()
@@ -231,8 +246,8 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
 async def test_answer_of_a_killed_worker_is_continued(own_server: LiveServer, folder: Path, again: str) -> None:
     words = "Oslo has rain today. Bergen has more of it."
     script = [
-        response_to("plan", written(call("a", "echo", n=1))),
-        response_to("answer", held(words, asyncio.Event(), after=3)),
+        response_to("plan", plan_text(call("a", "echo", n=1))),
+        response_to("answer", held_answer(words, asyncio.Event(), after=3)),
         response_to("answer", again),
     ]
     async with ModelServer(*script) as model:

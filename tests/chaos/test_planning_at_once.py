@@ -22,7 +22,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import TOOLS, start_run, worker_process
 from tests.support.chaos_tools import LIVING_OBJECTS
 from tests.support.eventually import eventually
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
@@ -59,13 +59,13 @@ def steps_of(turn: int) -> list[Step]:
     found = []
     for number in reversed(range(REQUESTS)):
         own, model = word(turn, number), model_of(number)
-        plan = written(call("a", "echo", said=own), call("b", "echo", of="{{a.result.said}}"))
+        plan = plan_text(call("a", "echo", said=own), call("b", "echo", of="{{a.result.said}}"))
         found.append(step(plan, model=model, metadata={"purpose": "plan"}, last=own))
         found.append(step(f"heard {own}", model=model, metadata={"purpose": "answer"}, last=own))
     return found
 
 
-async def answered(client: Client, known: Any, *, turn: int, number: int) -> tuple[str, dict[str, Any]]:
+async def run_goal(client: Client, known: Any, *, turn: int, number: int) -> tuple[str, dict[str, Any]]:
     """Return the id and the document of one request."""
     asked = PlanningOptions(ModelConfig(model=model_of(number)))
     compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, asked)
@@ -93,7 +93,7 @@ async def living_objects(client: Client, folder: Path) -> Counter[str]:
     return Counter(json.loads((folder / LIVING_OBJECTS).read_text(encoding="utf-8")))
 
 
-def grown(before: Counter[str], after: Counter[str]) -> list[tuple[str, int]]:
+def largest_increases(before: Counter[str], after: Counter[str]) -> list[tuple[str, int]]:
     """Return the types with a higher count, largest increase first."""
     return (after - before).most_common(20)
 
@@ -119,7 +119,7 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
             for turn in range(ROUNDS):
                 async with asyncio.timeout(_WITHIN_S):
                     ended = await asyncio.gather(
-                        *(answered(client, known, turn=turn, number=number) for number in range(REQUESTS))
+                        *(run_goal(client, known, turn=turn, number=number) for number in range(REQUESTS))
                     )
                 entries = [(document["status"], document["output"]) for _, document in ended]
                 assert entries == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
@@ -138,6 +138,6 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
     # Objects that are released late appear in some rounds only; a leak also raises the lowest count.
     lowest, lowest_later = (min(part, key=Counter.total) for part in (warm[:half], warm[half:]))
     growth = (lowest_later.total() - lowest.total()) / half
-    assert growth < MAX_OBJECTS, (objects, grown(lowest, lowest_later))
+    assert growth < MAX_OBJECTS, (objects, largest_increases(lowest, lowest_later))
     middle, last = memory[WARM : (WARM + ROUNDS) // 2], memory[(WARM + ROUNDS) // 2 :]
     assert mean(last) - mean(middle) < MAX_GROWTH_MB, memory

@@ -58,7 +58,7 @@ async def test_runs_wait_for_the_right_code_and_then_end_normally(own_server: Li
     async with worker_process(own_server.address, folder):
         handles = [await start_run(client, _plan(run), workflow_id=run) for run in _RUNS]
         for run in _RUNS:
-            await points.reached(f"{run}-usual")
+            await points.wait_for_point(f"{run}-usual")
 
     async with worker_process(own_server.address, folder, program=WRONG_WORKER):
         for run in _RUNS:

@@ -97,7 +97,7 @@ def bucket_at_hand(prefix: str) -> StoreAtHand:
     return StoreAtHand(f"s3://{BUCKET}/{prefix}", overwrite, add)
 
 
-async def listed(store: PayloadStore) -> list[tuple[str, int]]:
+async def list_entries(store: PayloadStore) -> list[tuple[str, int]]:
     return sorted([(entry.ref, entry.size_bytes) async for entry in store.list_payloads()])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.store import CacheEntry, PayloadDamaged, PayloadMissing, StoreUnavailable, ref_of
 from dagwright.store.payloads import STORE_ID
-from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, listed, s3_service
+from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, list_entries, s3_service
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.waits
@@ -38,11 +38,11 @@ async def test_stored_value_is_returned_in_every_process(at_hand: StoreAtHand, c
     ref = await at_hand.open().put(content)
     assert ref == ref_of(content)
     assert await at_hand.open().get(ref) == content
-    assert await listed(at_hand.open()) == [(ref, len(content))]
+    assert await list_entries(at_hand.open()) == [(ref, len(content))]
 
 
 async def test_store_is_empty_before_its_first_use(at_hand: StoreAtHand) -> None:
-    assert await listed(at_hand.open()) == []
+    assert await list_entries(at_hand.open()) == []
     assert await at_hand.open().delete(ABSENT, renewed_before=datetime.now(UTC)) is False
 
 
@@ -61,7 +61,7 @@ async def test_value_that_was_never_stored_is_missing(at_hand: StoreAtHand, ref:
 async def test_same_content_is_kept_once(at_hand: StoreAtHand) -> None:
     refs = {await at_hand.open().put(b"same") for _ in range(3)}
     assert refs == {ref_of(b"same")}
-    assert await listed(at_hand.open()) == [(ref_of(b"same"), 4)]
+    assert await list_entries(at_hand.open()) == [(ref_of(b"same"), 4)]
 
 
 @pytest.mark.parametrize("harm", [b"longer than before", b"SAME LENGTH", b""])
@@ -110,7 +110,7 @@ async def test_delete_removes_only_what_is_old_enough(at_hand: StoreAtHand) -> N
     assert await store.delete(ref, renewed_before=renewed_at) is False
     assert await store.get(ref) == b"content"
     assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is True
-    assert await listed(store) == []
+    assert await list_entries(store) == []
     assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is False
 
 
@@ -119,7 +119,7 @@ async def test_entries_report_only_payloads(at_hand: StoreAtHand) -> None:
     refs = [await store.put(str(number).encode()) for number in range(40)]
     for name in ("note.txt", ABSENT[:-1], f"{ABSENT}.tmp"):
         at_hand.add(name)
-    assert await listed(store) == sorted((ref, len(str(number))) for number, ref in enumerate(refs))
+    assert await list_entries(store) == sorted((ref, len(str(number))) for number, ref in enumerate(refs))
 
 
 async def test_many_at_once_put_and_get_the_same_and_others(at_hand: StoreAtHand) -> None:
@@ -131,7 +131,7 @@ async def test_many_at_once_put_and_get_the_same_and_others(at_hand: StoreAtHand
         return await stores[(number + 1) % 4].get(ref)
 
     assert await asyncio.gather(*(put_and_get(number) for number in range(60))) == contents
-    assert await listed(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
+    assert await list_entries(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
 
 
 KEYS = ["0" * 64, "ab" * 32, "f" * 64]
@@ -144,7 +144,7 @@ async def test_remembered_value_is_recalled_in_every_process_until_it_is_replace
     await at_hand.open().put_cache_entry(first, b"new", expires_at=LATER)
     await at_hand.open().put_cache_entry(second, b"", expires_at=LATER)
     assert [await at_hand.open().get_cache_entry(key) for key in KEYS] == [b"new", b"", None]
-    assert await listed(at_hand.open()) == []
+    assert await list_entries(at_hand.open()) == []
     assert await at_hand.open().owners() == frozenset()
 
 
@@ -175,7 +175,7 @@ async def test_owner_of_a_store_is_noted_once_and_is_no_payload(at_hand: StoreAt
     for owner in ("32049b68-7872-4094-8e63-d0dd59896a83", "b", "b"):
         await at_hand.open().claim(owner)
     assert await at_hand.open().owners() == {"32049b68-7872-4094-8e63-d0dd59896a83", "b"}
-    assert await listed(at_hand.open()) == []
+    assert await list_entries(at_hand.open()) == []
 
 
 async def test_store_has_one_id_in_every_process_and_keeps_it(at_hand: StoreAtHand) -> None:
@@ -183,7 +183,7 @@ async def test_store_has_one_id_in_every_process_and_keeps_it(at_hand: StoreAtHa
     await at_hand.open().put(b"content")
     assert len(first) == 1
     assert {await at_hand.open().identify()} == first
-    assert await listed(at_hand.open()) == [(ref_of(b"content"), 7)]
+    assert await list_entries(at_hand.open()) == [(ref_of(b"content"), 7)]
 
 
 async def test_store_that_loses_its_id_is_unavailable_to_those_that_knew_it(at_hand: StoreAtHand) -> None:

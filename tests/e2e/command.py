@@ -25,7 +25,7 @@ SCREEN_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessResult:
     """Output of a command, and its exit code."""
 
     code: int
@@ -40,7 +40,7 @@ class Ended:
         except ValueError:
             raise AssertionError(f"stdout is not a JSON document: {self}") from None
 
-    def succeeded(self) -> "Ended":
+    def check_success(self) -> "ProcessResult":
         """Return this command; fail with its whole output if its exit code is not 0."""
         assert self.code == 0, f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
         return self
@@ -76,7 +76,7 @@ class Terminal:
         """Type; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
         os.write(self._master, text.encode())
 
-    async def ended(self) -> int:
+    async def wait_for_exit(self) -> int:
         code = await asyncio.wait_for(self.process.wait(), TIMEOUT_S)
         await self._reading
         return code
@@ -114,7 +114,7 @@ class CommandLine:
             program or (self.script,), arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
         )
 
-    async def __call__(self, *arguments: str, text: str | None = None) -> Ended:
+    async def __call__(self, *arguments: str, text: str | None = None) -> ProcessResult:
         process = await start_program(
             (self.script,),
             arguments,
@@ -123,7 +123,7 @@ class CommandLine:
             stdin=DEVNULL if text is None else PIPE,
             is_fresh=self.is_fresh,
         )
-        return await ended(process, text=text)
+        return await wait_for_exit(process, text=text)
 
     async def on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
@@ -159,11 +159,11 @@ class CommandLine:
         return process, master
 
 
-async def ended(process: Running, *, text: str | None = None) -> Ended:
+async def wait_for_exit(process: Running, *, text: str | None = None) -> ProcessResult:
     stdin = None if text is None else text.encode()
     stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
-    return Ended(process.returncode, stdout.decode(), stderr.decode())
+    return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
 
 
 async def line_with(process: Running, words: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.command import CommandLine
-from tests.support.browser import browser, opened
+from tests.support.browser import browser, open_page
 from tests.support.gateway import Gateway, gateway
 from tests.support.programs import end_programs, running_programs
 from tests.support.server import LiveServer, live_server
@@ -53,7 +53,7 @@ def console_page(serve: Serve, chromium: "Browser") -> ConsolePage:
 
     @asynccontextmanager
     async def open_view(view: str) -> AsyncIterator["Page"]:
-        async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/#/{view}") as page:
+        async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/#/{view}") as page:
             yield page
 
     return open_view

@@ -46,7 +46,7 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
         environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test", **model_settings}
         commands = CommandLine(tmp_path, environment)
         run = await commands("run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json")
-    run.succeeded()
+    run.check_success()
     nodes = run.document["nodes"]
     assert (run.document["status"], run.document["output"]) == ("completed", {"write": "Thirteen."})
     assert {name: node["tool"] for name, node in nodes.items()} == {"add": "agent.adder", "write": "agent.writer"}

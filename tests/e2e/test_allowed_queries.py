@@ -13,7 +13,7 @@ from dagwright_maritime.search.requests import QueryInvalid, execute_query, vali
 from dagwright_maritime.search.results import bucket_list
 from dagwright_maritime.search.tables import document_table, group_tables
 from dagwright_maritime.slots import EsResults
-from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, RIGHT, passed
+from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, RIGHT, parse_or_none
 from tests.support.search import LiveSearch
 
 pytestmark = pytest.mark.search
@@ -44,7 +44,7 @@ async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
 @given(body=RIGHT)
 @example(body={"query": {"bool": {"must": [{"term": {"teu": False}}, {"range": {"eta": {"gte": "now-1d/d"}}}]}}})
 async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
-    query = passed(INDEX, body)
+    query = parse_or_none(INDEX, body)
     if query is None:
         return
     why = await validation_error(opensearch, query, LIMITS)

@@ -6,13 +6,13 @@ import shlex
 import pytest
 
 from dagwright.testing import HttpError, ModelServer
-from tests.e2e.command import CommandLine, asking, ended
-from tests.support.goals import call, written
+from tests.e2e.command import CommandLine, asking, wait_for_exit
+from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
 
 _FIRST = call("sum", "calculator", expression="1 + 2")
-SUM = written(_FIRST, call("more", "calculator", expression="{{sum.result}} * 2"))
+SUM = plan_text(_FIRST, call("more", "calculator", expression="{{sum.result}} * 2"))
 
 
 async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
@@ -150,7 +150,7 @@ async def test_plan_is_returned_as_often_as_configured(command_line: CommandLine
 
 
 async def test_repairs_are_shown(command_line: CommandLine) -> None:
-    near = written(call("sum", "calculater", expression="1 + 2"))
+    near = plan_text(call("sum", "calculater", expression="1 + 2"))
     repaired = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(near, "It is 3.") as server:
         end = await asking(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
@@ -161,7 +161,7 @@ async def test_repairs_are_shown(command_line: CommandLine) -> None:
 
 
 async def test_demo_reports_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
-    end = await ended(await command_line.start(program=("-m", "examples.ask_demo")))
+    end = await wait_for_exit(await command_line.start(program=("-m", "examples.ask_demo")))
     lines = end.stdout.splitlines()
     assert (end.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
     assert any("running    plan#2  call_model · repairing the plan" in line for line in lines)
@@ -169,11 +169,11 @@ async def test_demo_reports_first_that_a_script_plays_the_model(command_line: Co
 
 
 async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine) -> None:
-    plan = written(call("files", "list_files", folder="data", pattern="*.txt"))
+    plan = plan_text(call("files", "list_files", folder="data", pattern="*.txt"))
     async with ModelServer(plan, "There are four.") as server:
         commands = asking(command_line, server)
         del commands.environment["DAGWRIGHT_MODEL"]
-        end = await ended(await commands.start(program=("-m", "examples.ask_demo")))
+        end = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
     advice = "to run the demo without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
     assert (end.code, end.stdout.splitlines()[0]) == (0, f"model: gpt-4o-mini at {server.base_url}; {advice}")
     assert "There are four." in end.stdout.splitlines()
@@ -182,7 +182,7 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
 
 async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
     first = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
-    script = (written(first), written(first), "It cannot be said.")
+    script = (plan_text(first), plan_text(first), "It cannot be said.")
     async with ModelServer(*script) as server:
         commands = asking(command_line, server)
         end = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")

@@ -13,8 +13,8 @@ import pytest
 from dagwright.testing import ModelServer, json_text, slow, step
 from tests.e2e.command import CommandLine, Terminal, asking
 from tests.support.eventually import eventually
-from tests.support.goals import call, written
-from tests.support.rounds import continue_with, done, ref, sub_goal
+from tests.support.goals import call, plan_text
+from tests.support.rounds import continue_with, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -26,7 +26,7 @@ _QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?"
 
 
 def _sum(expression: str = "1") -> str:
-    return written(call("a", "calculator", expression=expression))
+    return plan_text(call("a", "calculator", expression=expression))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def talk(command_line: CommandLine) -> AsyncIterator[Talk]:
     for each in started:
         if each.process.returncode is None:
             each.process.kill()
-            await each.ended()
+            await each.wait_for_exit()
 
 
 async def say(chat: Terminal, message: str, *shown: str) -> None:
@@ -57,7 +57,7 @@ async def leave(chat: Terminal, *shown: str, by: str = CTRL_D) -> None:
     chat.types(by)
     for words in shown:
         await chat.shows(words)
-    assert await chat.ended() == 0
+    assert await chat.wait_for_exit() == 0
 
 
 async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_
 
 
 async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
-    bad = written({"id": "a", "tool": "nobody_knows"})
+    bad = plan_text({"id": "a", "tool": "nobody_knows"})
     async with ModelServer(*[bad] * 4, _sum(), "One.") as server:
         end = await asking(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert end.code == 1
@@ -120,7 +120,7 @@ async def test_person_talks_checks_the_status_and_continues_later(command_line: 
 
 
 async def test_requests_of_a_run_are_answered_in_place(command_line: CommandLine, talk: Talk) -> None:
-    async with ModelServer(written(_QUESTION), "Done.") as server:
+    async with ModelServer(plan_text(_QUESTION), "Done.") as server:
         commands = asking(command_line, server)
         chat = await talk(commands, "--session", "asked")
         chat.types(f"Show it.{ENTER}")
@@ -153,13 +153,13 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(command_line: Com
         await chat.shows("Ctrl-C again ends the chat")
         await chat.shows(PROMPT)
         chat.types(CTRL_C)
-        assert await chat.ended() == 130
+        assert await chat.wait_for_exit() == 130
         turns = await _turns(commands, "left")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
 async def test_run_that_was_left_is_cancelled_from_the_chat(command_line: CommandLine, talk: Talk) -> None:
-    async with ModelServer(written(_QUESTION)) as server:
+    async with ModelServer(plan_text(_QUESTION)) as server:
         commands = asking(command_line, server)
         chat = await talk(commands, "--session", "stopped")
         chat.types(f"Show it.{ENTER}")
@@ -178,7 +178,7 @@ async def test_chat_continues_when_server_and_worker_are_back(own_command_line: 
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
         commands = asking(own_command_line, server)
         kept = await commands("up", "--json")
-        kept.succeeded()
+        kept.check_success()
         chat = await talk(commands, "--session", "lost")
         chat.types(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
@@ -222,12 +222,12 @@ _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Ac
 _UNCLEAR = (
     "Shipments from Acme Corp to Houston.",
     continue_with(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
-    done(reasoning="Only the person can say.", answer=ref(1, "clarification")),
+    done_response(reasoning="Only the person can say.", answer=ref(1, "clarification")),
 )
 _CLEAR = (
     "Shipments from Acme Corp LLC to Houston.",
     continue_with(sub_goal(1, "show", found="Acme Corp LLC"), reasoning="It is clear."),
-    done(reasoning="There it is.", answer=ref(1, "table")),
+    done_response(reasoning="There it is.", answer=ref(1, "table")),
 )
 
 
@@ -246,7 +246,7 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
     assert f"- {json.dumps(turn, ensure_ascii=False)}" in result
     # Another profile knows of the turns in rounds, too.
-    third.succeeded()
+    third.check_success()
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
 
 

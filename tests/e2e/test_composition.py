@@ -182,11 +182,11 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the steps of the last stage that do not need a container, below a folder; return that folder."""
     *stages, last = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
-    _run_steps(last, root, earlier={stage.name: _built(stage) for stage in stages})
+    _run_steps(last, root, earlier={stage.name: _build_stage(stage) for stage in stages})
     return root
 
 
-def _built(stage: Stage) -> Path:
+def _build_stage(stage: Stage) -> Path:
     """Return the folder of the steps of a stage: that of the user's cache, if all inputs of the steps are the same.
 
     The cache does what that of Docker does. A change of the Dockerfile, of a copied file or of Python makes a new one.

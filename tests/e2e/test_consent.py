@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 from tests.e2e.conftest import Plans, calculation
 from tests.support.eventually import eventually
 
@@ -52,7 +52,7 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
     end = await own_command_line("watch", "inputs-later", "--json")
     result = await own_command_line("status", "inputs-later")
 
-    started.succeeded()
+    started.check_success()
     assert started.document["message"].endswith(
         """; it waits for its inputs: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
     )
@@ -71,7 +71,7 @@ async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, writ
     await line_with(run, "b waits for anyone: Approve 'pay'?")
     no = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
     yes = await command_line("feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy")
-    end = await ended(run)
+    end = await wait_for_exit(run)
 
     assert [done.code for done in (no, yes, end)] == [0, 0, 1]
     assert "rejected by cy" in end.stdout
@@ -103,7 +103,7 @@ async def test_plan_approval_without_a_terminal(command_line: CommandLine, write
     line = await line_with(run, "plan waits for anyone: ")
     why = await command_line("explain", "asks-leave", "--json")
     code, screen = await command_line.on_terminal("feedback", "asks-leave", answers="yes\n")
-    end = await ended(run)
+    end = await wait_for_exit(run)
 
     assert "plan waits for anyone: The plan has 1 node; 1 of them can change something." in line
     assert why.document["message"] == "plan waits for anyone: The plan has 1 node; 1 of them can change something."

@@ -14,9 +14,9 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, asking, ended, line_with
+from tests.e2e.command import CommandLine, asking, line_with, wait_for_exit
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
-from tests.support.browser import DESK, PHONE, complaints, opened
+from tests.support.browser import DESK, PHONE, complaints, open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -48,7 +48,7 @@ def box(page: Page, name: str) -> Locator:
 async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             await expect(box(page, "never")).to_have_attribute("data-state", "blocked")
             label = re.compile("Double <i>it</i>: completed, calculator")
@@ -68,7 +68,7 @@ async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> Non
 async def test_node_is_reported_with_everything_known(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             detail = page.locator(".detail")
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             await box(page, "double").click()
@@ -96,7 +96,7 @@ async def test_node_is_reported_with_everything_known(chromium: Browser, serve: 
 async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             field = page.get_by_label("Find a node by title")
             await field.fill("broken")
@@ -118,7 +118,7 @@ async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, serve:
 async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours: Any) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
             await expect(page.locator("html")).to_have_attribute("data-theme", colours)
             await expect(page.locator(".detail .problem")).to_be_visible()
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
@@ -126,7 +126,7 @@ async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours
             await page.get_by_role("link", name="Runs").first.click()
             await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
             assert await complaints(page) == []
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", size=PHONE) as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken", size=PHONE) as page:
             await expect(page.locator(".detail .problem")).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
             await page.goto(f"{live.url}/console/#/runs")
@@ -138,7 +138,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
     name = f"Listed {uuid4().hex[:8]}"
     async with serve() as live:
         run = await live.start({**PLAN, "title": name}, inputs={"number": 1})
-        async with opened(chromium, f"{live.url}/") as page:
+        async with open_page(chromium, f"{live.url}/") as page:
             await expect(page).to_have_url(f"{live.url}/console/")
             rows = page.locator("tbody tr[data-run]")
             await page.get_by_label("Title or id").fill(name)
@@ -160,7 +160,7 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) 
     async with serve() as live:
         plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
         runs = [await live.start(plan) for _ in range(3)]
-        async with opened(chromium, f"{live.url}/console/") as page:
+        async with open_page(chromium, f"{live.url}/console/") as page:
             await page.route("**/v1/runs?*", _of_two)
             await page.get_by_label("Title or id").fill(name)
             rows = page.locator("tbody tr[data-run]")
@@ -230,7 +230,7 @@ async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Bro
     graph = {"run_id": "words", "cursor": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
     title = "A title that goes on and on, " * 12
     document = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
-    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
+    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/words"), _answering(graph, document))
         await page.goto(f"{live.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
@@ -258,10 +258,10 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
         url = json.loads(await line_with(first, '"status"'))["url"].removesuffix("/v1")
         async with httpx.AsyncClient(timeout=60) as client:
             run = (await client.post(f"{url}/v1/runs", json={"plan": WAITING})).json()["run_id"]
-        async with opened(chromium, f"{url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{url}/console/#/runs/{run}") as page:
             await expect(box(page, "first")).to_have_attribute("data-state", "completed")
             first.kill()
-            await ended(first)
+            await wait_for_exit(first)
             await expect(page.locator(".offline")).to_contain_text("Runs continue")
             await commands("feedback", run, "check", "--approve")
             again = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
@@ -271,7 +271,7 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
             await expect(page.locator(".facts .state")).to_have_text("✓completed")
             await expect(page.locator(".timeline li")).to_have_count(3)
         again.terminate()
-        await ended(again)
+        await wait_for_exit(again)
 
 
 async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, serve: Se
         headers = {"Authorization": f"Bearer {text}"}
         answer = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
         run = answer.json()["run_id"]
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_label("Key", exact=True).fill("dw-1-no")
             await page.get_by_role("button", name="Use it").click()
             await expect(page.get_by_text("the key is not known")).to_be_visible()
@@ -296,7 +296,7 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser,
     ]
     async with serve() as live:
         run = await live.start({"plan": 1, "title": "Two thousand", "nodes": nodes})
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(page.locator(".graph .box")).to_have_count(2_000)
             await expect(page.locator('.graph .box[data-state="completed"]')).to_have_count(2_000)
             frames = await _frames_of_a_drag(page)
@@ -349,7 +349,7 @@ async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, ser
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
     graph = {"run_id": "large", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     document = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
-    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
+    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/large"), _answering(graph, document))
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
@@ -379,7 +379,7 @@ async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, serve: Se
     nodes.append({"node_id": "end", "title": None, "status": "running", "tool": "answer"})
     graph = {"run_id": "rounds", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     document = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
-    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
+    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/rounds"), _answering(graph, document))
         await page.goto(f"{live.url}/console/#/runs/rounds")
         await expect(page.locator(".graph .box")).to_have_count(7)

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, expect
 from dagwright.interfaces.http import direct
 from dagwright.testing import HttpError, busy, json_text, slow
 from tests.e2e.conftest import Serve, calculation, pause, plan_of
-from tests.support.browser import DESK, PHONE, complaints, opened
+from tests.support.browser import DESK, PHONE, complaints, open_page
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -44,8 +44,8 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
     async with serve() as live:
         run = await live.start(ASKING)
         await live.start({"plan": 1, "nodes": [CHECK]})
-        await live.asked(run)
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        await live.wait_for_requests(run)
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("link", name="asks 4").click()
             await expect(page.get_by_label("Find", exact=True)).to_have_value(run)
             await expect(page.locator("[data-run]:visible")).to_have_count(4)
@@ -79,7 +79,7 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await words.get_by_label("Answer", exact=True).fill("Hopper")
             await words.get_by_role("button", name="Answer").click()
             await expect(words.locator(".confirmation")).to_contain_text("words")
-            result = await live.ended(run)
+            result = await live.wait_for_end(run)
     assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
     given = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
     assert result["nodes"]["facts"]["result"]["data"] == given
@@ -99,7 +99,7 @@ CALLS = plan_of(
 async def test_calls_and_failures_are_decided_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(CALLS)
-        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             broken = page.locator(f'[data-run="{run}"][data-request="broken"]')
             await expect(broken.locator("form textarea:visible")).to_have_count(0)
             await broken.get_by_label("Set its result", exact=True).check()
@@ -119,7 +119,7 @@ async def test_calls_and_failures_are_decided_in_the_inbox(serve: Serve, chromiu
             await again.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
             await again.get_by_role("button", name="Answer").click()
             await expect(again.locator("form")).to_have_count(0)
-            result = await live.ended(run)
+            result = await live.wait_for_end(run)
     assert (result["status"], result["output"]) == ("completed", [5, 8, 6])
 
 
@@ -131,7 +131,7 @@ async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -
     async with serve() as live:
         run = await live.start(EACH)
         other = await live.start({"plan": 1, "nodes": [CHECK]})
-        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(3)
             elsewhere = page.locator(f'[data-run="{other}"]')
@@ -145,7 +145,7 @@ async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -
             await cards.first.get_by_label("Answer all 3").check()
             await cards.first.get_by_role("button", name="Approve").click()
             await expect(page.locator(f'[data-run="{run}"] form')).to_have_count(0)
-            result = await live.ended(run)
+            result = await live.wait_for_end(run)
     assert (result["status"], len(result["nodes"]["each"]["result"])) == ("completed", 3)
 
 
@@ -157,7 +157,7 @@ GOING = plan_of(_DOUBLED, pause("long", "1h"), title="Something long", inputs=_N
 async def test_run_is_paused_grows_continues_and_is_cancelled(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(GOING, inputs={"number": 2})
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Pause").click()
             await page.get_by_role("dialog").get_by_label("Reason").fill("too early")
             await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
@@ -175,7 +175,7 @@ async def test_run_is_paused_grows_continues_and_is_cancelled(serve: Serve, chro
             await expect(page.get_by_role("dialog")).to_have_count(0)
             await page.get_by_role("button", name="Cancel the run").click()
             await page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
-            result = await live.ended(run)
+            result = await live.wait_for_end(run)
             await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
     assert (result["status"], result["nodes"]["more"]["result"]) == ("cancelled", 5)
     assert any("too early" in note["message"] for note in result["notes"])
@@ -199,7 +199,7 @@ async def test_nodes_are_tried_again_given_results_and_cancelled(serve: Serve, c
             return bool(nodes) and nodes["broken"]["status"] == nodes["lost"]["status"] == "failed"
 
         await eventually(are_broken)
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken") as page:
             dialog = page.get_by_role("dialog")
             await page.get_by_role("group", name="Steer broken").get_by_role("button", name="Try again").click()
             await dialog.get_by_label("Other arguments").fill('{"expression": "1 + 1"}')
@@ -217,7 +217,7 @@ async def test_nodes_are_tried_again_given_results_and_cancelled(serve: Serve, c
             await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
             await dialog.get_by_label("Cancel its dependents as well").check()
             await dialog.get_by_role("button", name="Cancel it").click()
-            result = (await live.ended(run))["nodes"]
+            result = (await live.wait_for_end(run))["nodes"]
     assert (result["sum"]["result"], result["broken"]["status"]) == (7, "superseded")
     assert (result["long"]["status"], result["behind"]["status"]) == ("cancelled", "cancelled")
 
@@ -234,8 +234,8 @@ DOUBLE = plan_of(
 async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
-        await live.ended(run)
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        await live.wait_for_end(run)
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_label("number").fill("5")
@@ -250,7 +250,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await dialog.get_by_role("button", name="Start the fork").click()
             await page.wait_for_url("**/#/runs/*-fork-*")
             fork = page.url.rpartition("/")[2]
-            result = await live.ended(fork)
+            result = await live.wait_for_end(fork)
     assert (result["status"], result["output"]) == ("completed", 10)
     assert "reused" not in result["nodes"]["one"]["lineage"]
 
@@ -259,8 +259,8 @@ async def test_fork_reports_what_a_model_replans(serve: Serve, chromium: Browser
     difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "omitted": ["search", "tell"]}
     async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
-        await live.ended(run)
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+        await live.wait_for_end(run)
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             document = {"run_id": run, "fork_run_id": f"{run}-fork", "started": False, "difference": difference}
             await page.route("**/fork", lambda route: route.fulfill(json=document))
             await page.get_by_role("button", name="Fork").click()
@@ -284,7 +284,7 @@ WORDS = "Oslo has rain today, and Bergen has more of it."
 
 
 async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"greet": GREET}) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
+    async with serve(plans={"greet": GREET}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
         await page.get_by_label("For", exact=True).select_option("plan/greet")
         await page.get_by_label("Request", exact=True).fill("Ada")
         await page.keyboard.press("Enter")
@@ -306,7 +306,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
         run = (await live.http.get(f"/v1/sessions/{session}")).json()["run"]["run_id"]
-        await live.asked(run)
+        await live.wait_for_requests(run)
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
         await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
         await expect(answer.last).to_have_text("Hello Grace, in Greek.")
@@ -316,7 +316,7 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
     bare = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
     async with (
         serve(plans={"double": DOUBLE, "bare": bare}) as live,
-        opened(chromium, f"{live.url}/console/#/chat") as page,
+        open_page(chromium, f"{live.url}/console/#/chat") as page,
     ):
         answers = page.locator(".turn-answer .answer-text")
         await page.get_by_label("For", exact=True).select_option("plan/double")
@@ -332,7 +332,7 @@ async def test_chat_with_a_model_that_answers_has_the_earlier_messages(serve: Se
     by_itself = json_text({"route": "direct"})
     async with (
         serve(by_itself, "Hello.", by_itself, "Ada.") as live,
-        opened(chromium, f"{live.url}/console/#/chat") as page,
+        open_page(chromium, f"{live.url}/console/#/chat") as page,
     ):
         await page.get_by_label("For", exact=True).select_option("small")
         for words, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
@@ -354,7 +354,7 @@ async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, m
         *(busy(), by_itself, "Hello."),
         *(by_itself, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
     )
-    async with serve(*script) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
+    async with serve(*script) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
         turn = page.locator(".exchange").last
 
         async def send() -> None:
@@ -385,7 +385,7 @@ async def test_chat_continues_after_its_gateway_is_gone(serve: Serve, chromium: 
         # The worker is that of another gateway, which stays.
         other = await kept.enter_async_context(serve(plan, answer, queue=queue))
         live = await gone.enter_async_context(serve(queue=queue, has_worker=False))
-        page = await kept.enter_async_context(opened(chromium, f"{live.url}/console/#/chat"))
+        page = await kept.enter_async_context(open_page(chromium, f"{live.url}/console/#/chat"))
         await page.get_by_label("For", exact=True).select_option("profile/plan")
         await page.get_by_label("Request", exact=True).fill("What is the weather?")
         await page.get_by_role("button", name="Send").click()
@@ -414,7 +414,7 @@ nodes:
 
 
 async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"double": DOUBLE}) as live, opened(chromium, f"{live.url}/console/#/plan") as page:
+    async with serve(plans={"double": DOUBLE}) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
         text = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
         await text.fill(FOUND)
@@ -435,7 +435,7 @@ async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(serve: S
         await page.get_by_label("number").fill("21")
         await page.get_by_role("button", name="Start the plan").click()
         await page.wait_for_url("**/#/runs/*")
-        result = await live.ended(page.url.rpartition("/")[2])
+        result = await live.wait_for_end(page.url.rpartition("/")[2])
     assert result["output"] == 42
 
 
@@ -459,8 +459,8 @@ async def test_views_fit_and_have_alternatives(
 
     async with serve(plans={"greet": GREET}) as live:
         run = await live.start(ASKING)
-        await live.asked(run)
-        async with opened(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
+        await live.wait_for_requests(run)
+        async with open_page(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(4)
             await cards.first.get_by_role("button", name="Reject").click()

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.conftest import Serve, pause, plan_of
-from tests.support.browser import opened
+from tests.support.browser import open_page
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -27,7 +27,7 @@ async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium:
             return (await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes"})).is_success
 
         await eventually(is_answered)
-        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=next") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=next") as page:
             dialog = page.get_by_role("dialog")
             await expect(page.get_by_label("Node", exact=True)).to_contain_text("its `max_parallel` is 1")
             await page.get_by_role("group", name="Steer next").get_by_role("button", name="Raise a limit").click()

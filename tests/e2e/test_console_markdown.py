@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.conftest import Serve, plan_of
-from tests.support.browser import complaints, opened
+from tests.support.browser import complaints, open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -62,7 +62,7 @@ async def _assert_harmless(page: Page) -> None:
 
 
 async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"echo": ECHO}) as live, opened(chromium, f"{live.url}/console/#/chat") as page:
+    async with serve(plans={"echo": ECHO}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
         elsewhere: list[str] = []
         page.on("request", lambda asked: None if asked.url.startswith(live.url) else elsewhere.append(asked.url))
         await _ask(page, HOSTILE)

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.conftest import Serve, calculation, pause
-from tests.support.browser import opened
+from tests.support.browser import open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -19,7 +19,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
         first = await live.start({**LONG, "title": "The first run"})
         second = await live.start({**LONG, "title": "The second run"})
         ended = await live.start(SHORT)
-        async with opened(chromium, f"{live.url}/console/#/runs/{first}") as page:
+        async with open_page(chromium, f"{live.url}/console/#/runs/{first}") as page:
             dialog = page.get_by_role("dialog")
             heading = page.get_by_role("heading", level=1)
             cancel = page.get_by_role("button", name="Cancel the run")

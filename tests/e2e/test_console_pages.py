@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Browser, Route, expect
 
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
-from tests.support.browser import complaints, opened
+from tests.support.browser import complaints, open_page
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -105,9 +105,9 @@ PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 async def test_every_page_has_its_name_and_leads_to_temporal(serve: Serve, chromium: Browser) -> None:
     async with serve(plans={"two": TWO}) as live:
         run = await live.start(SENT)
-        await live.asked(run)
+        await live.wait_for_requests(run)
         of_run = re.compile(rf"/namespaces/[^/]+/workflows/{run}$")
-        async with opened(chromium, f"{live.url}/console/") as page:
+        async with open_page(chromium, f"{live.url}/console/") as page:
             head = page.get_by_role("banner").get_by_role("link", name="Temporal UI")
             for path, name in PAGES.items():
                 await page.goto(f"{live.url}/console/#/{path}")
@@ -146,7 +146,7 @@ async def test_unknown_address_is_reported(console_page: ConsolePage) -> None:
 
 
 async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser) -> None:
-    async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/#/plan") as page:
+    async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
         nothing: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
         await page.route("**/v1/runs?*", lambda route: route.fulfill(json=nothing))
         await page.goto(f"{live.url}/console/#/runs")
@@ -160,8 +160,8 @@ async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser)
 async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(SENT)
-        await live.asked(run)
-        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+        await live.wait_for_requests(run)
+        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             card = page.locator(f'[data-run="{run}"]')
             await card.get_by_role("radiogroup", name="kind").get_by_label("parcel").check()
             await expect(card).to_contain_text("such as AB-12")
@@ -172,7 +172,7 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
             zone = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
             await card.get_by_role("button", name="Answer").click()
             await expect(card.locator(".confirmation")).to_contain_text("facts")
-            data = (await live.ended(run))["output"]["data"]
+            data = (await live.wait_for_end(run))["output"]["data"]
             same = await page.evaluate("text => new Date(text).toISOString()", data["from"])
     assert data["kind"] == "parcel"
     assert re.fullmatch(r"2026-01-05T09:30:00[+-]\d\d:\d\d", data["from"])
@@ -277,7 +277,7 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
     plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), asks]}
     async with serve() as live:
         run = await live.start(plan)
-        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+        async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             last = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
             ended = asyncio.Event()
 
@@ -291,9 +291,9 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
             actions = page.locator(".detail .actions")
             await expect(actions.get_by_role("button", name="Set its result")).to_be_visible()
 
-            await live.asked(run)
+            await live.wait_for_requests(run)
             await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
-            await live.ended(run)
+            await live.wait_for_end(run)
             ended.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
             await expect(actions.get_by_role("button")).to_have_text(["Fork from here"])

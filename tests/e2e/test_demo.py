@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import CommandLine, demo_of_make, ended, line_with
+from tests.e2e.command import CommandLine, demo_of_make, line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -21,7 +21,7 @@ def shop_log(stdout: str) -> list[str]:
 
 async def test_demo_kills_an_order_and_continues_it(own_commands_without_server: CommandLine) -> None:
     program = await demo_of_make("demo")
-    done = (await ended(await own_commands_without_server.start(program=program))).succeeded()
+    done = (await wait_for_exit(await own_commands_without_server.start(program=program))).check_success()
     before, killed, after = done.stdout.partition("\n$ kill -9 ")
     assert killed
     assert ["completed" in before, "run demo-order-1 already exists with the same plan; continuing it\n" in after] == [
@@ -38,12 +38,12 @@ async def test_an_interrupted_demo_continues_and_the_next_is_new(own_commands_wi
     first = await own_commands_without_server.start(program=program)
     await line_with(first, "run demo-order-1 already exists")
     first.send_signal(signal.SIGTERM)
-    await ended(first)
+    await wait_for_exit(first)
 
-    second = (await ended(await own_commands_without_server.start(program=program))).succeeded()
+    second = (await wait_for_exit(await own_commands_without_server.start(program=program))).check_success()
     assert second.stdout.startswith("run demo-order-1 was interrupted and continues\n")
     assert shop_log(second.stdout) == SHOP
 
-    third = (await ended(await own_commands_without_server.start(program=program))).succeeded()
+    third = (await wait_for_exit(await own_commands_without_server.start(program=program))).check_success()
     assert third.stdout.startswith("run demo-order-2 starts\n")
     assert shop_log(third.stdout) == SHOP

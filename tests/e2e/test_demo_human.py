@@ -6,7 +6,7 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, ended, line_with
+from tests.e2e.command import ROOT, CommandLine, line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -33,7 +33,7 @@ async def test_demo_continues_after_the_shown_commands_are_run(own_command_line:
     approved = await own_command_line(*_command(asked[3]), "--by", "ann")
 
     assert [(end.code, end.stderr) for end in (selected, approved)] == [(0, ""), (0, "")]
-    end = await ended(run)
+    end = await wait_for_exit(run)
     assert (end.code, end.stderr) == (0, "")
     assert end.stdout.endswith("Published by web and mail: the total is 860.\n")
 

@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -17,17 +17,17 @@ async def test_demo_continues_after_a_kill_and_then_changes_nothing(own_commands
     first = await own_commands_without_server.start("--pace", "0.5", program=_DEMO)
     await line_with(first, "completed  @result_1")
     first.send_signal(signal.SIGKILL)
-    await ended(first)
+    await wait_for_exit(first)
 
-    second = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
+    second = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
     assert (second.code, second.stderr) == (0, "")
     assert "run onboarding-demo-1 was interrupted and continues\n" in second.stdout
     assert "onboarding-demo-1: completed in " in second.stdout
     assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second.stdout
     assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second.stdout
 
-    third = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
-    third.succeeded()
+    third = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
+    third.check_success()
     assert "onboarding-demo-2: completed in " in third.stdout
     assert "nothing changed: every step was already done\n" in third.stdout
     assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()

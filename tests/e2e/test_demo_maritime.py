@@ -7,7 +7,7 @@ import pytest
 from dagwright.settings import Settings
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.shipments import DataSet
-from tests.e2e.command import CommandLine, demo_of_make, ended
+from tests.e2e.command import CommandLine, demo_of_make, wait_for_exit
 
 pytestmark = [pytest.mark.server, pytest.mark.search, pytest.mark.fresh]
 
@@ -36,7 +36,7 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
 async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_command_line: CommandLine) -> None:
     program = await demo_of_make("demo-maritime")
     today = datetime.now(UTC).date()
-    end = await ended(await own_command_line.start(program=program))
+    end = await wait_for_exit(await own_command_line.start(program=program))
     assert (end.code, end.stderr) == (0, "")
     lines = end.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"

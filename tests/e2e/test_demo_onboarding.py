@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, commands_of_make, demo_of_make, ended
+from tests.e2e.command import ROOT, CommandLine, commands_of_make, demo_of_make, wait_for_exit
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -43,7 +43,7 @@ def rows_with(director: str) -> list[str]:
 async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandLine) -> None:
     program = await program_of_demo()
     loaded = await own_command_line("entities", "load", PARTIES)
-    end = await ended(await own_command_line.start(program=program))
+    end = await wait_for_exit(await own_command_line.start(program=program))
     assert (loaded.code, end.code, end.stderr) == (0, 0, "")
     lines = end.stdout.splitlines()
     assert len([line for line in lines if line.startswith(ANSWERED)]) == 1

@@ -34,7 +34,7 @@ from tests.support.docs import (
     environment,
     expected_output,
     links,
-    normalized,
+    normalize,
     pages,
     state_of,
 )
@@ -113,7 +113,7 @@ def _run_commands(page: str, clone: Clone) -> None:
         ended = clone.run(block)
         assert ended.exit_code == block.exit_code, f"{block}\n{ended.output}"
         if block.language == "console":
-            assert expected_output(block).search(normalized(ended.output)), f"{block}\n{ended.output}"
+            assert expected_output(block).search(normalize(ended.output)), f"{block}\n{ended.output}"
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of_language("yaml", "json")}))
@@ -306,7 +306,7 @@ def test_the_recording_in_the_readme_is_that_of_a_real_run(tmp_path: Path) -> No
 
 def _lines_of(recording: Path) -> list[str]:
     texts = ElementTree.parse(recording).getroot().iter("{http://www.w3.org/2000/svg}text")
-    return normalized("\n".join("".join(text.itertext()) for text in texts)).splitlines()
+    return normalize("\n".join("".join(text.itertext()) for text in texts)).splitlines()
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)

@@ -13,11 +13,11 @@ import pytest
 from dagwright.testing import json_text
 from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
 from tests.support.gateway import CHAT, chat_body
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
 
-SUM = written(call("sum", "calculator", expression="1 + 2"))
+SUM = plan_text(call("sum", "calculator", expression="1 + 2"))
 DOUBLE = plan_of(
     calculation("double", "{{PLACEHOLDER_number}} * 2"),
     title="Double a number",

@@ -41,7 +41,7 @@ async def test_request_of_a_client_is_answered(live: Gateway, sent: Sent, model:
     assert response.status_code == 200, response.text
     kind = "text/event-stream" if sent.is_streamed else "application/json"
     assert response.headers["content-type"].partition(";")[0] == kind
-    read = _streamed if sent.is_streamed else _whole
+    read = _read_stream if sent.is_streamed else _whole
     assert read(sent, response.text if sent.is_streamed else response.json()) == ANSWERS[model]
 
 
@@ -58,7 +58,7 @@ def _whole(sent: Sent, answer: Any) -> str:
     return str(choice["message"]["content"])
 
 
-def _streamed(sent: Sent, text: str) -> str:
+def _read_stream(sent: Sent, text: str) -> str:
     contents = [each.content for each in events_of(text) if each.comment is None]
     if sent.path.endswith("/responses"):
         kinds = [each["type"] for each in contents]

@@ -69,7 +69,9 @@ async def test_examples_are_taken_and_answers_are_as_described(serve: Serve) -> 
             for body in bodies_of(operation, document)
         ]
         # Each has a run of its own.
-        answers = await asyncio.gather(*(tried(live, method, path, body, document) for path, method, body in examples))
+        answers = await asyncio.gather(
+            *(send_example(live, method, path, body, document) for path, method, body in examples)
+        )
     wrong = [
         f"{method} {path}: {each}"
         for (path, method, _), result in zip(examples, answers, strict=True)
@@ -86,7 +88,7 @@ def bodies_of(operation: Any, document: Any) -> list[Any]:
     return [example for model in models for example in model["examples"]] or [None]
 
 
-async def tried(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
+async def send_example(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
     session, run = await turn_of(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
     subject = f"owner:{session}"

@@ -18,7 +18,7 @@ ASKING = plan_of(CHECK, output="{{check.result.approved}}")
 CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 
-async def _installed(folder: Path) -> tuple[str, str]:
+async def _install_client(folder: Path) -> tuple[str, str]:
     """Install the client; return the paths of Node and of the program, which is next to its packages."""
     packages = str(ROOT / "scripts" / "test-packages")
     install = await asyncio.create_subprocess_exec(packages, "openai_client", stdout=PIPE)
@@ -33,7 +33,7 @@ async def _installed(folder: Path) -> tuple[str, str]:
 
 
 async def test_client_for_javascript_gets_answers_streams_questions_and_errors(serve: Serve, tmp_path: Path) -> None:
-    node, program = await _installed(tmp_path)
+    node, program = await _install_client(tmp_path)
     async with serve(plans={"chain": CHAIN, "asking": ASKING}) as live:
         ran = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
         result, wrong = await ran.communicate()

@@ -55,7 +55,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_
     ann, bob, boss = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
     async with serve(plans={"ask": ASKING}, more={"api_keys": keys.path}) as live:
 
-        async def listed(path: str, field: str) -> list[list[str]]:
+        async def list_field(path: str, field: str) -> list[list[str]]:
             """Return a field of each item of a list as ann, bob and boss see it."""
             return [[each[field] for each in (await get(live, key, path)).json()["data"]] for key in (ann, bob, boss)]
 
@@ -79,8 +79,8 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_
         acts = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
         refused = {(await post(live, bob, f"/v1/runs/{run}{act}", bodies.get(act, {}))).status_code for act in acts}
-        sessions = await listed("/v1/sessions", "session_id")
-        lists, inboxes = await listed("/v1/runs", "run_id"), await listed("/v1/inbox", "run_id")
+        sessions = await list_field("/v1/sessions", "session_id")
+        lists, inboxes = await list_field("/v1/runs", "run_id"), await list_field("/v1/inbox", "run_id")
         fetched = (await get(live, ann, response)).status_code
         hers = (await get(live, ann, f"/v1/sessions/{session}")).json()
         answered = await post(live, boss, f"/v1/runs/{run}/feedback", {"answer": "yes"})
@@ -163,7 +163,7 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
     writing = {"id": "w", "tool": "write_file", "arguments": {"path": "a.txt", "content": "of ann"}}
     plan = {"plan": 1, "nodes": [writing, below], "output": "{{sub.result}}"}
 
-    async def ended(live: Gateway, key: str, plan: Any) -> Any:
+    async def run_to_end(live: Gateway, key: str, plan: Any) -> Any:
         run = (await post(live, key, "/v1/runs", {"plan": plan})).json()["run_id"]
 
         async def has_ended() -> bool:
@@ -173,16 +173,16 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
         return (await get(live, key, f"/v1/runs/{run}")).json()
 
     async with serve(more={"api_keys": keys.path, "files_root": root}) as live:
-        hers, his = await ended(live, ann, plan), await ended(live, bob, reading)
+        hers, his = await run_to_end(live, ann, plan), await run_to_end(live, bob, reading)
     async with serve(more={"api_keys": keys.path}) as live:
-        without = await ended(live, ann, reading)
+        without = await run_to_end(live, ann, reading)
     assert (hers["status"], hers["output"]) == ("completed", "of ann")
     assert (root / keys.owner("ann") / "a.txt").read_text() == "of ann"
     assert "There is no file 'a.txt'" in his["nodes"]["r"]["error"]["message"]
     assert "set DAGWRIGHT_FILES_ROOT on the worker" in without["nodes"]["r"]["error"]["message"]
 
 
-def _assigned(name: str, assignee: str) -> dict[str, Any]:
+def _assigned_approval(name: str, assignee: str) -> dict[str, Any]:
     return {"id": name, "human": {"type": "APPROVAL", "prompt": f"Is {name} right?", "assignee": assignee}}
 
 
@@ -191,17 +191,17 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
     ann, boss = keys.add("ann", KeyScope.RUN, KeyScope.ANSWER), keys.add("boss", KeyScope.ANSWER)
     eve, operator = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
     name = keys.owner("boss")
-    plan = plan_of(_assigned("first", name), _assigned("second", name), CHECK)
+    plan = plan_of(_assigned_approval("first", name), _assigned_approval("second", name), CHECK)
     async with serve(more={"api_keys": keys.path}) as live:
         run = (await post(live, ann, "/v1/runs", {"plan": plan})).json()["run_id"]
         path = f"/v1/runs/{run}/feedback"
 
-        async def asked(key: str, where: str) -> list[str]:
+        async def list_requests(key: str, where: str) -> list[str]:
             listed = (await get(live, key, where)).json().get("data", [])
             return sorted(each["request_id"] for each in listed if each["run_id"] == run)
 
         async def has_asked() -> bool:
-            return len(await asked(ann, path)) == 3
+            return len(await list_requests(ann, path)) == 3
 
         await eventually(has_asked)
 
@@ -209,7 +209,7 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
             answer = await post(live, key, path, {"request_id": request, "answer": "yes"})
             return answer.status_code, answer.json().get("error", {}).get("message", "")
 
-        seen = [await asked(key, where) for key in (boss, eve) for where in ("/v1/inbox", path)]
+        seen = [await list_requests(key, where) for key in (boss, eve) for where in ("/v1/inbox", path)]
         rest = (await get(live, boss, f"/v1/runs/{run}")).status_code
         refused = [await response_to(ann, "first"), await response_to(eve, "first"), await response_to(boss, "check")]
         taken = [
@@ -217,7 +217,7 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
             await response_to(operator, "second"),
             await response_to(ann, "check"),
         ]
-        gone = await asked(boss, "/v1/inbox")
+        gone = await list_requests(boss, "/v1/inbox")
         result = (await get(live, ann, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
     assert seen == [["first", "second"], ["first", "second"], [], []]
     assert (rest, gone) == (404, [])
@@ -237,14 +237,14 @@ async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serv
         async def send(method: str, path: str, body: Any = None) -> httpx.Response:
             return await live.http.request(method, path, json=body, headers=bearer(boss))
 
-        async def listed() -> list[Any]:
+        async def list_limits() -> list[Any]:
             data = (await send("GET", "/v1/call-limits")).json()["data"]
             return [(each["limit"], each["is_declared"]) for each in data if each["subject"] == subject]
 
         put = await send("PUT", path, {"limit": "concurrency=5 20/s"})
 
         async def is_listed() -> bool:
-            return await listed() == [("20/s concurrency=5", False)]
+            return await list_limits() == [("20/s concurrency=5", False)]
 
         await eventually(is_listed)
         refused = [

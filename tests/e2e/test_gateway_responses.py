@@ -13,11 +13,11 @@ from dagwright.testing import json_text, slow, step
 from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
 from tests.support.gateway import assert_numbers_grow
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
 
-SUM = written(call("sum", "calculator", expression="1 + 2"))
+SUM = plan_text(call("sum", "calculator", expression="1 + 2"))
 CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
 BROKEN = plan_of(calculation("broken", "1 / 0"))
 LONG = plan_of(pause("long", "1h"))

@@ -42,7 +42,7 @@ def last_id(found: list[Any]) -> str:
 async def test_run_is_started_asked_answered_and_reported(serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(ASKING, inputs={"number": 21})
-        (asked,) = await live.asked(run)
+        (asked,) = await live.wait_for_requests(run)
         wrong = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
         inbox = [each["run_id"] for each in (await live.http.get("/v1/inbox")).json()["data"]]
         result = await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"})
@@ -74,7 +74,7 @@ async def test_events_continue_at_the_other_gateway_each_once(serve: Serve) -> N
     queue = f"gateway-{uuid4().hex[:8]}"
     async with serve(queue=queue) as one, serve(queue=queue, has_worker=False) as other:
         run = await one.start(ASKING, inputs={"number": 21})
-        await one.asked(run)
+        await one.wait_for_requests(run)
         first: list[Any] = []
         async with one.http.stream("GET", f"/v1/runs/{run}/events") as response:
             async for block in blocks_of(response):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.server import Daemon
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 from tests.e2e.conftest import Plans, calculation, pause
 from tests.support.eventually import eventually
 
@@ -38,7 +38,7 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     await line_with(watching, "completed  first")
 
     cancelled = await command_line("cancel", "steered", "--reason", "changed my mind", "--by", "ann", "--json")
-    ends = [await ended(running), await ended(watching)]
+    ends = [await wait_for_exit(running), await wait_for_exit(watching)]
     document = (await command_line("result", "steered", "--json")).document
 
     assert (cancelled.code, cancelled.document["ok"]) == (0, True)
@@ -58,7 +58,7 @@ async def test_same_command_finishes_an_interrupted_run(command_line: CommandLin
     running = await command_line.start("run", plan, "--id", "interrupted")
     await line_with(running, "completed  first")
     running.send_signal(signal.SIGINT)
-    end = await ended(running)
+    end = await wait_for_exit(running)
     status = await command_line("status", "interrupted", "--json")
 
     assert end.code == 130
@@ -104,7 +104,7 @@ async def test_detached_run_ends_before_down(
     search = Daemon(own_commands_without_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down = await forked("down", "--json")
-    down.succeeded()
+    down.check_success()
     assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server", "search"]
     assert not search.is_running()
     again = await forked("down")
@@ -144,11 +144,11 @@ async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, wri
     running = await command_line.start("run", plan, "--id", "lost")
     await line_with(running, "running    long  wait · Take a while")
     running.send_signal(signal.SIGKILL)
-    await ended(running)
+    await wait_for_exit(running)
 
     again = await command_line("run", plan, "--id", "lost")
 
-    again.succeeded()
+    again.check_success()
     assert again.stdout.startswith("run lost already exists with the same plan; continuing it\n")
     words = "waiting    long was running when its worker died; it is retried at the latest in "
     assert words in again.stdout

@@ -27,7 +27,7 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import Answer, Completion, HttpError, Reset, Tokens, busy, json_text, slow, text, tool_calls
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, written
+from tests.support.goals import call, checked_document, plan_text
 from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
 from tests.support.runs import serving_runs
 from tests.support.tools import Bench
@@ -153,7 +153,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     )
     bench, released = Bench(), asyncio.Event()
     first = call("first", "hold", name="first")
-    plan = written(first, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
+    plan = plan_text(first, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
     end = plan.index(json.dumps(first)) + len(json.dumps(first))
     steps = (
         slow(text(plan), characters=8, held_after=-(-end // 8), released=released),
@@ -166,13 +166,13 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     async with proxy.upstream(*steps) as upstream, serving_runs(client, bench.registry(), settings=settings) as runs:
         known = {**runs.tools, (declared := agent_declaration(card)).name: declared}
         compiled, _ = prepare_goal("Read my mail.", known, PlanningOptions())
-        handle = await runs.start_compiled(compiled)
+        handle = await runs.start_compiled_plan(compiled)
         # The proxy hands the stream on piece by piece: the first tool runs while the model still writes.
         await eventually(lambda: bench.entered == ["first"])
         released.set()
         bench.open("first")
-        found = await ended(runs, handle)
-        await runs.check_ended()
+        found = await checked_document(runs, handle)
+        await runs.check_runs()
     assert (found["status"], found["output"]) == ("completed", "You have two mails.")
     assert [received.is_streamed for received in upstream.calls] == [True] * 4
     assert found["nodes"]["mail"]["result"] == "Two mails."

@@ -31,7 +31,7 @@ async def test_commands_that_look_report_the_same_run(command_line: CommandLine,
 
     assert [end.code for end in (ran, listed, status, shown, graph, drawn)] == [1, 0, 1, 1, 0, 0]
     assert status.document == ran.document
-    mine = next(run for run in listed.succeeded().document["runs"] if run["run_id"] == "looked-at")
+    mine = next(run for run in listed.check_success().document["runs"] if run["run_id"] == "looked-at")
     assert list(mine) == [
         *("run_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total", "session_id"),
         *("error", "tags"),
@@ -95,7 +95,7 @@ async def test_list_counts_ended_nodes_and_node_shows_one(command_line: CommandL
         command_line("node", "counted", "blokced", "--json"),
     )
 
-    mine = next(run for run in listed.succeeded().document["runs"] if run["run_id"] == "counted")
+    mine = next(run for run in listed.check_success().document["runs"] if run["run_id"] == "counted")
     assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("completed_with_failures", 3, 5)
     arguments = {"arguments": {"expression": 2}}
     assert item.document == {"node_id": "each[1]", **whole.document["nodes"]["each[1]"], **arguments}
@@ -146,6 +146,6 @@ async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLin
     listed = await command_line("list", "--json")
 
     assert ran.document["title"] is None
-    assert [run["title"] for run in listed.succeeded().document["runs"] if run["run_id"] == "untitled"] == [
+    assert [run["title"] for run in listed.check_success().document["runs"] if run["run_id"] == "untitled"] == [
         "adding.json"
     ]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, Ended, ended
-from tests.support.docs import Block, blocks, expected_output, links, normalized
+from tests.e2e.command import ROOT, CommandLine, ProcessResult, wait_for_exit
+from tests.support.docs import Block, blocks, expected_output, links, normalize
 from tests.support.search import Maritime
 
 PAGE = ROOT / "examples" / "maritime" / "README.md"
@@ -29,7 +29,7 @@ def script_of(block: Block) -> Path:
 
 
 @asynccontextmanager
-async def served(command: str) -> AsyncIterator[str]:
+async def serving_script(command: str) -> AsyncIterator[str]:
     """Serve the script of a command, on a free port; gives its address, and asserts that it was followed."""
     words = shlex.split(command)
     assert (words[:3], words[4:]) == (["python", "-m", "dagwright.testing"], ["--port", "8081"])
@@ -40,15 +40,15 @@ async def served(command: str) -> AsyncIterator[str]:
         yield (await process.stdout.readline()).decode().strip()
     finally:
         process.send_signal(signal.SIGTERM)
-        end = await ended(process)
+        end = await wait_for_exit(process)
     assert (end.code, end.stderr) == (0, "")
 
 
-async def run(command: str, environment: Mapping[str, str]) -> Ended:
+async def run(command: str, environment: Mapping[str, str]) -> ProcessResult:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = ["bash", "-euo", "pipefail", "-c", command]
     given = {**environment, "PATH": path}
-    return await ended(
+    return await wait_for_exit(
         await asyncio.create_subprocess_exec(*script, cwd=ROOT, env=given, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     )
 
@@ -64,10 +64,10 @@ async def test_question_has_the_documented_answer(block: Block, command_line: Co
         "OPENAI_API_KEY": "none",
         "DAGWRIGHT_MODEL": "scripted-model",
     }
-    async with served(serve) as address:
+    async with serving_script(serve) as address:
         end = await run(ask, {**command_line.environment, **where, "OPENAI_BASE_URL": address})
-    end.succeeded()
-    assert expected_output(block).search(normalized(end.stdout)), end.stdout
+    end.check_success()
+    assert expected_output(block).search(normalize(end.stdout)), end.stdout
 
 
 def test_page_has_each_script_once_and_its_links_lead_somewhere() -> None:

@@ -47,7 +47,7 @@ async def test_background_serves_them(
 ) -> None:
     run = ("run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json")
     started = await own_command_line(*run)
-    started.succeeded()
+    started.check_success()
     watched = await own_command_line("watch", "mcp-detached", "--no-worker", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"say": "hello"})
     assert len(calls_of(did)) == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, Ended
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, ProcessResult
 from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
 from tests.support.server import LiveServer
 
@@ -36,7 +36,7 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
     return mcp_folder(server, tmp_path)
 
 
-async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, Any]) -> Ended:
+async def _inspect(commands: CommandLine, *arguments: str, entry: dict[str, Any]) -> ProcessResult:
     config = commands.folder / "inspector.json"
     config.write_text(json.dumps({"mcpServers": {"dagwright": entry}}), encoding="utf-8")
     timeout_s = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
@@ -62,7 +62,7 @@ async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, An
     )
     stdout, stderr = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
     assert process.returncode is not None
-    return Ended(process.returncode, stdout.decode(), stderr.decode())
+    return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
 
 
 def _by_stdio(commands: CommandLine) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _by_stdio(commands: CommandLine) -> dict[str, Any]:
 
 
 async def test_inspector_accepts_the_tools(commands: CommandLine) -> None:
-    ended = await _inspected(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
-    ended.succeeded()
+    ended = await _inspect(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
+    ended.check_success()
     names = [tool["name"] for tool in ended.document["result"]["tools"]]
     assert names == ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "loud"]
 
@@ -82,6 +82,6 @@ async def test_inspector_runs_a_plan_over_http(commands: CommandLine, era: str) 
     arguments = json.dumps({"plan": _PLAN})
     call = ("--method", "tools/call", "--tool-name", "run_plan", "--tool-args-json", arguments, "--protocol-era", era)
     async with serving_http(commands) as (_, address):
-        ended = await _inspected(commands, *call, entry={"type": "http", "url": address})
-    ended.succeeded()
+        ended = await _inspect(commands, *call, entry={"type": "http", "url": address})
+    ended.check_success()
     assert ended.document["result"]["structuredContent"]["output"] == "ABC"

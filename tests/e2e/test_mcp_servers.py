@@ -15,7 +15,7 @@ from dagwright.mcp_client import LoadedServers, load_servers
 from dagwright.settings import Settings
 from dagwright.tools.testing import RecordedCall
 from tests.support.ports import free_port
-from tests.support.runs import Runs, bare, document_of, done, serving_runs
+from tests.support.runs import Runs, bare, completed_node, document_of, serving_runs
 from tests.support.tool_servers import (
     call_tool,
     listening,
@@ -54,7 +54,7 @@ async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
 async def mcp_runs(servers: LoadedServers, client: Client, tmp_path: Path) -> AsyncIterator[Runs]:
     async with serving_runs(client, servers.registry, settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def _node(node_id: str, tool: str, /, *depends_on: str, **arguments: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ async def test_a_plan_writes_reads_and_moves_files(mcp_runs: Runs, folder: Path)
         )
     )
     assert document["status"] == "completed", document
-    assert document["nodes"]["list"] == done({"content": "[FILE] second.txt\n[FILE] third.txt"})
+    assert document["nodes"]["list"] == completed_node({"content": "[FILE] second.txt\n[FILE] third.txt"})
     assert (folder / "second.txt").read_text() == "two\nlines more"
 
 
@@ -117,8 +117,8 @@ async def test_image_and_structured_content_are_unchanged(mcp_runs: Runs) -> Non
         )
     )
     nodes = bare(await document_of(handle))["nodes"]
-    assert nodes["type"] == done("Echo: image/png")
-    assert nodes["sum"] == done("The sum of 2 and 3 is 5.")
+    assert nodes["type"] == completed_node("Echo: image/png")
+    assert nodes["sum"] == completed_node("The sum of 2 and 3 is 5.")
     assert set(nodes["weather"]["result"]) == {"temperature", "conditions", "humidity"}
 
 

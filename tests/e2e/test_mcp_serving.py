@@ -16,10 +16,10 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking, ended, line_with
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking, line_with, wait_for_exit
 from tests.e2e.conftest import plan_of
 from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 from tests.support.mcp_clients import MODES, Person, Tools
 from tests.support.programs import forked_programs
 from tests.support.server import LiveServer
@@ -50,7 +50,7 @@ async def _by_http(address: str, mode: str, person: Person | None = None) -> Asy
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands: CommandLine, mode: str) -> None:
-    plan = written(call("sum", "calculator", expression="1 + 2"))
+    plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
     person = Person(lambda _: {"approved": True})
     async with (
@@ -102,7 +102,7 @@ async def test_run_continues_when_its_server_is_killed_and_a_new_one_fetches_it(
     assert (ended["status"], ended["output"]) == ("completed", True)
 
 
-async def _spoken(process: Process, *messages: dict[str, Any]) -> None:
+async def _send_messages(process: Process, *messages: dict[str, Any]) -> None:
     assert process.stdin is not None
     process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages))
     await process.stdin.drain()
@@ -126,7 +126,7 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
         start_new_session=True,
     )
     about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-    await _spoken(
+    await _send_messages(
         process,
         {"id": 1, "method": "initialize", "params": about},
         {"method": "notifications/initialized"},
@@ -140,7 +140,7 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
             lines.append(json.loads(await process.stdout.readline()))
     # A run that continues does not delay the exit.
     wait = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
-    await _spoken(process, _call(3, "run_plan", plan=wait), {"id": 4, "method": "ping"})
+    await _send_messages(process, _call(3, "run_plan", plan=wait), {"id": 4, "method": "ping"})
     async with asyncio.timeout(TIMEOUT_S):
         while lines[-1].get("id") not in (3, 4):
             lines.append(json.loads(await process.stdout.readline()))
@@ -168,7 +168,7 @@ async def test_starts_next_to_a_worker_of_others(server: LiveServer, tmp_path: P
     bare = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
     command = str(forked_programs() / "dagwright")
     program = StdioServerParameters(command=command, args=["mcp", *options], env=bare, cwd=elsewhere)
-    plan = written(call("sum", "calculator", expression="1 + 2"))
+    plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
         async with ModelServer(plan, "It is 3.") as model:
             process = await asking(commands, model).start("serve", "--port", "0", "--json")
@@ -176,7 +176,7 @@ async def test_starts_next_to_a_worker_of_others(server: LiveServer, tmp_path: P
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
                 asked = await Tools(client)("ask", request="What is 1 + 2?")
             process.terminate()
-            await ended(process)
+            await wait_for_exit(process)
         errors.seek(0)
         result = errors.read()
     assert (asked["status"], asked["output"]) == ("completed", "It is 3.")

@@ -25,7 +25,9 @@ from tests.support.search import TODAY, Maritime
 pytestmark = pytest.mark.search
 
 
-async def called(maritime: Maritime, server: ModelServer, worker: Callable[..., Any], **arguments: Any) -> WorkerResult:
+async def call_with_model(
+    maritime: Maritime, server: ModelServer, worker: Callable[..., Any], **arguments: Any
+) -> WorkerResult:
     async with maritime.tools() as environment, ModelClient(Endpoint(server.base_url), model="small") as client:
         given: dict[str, Any] = {"description": "what the planner wants", "environment": environment}
         return await call_worker(worker, arguments, ask=client.complete, **given)
@@ -58,7 +60,7 @@ def name(text: str, kind: str, field: str | None = None) -> dict[str, Any]:
 async def test_names_become_what_the_data_call_them(maritime: Maritime) -> None:
     answer = reading(names=[name("Maersk", "shipper", "shipper_name"), name("LA", "port", "destination_port")])
     async with ModelServer(step(answer, metadata={"purpose": "worker"})) as server:
-        result = await called(maritime, server, metadata_lookup, question="Show me Maersk shipments to LA")
+        result = await call_with_model(maritime, server, metadata_lookup, question="Show me Maersk shipments to LA")
     assert (result.status, result.message) == ("success", None)
     analysis = result.outputs["analysis_result"]
     assert (analysis["intent_type"], analysis["question"]) == ("search", "Show me Maersk shipments to LA")
@@ -85,7 +87,7 @@ async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime)
     )
     async with ModelServer(answer) as server:
         question = "Compare Maersk and Evergreen volumes last quarter"
-        result = await called(maritime, server, metadata_lookup, question=question)
+        result = await call_with_model(maritime, server, metadata_lookup, question=question)
     assert TODAY.isoformat() == "2026-02-10"
     analysis = result.outputs["analysis_result"]
     assert analysis["date_range"] == {"field": "departure_date", "start": "2025-10-01", "end": "2025-12-31"}
@@ -97,7 +99,7 @@ async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime)
 async def test_a_date_that_may_be_two_fields_stays_open(maritime: Maritime) -> None:
     period = {"words": "yesterday", "fields": ["arrival_date", "eta_date"]}
     async with ModelServer(reading(period=period)) as server:
-        result = await called(maritime, server, metadata_lookup, question="shipments arrived yesterday")
+        result = await call_with_model(maritime, server, metadata_lookup, question="shipments arrived yesterday")
     analysis = result.outputs["analysis_result"]
     assert analysis["date_range"] == {"field": None, "start": "2026-02-09", "end": "2026-02-09"}
     assert analysis["fields"] == ["arrival_date", "eta_date"]
@@ -105,10 +107,10 @@ async def test_a_date_that_may_be_two_fields_stays_open(maritime: Maritime) -> N
 
 async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Maritime) -> None:
     async with ModelServer(reading(names=[name("Xyzzyx", "shipper")])) as server:
-        result = await called(maritime, server, metadata_lookup, question="shipments of Xyzzyx")
+        result = await call_with_model(maritime, server, metadata_lookup, question="shipments of Xyzzyx")
     assert (result.status, result.error) == ("failed", "no shipper, carrier or port is called 'Xyzzyx'")
     async with ModelServer(reading(names=[name("Pacific Ocean Trading", "shipper")])) as server:
-        result = await called(maritime, server, metadata_lookup, question="shipments of Pacific Ocean Trading")
+        result = await call_with_model(maritime, server, metadata_lookup, question="shipments of Pacific Ocean Trading")
     assert (result.status, result.outputs["analysis_result"]) == ("partial", None)
     assert "similar names: " in (result.message or "")
     assert "Pacific Rim Trading Co" in (result.message or "")
@@ -116,7 +118,7 @@ async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Ma
 
 async def test_a_misspelt_name_is_accepted_and_reported(maritime: Maritime) -> None:
     async with ModelServer(reading(names=[name("Maersc", "carrier", "carrier_name")])) as server:
-        result = await called(maritime, server, metadata_lookup, question="shipments of Maersc")
+        result = await call_with_model(maritime, server, metadata_lookup, question="shipments of Maersc")
     assert (result.status, result.message) == ("success", "'Maersc' is resolved to MAERSK")
     assert result.outputs["analysis_result"]["entities"][0]["value"] == "MAERSK"
 
@@ -130,7 +132,9 @@ async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) ->
         {"field": "shipment_id", "op": "is", "values": ["SH-00000042"]},
     ]
     async with ModelServer(reading(conditions=conditions)) as server:
-        result = await called(maritime, server, metadata_lookup, question="furniture and toys in transit, 10 TEU")
+        result = await call_with_model(
+            maritime, server, metadata_lookup, question="furniture and toys in transit, 10 TEU"
+        )
     assert [(each["op"], each["value"]) for each in result.outputs["analysis_result"]["filters"]] == [
         ("is", "in_transit"),
         ("in", ["furniture", "toys"]),
@@ -140,7 +144,7 @@ async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) ->
     ]
     wrong = [{"field": "status", "op": "is", "values": ["lost"]}]
     async with ModelServer(reading(conditions=wrong)) as server:
-        result = await called(maritime, server, metadata_lookup, question="lost shipments")
+        result = await call_with_model(maritime, server, metadata_lookup, question="lost shipments")
     assert (result.status, "status has no value 'lost'; it has " in (result.error or "")) == ("failed", True)
 
 
@@ -161,20 +165,20 @@ async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) ->
 )
 async def test_invalid_reading_is_repaired(maritime: Maritime, wrong: Mapping[str, Any], problem: str) -> None:
     async with ModelServer(reading(**wrong), step(reading(fields=["teu"]), last=problem)) as server:
-        result = await called(maritime, server, metadata_lookup, question="What is soon?")
+        result = await call_with_model(maritime, server, metadata_lookup, question="What is soon?")
     assert result.outputs["analysis_result"]["fields"] == ["teu"]
 
 
 # common_helpdesk
 
 
-def answered(text: str, *ids: str) -> Any:
+def article_answer(text: str, *ids: str) -> Any:
     return json_text({"is_answered": bool(text), "answer": text, "article_ids": list(ids)})
 
 
 async def test_the_helpdesk_answers_from_articles_and_names_them(maritime: Maritime) -> None:
-    async with ModelServer(answered("Goods that one shipper sends.", "what-is-a-shipment")) as server:
-        result = await called(maritime, server, common_helpdesk, question="what's a shipment?")
+    async with ModelServer(article_answer("Goods that one shipper sends.", "what-is-a-shipment")) as server:
+        result = await call_with_model(maritime, server, common_helpdesk, question="what's a shipment?")
     assert result.status == "success"
     sources = "Sources: What is a shipment? (what-is-a-shipment)"
     assert result.outputs["answer"] == f"Goods that one shipper sends.\n\n{sources}"
@@ -184,24 +188,24 @@ async def test_the_helpdesk_answers_from_articles_and_names_them(maritime: Marit
 
 
 async def test_an_answer_without_one_of_the_articles_is_repaired(maritime: Maritime) -> None:
-    good = answered("Twenty feet.", "what-is-teu")
+    good = article_answer("Twenty feet.", "what-is-teu")
     for wrong, problem in (
-        (answered("Made up.", "no-such"), "there is no article 'no-such' among"),
-        (answered("Made up."), "article_ids is empty"),
+        (article_answer("Made up.", "no-such"), "there is no article 'no-such' among"),
+        (article_answer("Made up."), "article_ids is empty"),
     ):
         async with ModelServer(wrong, step(good, last=problem)) as server:
-            result = await called(maritime, server, common_helpdesk, question="What is a TEU?")
+            result = await call_with_model(maritime, server, common_helpdesk, question="What is a TEU?")
         assert result.outputs["answer"].startswith("Twenty feet.")
 
 
 async def test_a_question_without_a_matching_article_is_reported_as_unanswered(maritime: Maritime) -> None:
     message = "The help articles do not cover “Who won the shipment of 1986?”."
-    async with ModelServer(answered("")) as server:
-        result = await called(maritime, server, common_helpdesk, question="Who won the shipment of 1986?")
+    async with ModelServer(article_answer("")) as server:
+        result = await call_with_model(maritime, server, common_helpdesk, question="Who won the shipment of 1986?")
     assert (result.status, result.outputs["answer"]) == ("partial", message)
     async with ModelServer() as server:
         # Nothing is found, so there is no question.
-        result = await called(maritime, server, common_helpdesk, question="qwertyuiop")
+        result = await call_with_model(maritime, server, common_helpdesk, question="qwertyuiop")
     assert (result.status, result.message) == ("partial", "no help article answers the question")
 
 
@@ -212,7 +216,7 @@ async def test_options_are_all_there_whatever_the_model_writes(maritime: Maritim
     options = ["Acme Corp LLC", "Acme Corporation", "Acme Co", "Acme Co"]
     async with ModelServer(json_text({"message": "Several companies fit.\nWhich one did you mean?"})) as server:
         question = "Acme Corp may be three companies"
-        result = await called(maritime, server, clarify_question, question=question, options=options)
+        result = await call_with_model(maritime, server, clarify_question, question=question, options=options)
     assert result.outputs["clarification_message"] == (
         "Several companies fit. Which one did you mean?\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co"
     )
@@ -224,7 +228,7 @@ async def test_open_parts_of_a_query_are_asked(maritime: Maritime) -> None:
     async with ModelServer(
         json_text({"message": "I took one."}), step(good, last="must end with a question")
     ) as server:
-        result = await called(maritime, server, clarify_question, ambiguity=ambiguity)
+        result = await call_with_model(maritime, server, clarify_question, ambiguity=ambiguity)
     assert result.outputs["clarification_message"].endswith("\n\n1. arrival_date\n2. eta_date")
     assert '"not_clear": "Which date is meant?"' in data_of(server)
 
@@ -242,7 +246,9 @@ async def test_fields_are_explained_with_how_many_documents_have_them(maritime: 
     wrong = [json_text({"explanation": text}) for text in ("See `arrived_on`.", "About 12,345 have none.")]
     good = step(json_text({"explanation": words}), last="no line has these figures: 12,345")
     async with ModelServer(wrong[0], step(wrong[1], last="there is no field 'arrived_on'"), good) as server:
-        result = await called(maritime, server, explain_metadata, metadata_results=metadata, question="arrival or ETA?")
+        result = await call_with_model(
+            maritime, server, explain_metadata, metadata_results=metadata, question="arrival or ETA?"
+        )
     explanation = result.outputs["explanation"]
     assert explanation.startswith(words)
     assert explanation.splitlines()[2:] == [
@@ -263,7 +269,7 @@ async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -
             await client.index(index=other.indices.shipments, id=str(place), body={name: "a"}, refresh=True)
     async with ModelServer(step(json_text({"explanation": "All of them."}))) as server:
         metadata = {"index": other.indices.shipments, "fields": []}
-        result = await called(other, server, explain_metadata, metadata_results=metadata)
+        result = await call_with_model(other, server, explain_metadata, metadata_results=metadata)
     lines = result.outputs["explanation"].splitlines()
     counts = {name: 1 if name in names[:3] else 0 for name in names}
     says = "The mapping has no description."
@@ -275,7 +281,7 @@ async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -
 async def test_fields_of_another_index_are_not_explained(maritime: Maritime) -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="only the fields of"):
-            await called(maritime, server, explain_metadata, metadata_results={"index": "secret"})
+            await call_with_model(maritime, server, explain_metadata, metadata_results={"index": "secret"})
 
 
 # analyze_results
@@ -307,7 +313,9 @@ async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -
     wrong = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
     good = step(json_text({"text": words}), last=f"no line has these figures of your text: {first + 1:,}")
     async with ModelServer(wrong, good) as server:
-        result = await called(maritime, server, analyze_results, es_results=results, question="Who carried more to LA?")
+        result = await call_with_model(
+            maritime, server, analyze_results, es_results=results, question="Who carried more to LA?"
+        )
     analysis = result.outputs["analysis"]
     assert analysis.startswith(
         f"{words}\n\n**All matching documents**\n\n| figure | MAERSK | EVERGREEN | MAERSK minus "
@@ -319,7 +327,7 @@ async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -
 async def test_figures_without_words_are_given_where_the_model_makes_figures_up(maritime: Maritime) -> None:
     results = await results_of(maritime, "ZIM")
     async with ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=MAX_ANSWERS)) as server:
-        result = await called(maritime, server, analyze_results, es_results=results, question="How much?")
+        result = await call_with_model(maritime, server, analyze_results, es_results=results, question="How much?")
     assert (result.status, "77,777" in result.outputs["analysis"]) == ("partial", False)
     assert result.message is not None
     assert "77,777" in result.message
@@ -329,7 +337,7 @@ async def test_figures_without_words_are_given_where_the_model_makes_figures_up(
 async def test_nothing_is_reported_about_nothing(maritime: Maritime) -> None:
     results = await results_of(maritime, "NOBODY")
     async with ModelServer() as server:
-        result = await called(maritime, server, analyze_results, es_results=results)
+        result = await call_with_model(maritime, server, analyze_results, es_results=results)
     assert result.outputs["analysis"] == "Nothing matches, so there is nothing to compare."
 
 
@@ -337,4 +345,4 @@ async def test_labels_have_to_be_one_for_each_result(maritime: Maritime) -> None
     results = [await results_of(maritime, "ZIM")] * 2
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="labels has 1 texts for 2 results"):
-            await called(maritime, server, analyze_results, es_results=results, labels=["ZIM"])
+            await call_with_model(maritime, server, analyze_results, es_results=results, labels=["ZIM"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, ended, line_with
+from tests.e2e.command import ROOT, CommandLine, line_with, wait_for_exit
 
 pytestmark = pytest.mark.server
 
@@ -29,13 +29,13 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     await line_with(run, f"{maria} waits for anyone: Which person is meant by 'Maria Garcia'?")
     wrong = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
     given = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
-    end = await ended(run)
+    end = await wait_for_exit(run)
     message = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
     assert (wrong.code, wrong.stdout.startswith(message)) == (0, True)
     assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
     status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
     for shown in (end, status, why):
-        shown.succeeded()
+        shown.check_success()
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout
     # The fund is in no output, because other tests continue with it.
     assert "cbu.ensure: " in end.stdout

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 from tests.e2e.conftest import Plans, calculation
 from tests.support.eventually import eventually
 
@@ -23,18 +23,18 @@ def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
 async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
     """Return the open requests of one run; other tests have runs on the same server."""
     listed = await command_line("inbox", "--run", workflow_id, "--json", *options)
-    requests: list[dict[str, Any]] = listed.succeeded().document["requests"]
+    requests: list[dict[str, Any]] = listed.check_success().document["requests"]
     return requests
 
 
-async def _has_asked(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
+async def _wait_for_requests(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
-    async def asked() -> bool:
+    async def has_requests() -> bool:
         found[:] = await _inbox_of(command_line, workflow_id, "--wait", "2m")
         return len(found) == count
 
-    await eventually(asked)
+    await eventually(has_requests)
     return found
 
 
@@ -46,7 +46,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     )
     run = await command_line.start("run", plan, "--id", "asks")
     await line_with(run, "check waits for ann: Total 5. Publish?")
-    [request] = await _has_asked(command_line, "asks")
+    [request] = await _wait_for_requests(command_line, "asks")
     waiting = await command_line("status", "asks")
     status = await command_line("status", "asks", "--json")
     inbox = await command_line("inbox", "--assignee", "ann", "--type", "approval")
@@ -54,7 +54,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     late = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
     wrong = await command_line("feedback", "asks", "check", "--select", "x", "--json")
     given = await command_line("feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json")
-    end = await ended(run)
+    end = await wait_for_exit(run)
     again = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
@@ -82,7 +82,7 @@ async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLi
     run = await command_line.start("run", write_plan(_asking()), "--id", "asks-alone")
     await line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
-    await ended(run)
+    await wait_for_exit(run)
     wrong = await command_line("feedback", "asks-alone", "check", "--text", "yes")
     left = await command_line("feedback", "asks-alone", "check", "--approve", "--by", "ann")
     second = await command_line("feedback", "asks-alone", "check", "--reject", "--by", "ben")
@@ -104,14 +104,14 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     inner = {"plan": 1, "inputs": {"x": {}}, "nodes": [_asking()], "output": "{{check.result.reason}}"}
     each = {"id": "each", "for_each": ["a", "b", "c"], "key": "{{item}}", "plan": inner, "arguments": {"x": "{{item}}"}}
     run = await command_line.start("run", write_plan(each, _asking("own"), output="{{each.result}}"), "--id", "all")
-    requests = await _has_asked(command_line, "all", 4)
+    requests = await _wait_for_requests(command_line, "all", 4)
     unclear = await command_line("feedback", "all", "--all", "--approve")
     wrong = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
     no_item = await command_line("feedback", "all", "each/check", "--approve")
     given = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
     again = await command_line("feedback", "all", "each/check", "--all", "--approve")
     own = await command_line("feedback", "all", "--all", "--approve")
-    end = await ended(run)
+    end = await wait_for_exit(run)
 
     expected = ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
     assert sorted(request["request_id"] for request in requests) == expected
@@ -152,7 +152,7 @@ async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandL
     assert unknown.document["message"] == "there is no request 'aa'; did you mean 'a'?"
     assert nowhere.document["message"].startswith("there is no run 'nowhere'")
     await command_line("cancel", "must-give")
-    assert (await ended(run)).code == 3
+    assert (await wait_for_exit(run)).code == 3
     assert await _inbox_of(command_line, "must-give") == []
 
 
@@ -160,7 +160,7 @@ async def test_default_at_the_deadline_and_pause_are_noted(command_line: Command
     default = {"default": {"approved": True, "reason": "by the plan"}}
     plan = write_plan(_asking("late", deadline="1s", on_timeout=default), _asking("open"))
     run = await command_line.start("run", plan, "--id", "deadline")
-    await _has_asked(command_line, "deadline", 1)
+    await _wait_for_requests(command_line, "deadline", 1)
     paused = await command_line("pause", "deadline")
 
     async def is_noted() -> bool:
@@ -172,7 +172,7 @@ async def test_default_at_the_deadline_and_pause_are_noted(command_line: Command
     why = await command_line("explain", "deadline", "--node", "late")
     await command_line("cancel", "deadline")
 
-    assert (paused.code, (await ended(run)).code) == (0, 3)
+    assert (paused.code, (await wait_for_exit(run)).code) == (0, 3)
     assert re.search(
         r"\n  +approved at .+: no answer, default applied at the deadline; requested from ann at .+\n", why.stdout
     ), why.stdout
@@ -188,7 +188,7 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     beside = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--approve")
     more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
     given = await command_line("feedback", "guided", "--nodes", str(more), "--text", "ten times", "--by", "ann")
-    end = await ended(run)
+    end = await wait_for_exit(run)
 
     assert wrong.code == 2
     assert [(error["code"], error["pointer"]) for error in wrong.document["errors"]] == [
@@ -197,7 +197,7 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     ]
     assert (beside.code, beside.stderr) == (2, "--approve and --nodes contradict each other: give one answer\n")
     assert (given.code, given.stdout) == (0, "'hint' is answered\n")
-    end.succeeded()
+    end.check_success()
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]
     expected = {"sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50}
     assert {name: node["result"] for name, node in nodes.items()} == expected

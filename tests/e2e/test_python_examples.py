@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, ended, line_with
+from tests.e2e.command import ROOT, CommandLine, line_with, wait_for_exit
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
 
@@ -20,8 +20,8 @@ EXAMPLES = ROOT / "examples" / "python"
 
 
 async def test_hello(command_line: CommandLine) -> None:
-    done = await ended(await command_line.start(program=("examples/python/hello.py",)))
-    done.succeeded()
+    done = await wait_for_exit(await command_line.start(program=("examples/python/hello.py",)))
+    done.check_success()
     expected = ["{'lamps': 4, 'order': 'ordered 20 x lamp'}", "stock: completed", "order: completed"]
     assert done.stdout.splitlines() == expected
 
@@ -35,18 +35,18 @@ async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: Co
     first = await command_line.start(*options, program=("examples/python/etl.py",))
     await line_with(first, "feedback.requested approve")
     first.kill()
-    await ended(first)
-    second = await ended(await command_line.start(*options, "--yes", program=("examples/python/etl.py",)))
+    await wait_for_exit(first)
+    second = await wait_for_exit(await command_line.start(*options, "--yes", program=("examples/python/etl.py",)))
     api.kill()
-    await ended(api)
+    await wait_for_exit(api)
     assert (second.code, second.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
     rows = sqlite3.connect(database).execute("select id, cents from orders order by cents limit 2").fetchall()
     assert rows == [("o-0", 1000), ("o-1", 1250)]
 
 
 async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: CommandLine) -> None:
-    done = await ended(await command_line.start(program=("examples/python/mcp_agent.py",)))
-    done.succeeded()
+    done = await wait_for_exit(await command_line.start(program=("examples/python/mcp_agent.py",)))
+    done.check_success()
     assert done.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
 
 
@@ -75,7 +75,7 @@ async def test_application_starts_runs_streams_their_events_and_takes_answers(co
         for unknown in ("/refills/none", "/refills/none/events"):
             assert (await http.get(unknown)).status_code == httpx.codes.NOT_FOUND
     server.terminate()
-    await ended(server)
+    await wait_for_exit(server)
 
 
 async def _answers(http: httpx.AsyncClient) -> bool:
@@ -104,8 +104,8 @@ async def _events(http: httpx.AsyncClient, run_id: str, *, after: str | None = N
 async def test_notebook_runs_from_top_to_bottom(command_line: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "notebook.ipynb"
     options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(target))
-    done = await ended(await command_line.start(*options, program=("-m", "jupyter")))
-    done.succeeded()
+    done = await wait_for_exit(await command_line.start(*options, program=("-m", "jupyter")))
+    done.check_success()
     cells = [cell for cell in json.loads(target.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     texts = ["".join(output["data"].get("text/plain", "")) for output in outputs if "data" in output]

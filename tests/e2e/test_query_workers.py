@@ -146,12 +146,14 @@ def metadata_of(maritime: Maritime) -> MetadataResults:
     return MetadataResults(index=maritime.indices.shipments, fields=[described])
 
 
-def written(body: Any, ambiguity: Any = None) -> Any:
+def query_answer(body: Any, ambiguity: Any = None) -> Any:
     """Return an answer of the model; the body is a text of JSON, as the strict schema wants it."""
     return json_text({"body": json.dumps(body), "ambiguity": ambiguity})
 
 
-async def generated(maritime: Maritime, server: ModelServer, analysis: Any = AGGREGATION, **slots: Any) -> WorkerResult:
+async def generate_query(
+    maritime: Maritime, server: ModelServer, analysis: Any = AGGREGATION, **slots: Any
+) -> WorkerResult:
     slots = {"metadata_results": metadata_of(maritime), **slots}
     async with (
         ModelClient(Endpoint(server.base_url), model="small") as client,
@@ -162,8 +164,8 @@ async def generated(maritime: Maritime, server: ModelServer, analysis: Any = AGG
 
 async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
-    async with ModelServer(step(written(VOLUME), metadata={"purpose": "worker"})) as server:
-        result = await generated(maritime, server, value_results=values)
+    async with ModelServer(step(query_answer(VOLUME), metadata={"purpose": "worker"})) as server:
+        result = await generate_query(maritime, server, value_results=values)
     assert result.status == "success"
     assert (result.outputs["ambiguity"], result.message) == (None, None)
     query = EsQuery.model_validate(result.outputs["es_query"])
@@ -185,36 +187,38 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (written(SCRIPT), "/aggs/a/scripted_metric: unknown aggregation"),
-        (written(UNKNOWN), "/aggs/a/sum/field: there is no field 'volume_teu'"),
-        (written(TEXT_FIELD), "Text fields are not optimised"),
-        (written(BAD_DATE), "failed to parse date field [last week]"),
-        (written({"query": {"match_all": {}}}), "/aggs: the query must have aggs: the intent is an aggregation"),
-        (written(VOLUME, {"question": "?", "options": ["one"]}), "/ambiguity/options: name at least two fields"),
+        (query_answer(SCRIPT), "/aggs/a/scripted_metric: unknown aggregation"),
+        (query_answer(UNKNOWN), "/aggs/a/sum/field: there is no field 'volume_teu'"),
+        (query_answer(TEXT_FIELD), "Text fields are not optimised"),
+        (query_answer(BAD_DATE), "failed to parse date field [last week]"),
+        (query_answer({"query": {"match_all": {}}}), "/aggs: the query must have aggs: the intent is an aggregation"),
+        (query_answer(VOLUME, {"question": "?", "options": ["one"]}), "/ambiguity/options: name at least two fields"),
         (json_text({"query": {}}), "does not fit the schema"),
     ],
 )
 async def test_model_gets_its_problems_and_answers_again(maritime: Maritime, wrong: Any, problem: str) -> None:
-    async with ModelServer(wrong, step(written(VOLUME), last=problem)) as server:
-        result = await generated(maritime, server)
+    async with ModelServer(wrong, step(query_answer(VOLUME), last=problem)) as server:
+        result = await generate_query(maritime, server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
 
 
 async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     body = {"query": TO_LA, "sort": [{"teu": "desc"}], "size": 5}
     async with ModelServer(
-        written(VOLUME), step(written(body), last="the query must not have aggs for a search")
+        query_answer(VOLUME), step(query_answer(body), last="the query must not have aggs for a search")
     ) as server:
-        result = await generated(maritime, server, SEARCH)
+        result = await generate_query(maritime, server, SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
 async def test_no_model_is_called_when_there_is_nothing_to_query(maritime: Maritime) -> None:
     async with ModelServer() as server:
         with pytest.raises(GiveUp, match="load the data with"):
-            await generated(maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone"))
+            await generate_query(
+                maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone")
+            )
         with pytest.raises(QueryRefused, match="/index: "):
-            await generated(maritime, server, metadata_results=MetadataResults(index="secret"))
+            await generate_query(maritime, server, metadata_results=MetadataResults(index="secret"))
         two = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
         with pytest.raises(ValueError, match="A query needs one index"):
-            await generated(maritime, server, metadata_results=two)
+            await generate_query(maritime, server, metadata_results=two)

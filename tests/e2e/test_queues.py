@@ -11,7 +11,7 @@ import pytest
 
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 from tests.e2e.conftest import Plans, pause
 from tests.support.eventually import eventually
 
@@ -76,7 +76,7 @@ async def test_two_terminals_with_different_tools(command_line: CommandLine, wri
     await eventually(are_running)
     for tools in (left, right):
         (tools.parent / "hold").unlink()
-    first, second = await asyncio.gather(*(ended(process) for process in running))
+    first, second = await asyncio.gather(*(wait_for_exit(process) for process in running))
 
     assert (first.code, second.code) == (0, 0)
     assert first.document["output"] == {f"n{number}": f"mark of {number}" for number in range(20)}
@@ -99,7 +99,7 @@ async def test_node_without_a_worker_explains_it(command_line: CommandLine, writ
     running = await command_line.start("run", plan, "--id", "no-worker", *both)
     await line_with(running, "running    first")
     running.send_signal(signal.SIGKILL)
-    await ended(running)
+    await wait_for_exit(running)
     plain = await command_line.start("--tools", str(served), "--json", program=("worker.py",))
     try:
         serving = json.loads(await line_with(plain, "serving"))
@@ -129,17 +129,17 @@ async def test_node_without_a_worker_explains_it(command_line: CommandLine, writ
         assert f"note: {note}\n" in shown.stdout
         assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
         assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
-        mine = next(run for run in listed.succeeded().document["runs"] if run["run_id"] == "no-worker")
+        mine = next(run for run in listed.check_success().document["runs"] if run["run_id"] == "no-worker")
         # Lists show the progress that the run wrote last, at most twice a minute.
         assert (mine["status"], mine["nodes_done"] in (0, 2), mine["nodes_total"]) == ("running", True, 4)
         assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
 
         # Exactly the reported command.
         worker = await command_line.start(*shlex.split(command)[1:])
-        watched = await ended(watching)
+        watched = await wait_for_exit(watching)
         worker.terminate()
-        await ended(worker)
+        await wait_for_exit(worker)
     finally:
         plain.terminate()
-        await ended(plain)
+        await wait_for_exit(plain)
     assert (watched.code, "completed  own" in watched.stdout) == (0, True)

@@ -4,7 +4,7 @@ import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking
-from tests.support.rounds import continue_with, done, ref, sub_goal
+from tests.support.rounds import continue_with, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -27,7 +27,7 @@ SCRIPT = (
     "How many shipments does Maersk have?",
     continue_with(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Nobody"), reasoning="Count\nboth."),
     continue_with(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
-    done(reasoning="There it is.", table=ref(3, "table")),
+    done_response(reasoning="There it is.", table=ref(3, "table")),
 )
 OF_ROUNDS = ("--profile", "rounds", "--tools", "workers.py")
 ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]

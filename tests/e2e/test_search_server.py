@@ -17,7 +17,7 @@ from dagwright_maritime.search.client import client_of
 from dagwright_maritime.search.server import LocalSearch, find_address
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DataSet
-from tests.e2e.command import CommandLine, ended
+from tests.e2e.command import CommandLine, wait_for_exit
 from tests.support.eventually import eventually
 from tests.support.search import LiveSearch, Maritime
 
@@ -38,25 +38,25 @@ async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its
     local = LocalSearch.of(settings)
     try:
         both = [await commands.start("up", program=_SERVER) for _ in range(2)]
-        first, second = [await ended(process) for process in both]
+        first, second = [await wait_for_exit(process) for process in both]
         assert (first.code, second.code) == (0, 0)
         address = find_address(settings)
         assert (first.stdout, second.stdout) == (f"{address}\n", f"{address}\n")
         started = local.find()
         assert started is not None
 
-        loaded = await ended(await commands.start("load", "--documents", "500", program=_DATA))
+        loaded = await wait_for_exit(await commands.start("load", "--documents", "500", program=_DATA))
         assert (loaded.code, loaded.stderr) == (0, "")
         assert loaded.stdout.startswith("loaded 500 shipments of ")
         assert f" (seed 20260101) into maritime-* at {address} in " in loaded.stdout
 
         os.kill(started.pid, signal.SIGKILL)
         await eventually(lambda: local.find() is None)
-        lost = await ended(await commands.start("load", program=_DATA))
+        lost = await wait_for_exit(await commands.start("load", program=_DATA))
         assert (lost.code, lost.stdout) == (4, "")
         assert "no search server runs in" in lost.stderr
 
-        again = await ended(await commands.start("up", program=_SERVER))
+        again = await wait_for_exit(await commands.start("up", program=_SERVER))
         assert (again.code, again.stdout) == (0, f"{address}\n")
         restarted = local.find()
         assert restarted is not None
@@ -64,9 +64,9 @@ async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its
         async with client_of(find_address(settings)) as client:
             assert (await client.count(index="maritime-shipments"))["count"] == 500
     finally:
-        down = await ended(await commands.start("down", program=_SERVER))
+        down = await wait_for_exit(await commands.start("down", program=_SERVER))
     assert (down.code, down.stdout) == (0, "the search server was stopped\n")
-    down = await ended(await commands.start("down", program=_SERVER))
+    down = await wait_for_exit(await commands.start("down", program=_SERVER))
     assert down.stdout == f"no search server runs in {settings.state_dir}\n"
 
 
@@ -146,7 +146,7 @@ async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
         (("--documents", "0"), "must be 1 to 10,000,000"),
         (("--today", "yesterday"), "'yesterday' is not a date; write it like 2026-03-31"),
     ]:
-        end = await ended(await commands.start("load", *arguments, program=_DATA))
+        end = await wait_for_exit(await commands.start("load", *arguments, program=_DATA))
         assert (end.code, words in end.stderr) == (2, True), end.stderr
 
 

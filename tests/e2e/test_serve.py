@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 from tests.e2e.conftest import calculation
 
 pytestmark = pytest.mark.server
@@ -33,7 +33,7 @@ async def test_serve_answers_and_ends_cleanly(command_line: CommandLine, tmp_pat
         # A client that waits for a stream does not delay the exit.
         async with client.stream("POST", f"{document['url']}/chat/completions", json={**_ASK, "stream": True}):
             serving.send_signal(sign)
-            end = await ended(serving)
+            end = await wait_for_exit(serving)
     assert (answer.status_code, answer.json()["choices"][0]["message"]["content"]) == (200, "3")
     assert (end.code, end.stdout, end.stderr) == (0, "", "")
 
@@ -75,5 +75,5 @@ async def test_running_gateway_follows_changes_of_keys(own_command_line: Command
         removed = await own_command_line("keys", "remove", added["id"], "--json")
         statuses.append((await client.get(f"{url}/runs", headers=ann)).status_code)
     serving.terminate()
-    await ended(serving)
+    await wait_for_exit(serving)
     assert (statuses, removed.code) == ([401, 200, 401], 0)

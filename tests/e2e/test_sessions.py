@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, asking, ended
+from tests.e2e.command import CommandLine, asking, wait_for_exit
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 from tests.support.held_starter import ENDED, SENT, UNSENT
 from tests.support.intents import fund, intents_answer, product
 from tests.support.onboarding import intent
@@ -59,7 +59,7 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (line,) = [each for each in listed.succeeded().document["sessions"] if each["session_id"] == name]
+    (line,) = [each for each in listed.check_success().document["sessions"] if each["session_id"] == name]
     assert (line["turns"], line["last_request"], line["last_run_id"]) == (2, "Add fund accounting too.", run)
     assert {each["session_id"] for each in runs.document["runs"] if each["run_id"] == run} == {name}
     assert f"session {name}: idle" in words.stdout
@@ -69,7 +69,7 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
     assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
     ending = "ends as soon as a worker serves it"
     assert closed.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
-    third.succeeded()
+    third.check_success()
     assert "The session has no names." in server.calls[2].text
     assert [turn["request"] for turn in restarted.document["turns"]] == ["Create the Zenith fund."]
 
@@ -100,7 +100,7 @@ async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_comm
 
 
 async def test_second_request_waits_or_is_refused(own_command_line: CommandLine) -> None:
-    one, two = (written(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
+    one, two = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(one, "One.", two, "Two.") as server:
         commands = asking(own_command_line, server)
         order = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
@@ -118,7 +118,7 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
         line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
         assert line.startswith("the session s is running first-turn (First.); this request waits for its end: ")
         await _approve(commands, "first-turn")
-        end = await ended(waiting)
+        end = await wait_for_exit(waiting)
         shown = await commands("session", "s", "--json")
     assert (end.code, "Two." in end.stdout.splitlines()) == (0, True)
     turns = [(turn["request"], turn["outcome"]) for turn in shown.document["turns"]]
@@ -129,7 +129,7 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
 @pytest.mark.parametrize("point", [UNSENT, SENT, ENDED])
 async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, point: str) -> None:
     session, run = f"killed-{point}", f"killed-turn-{point}"
-    async with ModelServer(written(call("a", "calculator", expression="1")), "One.") as server:
+    async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as server:
         commands = asking(command_line, server)
         commands.environment[FOLDER_VARIABLE] = str(commands.folder)
         held = commands.folder / f"hold-{point}"
@@ -138,7 +138,7 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
         killed = await commands.start(*order, program=("tests/support/held_starter.py",))
         await eventually((commands.folder / f"reached-{point}").exists)
         killed.kill()
-        await ended(killed)
+        await wait_for_exit(killed)
         left = await commands("session", session, "--json")
         end = await commands(*order)
         shown = await commands("session", session, "--json")
@@ -151,7 +151,7 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
     assert (turns, shown.document["status"]) == ([(run, "completed", "One.")], "idle")
 
 
-async def _asked(commands: CommandLine, run: str, request: str = "approve") -> None:
+async def _wait_for_request(commands: CommandLine, run: str, request: str = "approve") -> None:
     async def asks() -> bool:
         inbox = await commands("inbox", "--json")
         return (run, request) in [(each["run_id"], each["request_id"]) for each in inbox.document["requests"]]
@@ -160,7 +160,7 @@ async def _asked(commands: CommandLine, run: str, request: str = "approve") -> N
 
 
 async def _approve(commands: CommandLine, run: str) -> None:
-    await _asked(commands, run)
+    await _wait_for_request(commands, run)
     approved = await commands("feedback", run, "approve", "--approve")
     assert (approved.code, approved.stderr) == (0, "")
 

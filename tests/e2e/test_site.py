@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.browser import opened
+from tests.support.browser import open_page
 from tests.support.docs import ROOT, blocks
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def test_diagrams_are_drawn_without_another_host(site: str, chromium: "Bro
     expected = sum(block.language == "mermaid" for block in blocks(PAGE))
     assert expected > 0
     hosts: set[str | None] = set()
-    async with opened(chromium, f"{site}/") as page:
+    async with open_page(chromium, f"{site}/") as page:
         page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
         await page.goto(f"{site}/reference/states/")
         # The theme replaces the text of a diagram by an element whose picture no script can read.

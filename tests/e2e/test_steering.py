@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.command_arguments import account_name
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, line_with, wait_for_exit
 from tests.e2e.conftest import Plans, calculation, pause
 from tests.support.eventually import eventually
 
@@ -22,11 +22,11 @@ async def _nodes(command_line: CommandLine, run: str) -> dict[str, Any]:
 
 
 async def _is(command_line: CommandLine, run: str, **states: str) -> None:
-    async def reached() -> bool:
+    async def has_states() -> bool:
         nodes = await _nodes(command_line, run)
         return all(name in nodes and nodes[name]["status"] == state for name, state in states.items())
 
-    await eventually(reached)
+    await eventually(has_states)
 
 
 async def test_run_is_repaired_while_it_continues(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
 
     branch = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
     cancelled = await command_line("cancel", "repaired", *branch)
-    end = await ended(run)
+    end = await wait_for_exit(run)
     late = await command_line("retry", "repaired", "--node", "long", "--json")
 
     expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
@@ -111,7 +111,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     given = await command_line("set-result", "mended_above", "4", "--node", "archive/sum", "--json")
     await _is(command_line, "mended_above/archive", double="completed")
     stopped = await command_line("cancel", "mended_above", "--node", "archive/long", "--json")
-    end = await ended(run)
+    end = await wait_for_exit(run)
     assert given.document["message"] == "the result of 'sum' is set"
     assert (stopped.document["ok"], end.code) == (True, 0)
     assert (await _nodes(command_line, "mended_above"))["archive"]["result"] == 8
@@ -145,7 +145,7 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
     under_way = await command_line("status", "governed", "--json")
     resumed = await command_line("resume", "governed", "--by", "bob")
     cancelled = await command_line("cancel", "governed", "--reason", "enough", "--by", "ann")
-    end = await ended(run)
+    end = await wait_for_exit(run)
     late = await command_line("limits", "governed", "--max-parallel", "3", "--json")
     document = (await command_line("result", "governed", "--json")).document
 
@@ -178,7 +178,7 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     run = await command_line.start("run", plan, "--id", "nobody-serves")
     await line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
-    await ended(run)
+    await wait_for_exit(run)
 
     limited = await command_line("limits", "nobody-serves", "--deadline", "none", "--by", "ann")
     left = await command_line("cancel", "nobody-serves", "--reason", "enough", "--by", "ann")

@@ -9,7 +9,7 @@ import pytest
 from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 from dagwright.store.folder import FolderStore
-from tests.e2e.command import CommandLine, ended
+from tests.e2e.command import CommandLine, wait_for_exit
 from tests.e2e.conftest import Plans, calculation
 
 pytestmark = pytest.mark.server
@@ -25,7 +25,7 @@ async def _put(folder: Path, content: bytes, *, renewed_at: datetime) -> None:
     os.utime(path, (0, renewed_at.timestamp()))
 
 
-async def _kept(folder: Path) -> set[str]:
+async def _stored_refs(folder: Path) -> set[str]:
     return {entry.ref async for entry in FolderStore(folder).list_payloads()}
 
 
@@ -58,12 +58,12 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
     dry = (await own_command_line("store", "prune", "--json")).document
     nothing = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
     assert {**dry, "renewed_before": None} == {**before, **nothing, "status": "dry_run"}
-    assert len(await _kept(folder)) == 4
+    assert len(await _stored_refs(folder)) == 4
 
     cleaned = (await own_command_line("store", "prune", "--yes", "--json")).document
     removed = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
     assert {**cleaned, "renewed_before": None} == {**before, **removed, "status": "cleaned"}
-    assert await _kept(folder) == {ref_of(b"x" * days) for days in (90, 60)}
+    assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
     shown = await own_command_line("store", "prune")
     lines = ["cache: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
@@ -83,7 +83,7 @@ async def test_store_is_shown_even_if_no_server_can_be_had(command_line: Command
     assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
     assert second.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
     assert cleaned.document["status"] == "need_unknown"
-    assert len(await _kept(folder)) == 1
+    assert len(await _stored_refs(folder)) == 1
 
 
 async def test_unusable_store_starts_no_run(command_line: CommandLine, write_plan: Plans) -> None:
@@ -107,7 +107,7 @@ async def test_processes_with_another_store_are_refused(own_command_line: Comman
     plan = write_plan(calculation("a", "1 + 1"))
     assert (await own_command_line("run", plan, "--json", "--keep-server")).code == 0
     own_command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
-    worker = await ended(await own_command_line.start("--json", program=("worker.py",)))
+    worker = await wait_for_exit(await own_command_line.start("--json", program=("worker.py",)))
     gateway = await own_command_line("serve", "--no-worker", "--port", "0", "--json")
     looked = await own_command_line("store", "adopt", "--json")
     for refused in (worker, gateway):

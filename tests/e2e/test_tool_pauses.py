@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.command import CommandLine, ended
+from tests.e2e.command import CommandLine, wait_for_exit
 from tests.e2e.conftest import Plans, calculation
 from tests.support.eventually import eventually
 from tests.support.server import live_server
@@ -88,7 +88,7 @@ async def test_commands_show_the_paused_tool(command_line: CommandLine, write_pl
     released = await command_line("tool", "resume", name, "--ramp", "500ms", "--json")
     message = f"{name} is resumed; 1 call of 1 run starts within 500 ms"
     assert released.document == {"tool": name, "ok": True, "message": message}
-    end = await ended(running)
+    end = await wait_for_exit(running)
     assert (end.code, end.document["output"]) == (0, {"beside": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
     twice = await command_line("tool", "resume", name, "--json")
@@ -118,20 +118,22 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
         running = await command_line.start("run", plan, "--id", "parked-killed", "--tools", tools)
         await _waits(command_line, "parked-killed")
         running.send_signal(signal.SIGKILL)
-        await ended(running)
+        await wait_for_exit(running)
         await live.kill()
         await live.start()
         document = (await command_line("status", "parked-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
         watching = await command_line.start("watch", "parked-killed", "--json")
-        other = await ended(await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach"))
-        other.succeeded()
+        other = await wait_for_exit(
+            await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach")
+        )
+        other.check_success()
         await _waits(command_line, "other")
         assert not (tmp_path / "sent").exists()
         released = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in released.document["message"]
-        end = await ended(watching)
+        end = await wait_for_exit(watching)
         assert (end.code, end.document["status"]) == (0, "completed")
 
         async def has_ended() -> bool:

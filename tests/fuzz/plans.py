@@ -21,7 +21,7 @@ from tests.fuzz.values import (
     references,
     texts,
 )
-from tests.support.json_places import places_of, replaced
+from tests.support.json_places import places_of, replace_at
 
 _DEEPEST = 2
 _RETURNING_TOOLS = ("give", "give_async")
@@ -195,5 +195,5 @@ def plans(draw: st.DrawFn) -> Any:
     plan = draw(native_plans() | native_plans() | native_plans() | dialect_plans())
     if chance(draw, 6):
         for _ in range(draw(st.integers(1, 3))):
-            plan = replaced(plan, draw(st.sampled_from(places_of(plan))), draw(odd_values))
+            plan = replace_at(plan, draw(st.sampled_from(places_of(plan))), draw(odd_values))
     return plan

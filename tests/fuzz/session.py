@@ -23,7 +23,7 @@ from dagwright.settings import Settings
 from tests.fuzz.cases import DEADLINE, Case, Message, cases, json_payload, payload_of
 from tests.fuzz.checks import check_run
 from tests.fuzz.tools import registry
-from tests.support.json_places import places_of, replaced
+from tests.support.json_places import places_of, replace_at
 from tests.support.runs import Handle, Runs, serving_runs
 
 AT_ONCE = 12
@@ -191,7 +191,7 @@ def _changed_plan(runs: Runs, case: Case) -> Any:
         return None
     for where, value in case.content["changes"]:
         places = places_of(compiled)
-        compiled = replaced(compiled, places[int(where * len(places))], value)
+        compiled = replace_at(compiled, places[int(where * len(places))], value)
     return compiled
 
 

@@ -85,7 +85,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-async def served(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     # OpenAI's server would refuse some requests that are passed on to the model; this server reports them at its end.
     with suppress(ScriptNotFollowed):
         async with (
@@ -118,11 +118,11 @@ def kinds() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("name", "mode"), list(kinds()))
 async def test_generated_requests_are_answered_as_the_document_describes(
-    name: str, mode: GenerationMode, served: Served, caplog: pytest.LogCaptureFixture
+    name: str, mode: GenerationMode, fuzzed_gateway: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, path = name.split(" ")
     operation = SCHEMA[path][method]
-    known = served.places(path)
+    known = fuzzed_gateway.places(path)
 
     @seed(SEED)
     @settings(
@@ -133,17 +133,17 @@ async def test_generated_requests_are_answered_as_the_document_describes(
         suppress_health_check=list(HealthCheck),
     )
     @given(case=operation.as_strategy(generation_mode=mode), choice=st.data())
-    def asked(case: Case[Any], choice: st.DataObject) -> None:
+    def send_case(case: Case[Any], choice: st.DataObject) -> None:
         for parameter in case.path_parameters or {}:
             # Endpoints without names here are tested with generated values only.
             if parameter in known and choice.draw(st.integers(0, 3)):
                 case.path_parameters[parameter] = choice.draw(st.sampled_from(known[parameter]))
         if isinstance(case.body, dict) and "model" in case.body and choice.draw(st.integers(0, 3)):
             case.body["model"] = choice.draw(st.sampled_from(MODELS))
-        answer = case.call(base_url=served.live.url, timeout=ANSWER_S)
+        answer = case.call(base_url=fuzzed_gateway.live.url, timeout=ANSWER_S)
         case.validate_response(answer, checks=CHECKS)
 
     with caplog.at_level(logging.ERROR):
         # The gateway answers in the loop of this test.
-        await asyncio.to_thread(asked)
+        await asyncio.to_thread(send_case)
     assert [each.getMessage() for each in caplog.records] == []

@@ -72,7 +72,7 @@ def _circle_of_causes() -> BaseException:
     return one
 
 
-def _refused(status: int, retry_after: str | None) -> BaseException:
+def _status_error(status: int, retry_after: str | None) -> BaseException:
     headers = {"Retry-After": retry_after} if retry_after is not None else {}
     request = httpx.Request("GET", "http://nobody.invalid")
     return httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, headers=headers))
@@ -139,10 +139,10 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
     "application_final": lambda: ApplicationError("a", type="", non_retryable=True),
     "group": lambda: ExceptionGroup("g", [ValueError("a"), ExceptionGroup("h", [KeyError("b")])]),
     "time_out": TimeoutError,
-    "throttled": lambda: _refused(429, "1"),
-    "throttled_oddly": lambda: _refused(429, "soon"),
-    "throttled_for_ever": lambda: _refused(503, "99999999999999999999"),
-    "refused": lambda: _refused(404, None),
+    "throttled": lambda: _status_error(429, "1"),
+    "throttled_oddly": lambda: _status_error(429, "soon"),
+    "throttled_for_ever": lambda: _status_error(503, "99999999999999999999"),
+    "refused": lambda: _status_error(404, None),
     "key": lambda: KeyError("\x00"),
     "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
     "without_text": lambda: RuntimeError(""),

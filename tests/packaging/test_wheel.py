@@ -129,7 +129,7 @@ def _copy_sources(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The sdist of the sources, and the wheel that it builds."""
     sources, dist = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
     _copy_sources(sources)
@@ -138,7 +138,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installation(distributions: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel with the locked packages of the base install."""
     folder = tmp_path_factory.mktemp("installed")
     _call(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
@@ -155,7 +155,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     ]
     _call(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
     # Without an index: the locked packages must satisfy the requirements of the wheel.
-    _call(*pip, "--no-index", built.wheel)
+    _call(*pip, "--no-index", distributions.wheel)
     for name, text in USER_PROJECT.items():
         file = folder / "project" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,28 +164,28 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     return Installed(python, folder / "venv" / "lib" / version / "site-packages", folder / "project")
 
 
-def test_wheel_holds_the_package_alone(built: Built) -> None:
-    files = built.files()
+def test_wheel_holds_the_package_alone(distributions: Built) -> None:
+    files = distributions.files()
     tops = {PurePosixPath(file).parts[0] for file in files}
     assert tops == {"dagwright", f"dagwright-{dagwright.__version__}.dist-info"}
     # The links of the checkout are folders here.
-    with tarfile.open(built.sdist) as archive:
+    with tarfile.open(distributions.sdist) as archive:
         assert not [member.name for member in archive if member.issym() or member.islnk()]
     assert {"dagwright/workflows/run_plan.py", "dagwright/activities/call_tool.py", "dagwright/py.typed"} <= {*files}
 
 
-def test_wheel_holds_every_file_of_the_sources(built: Built) -> None:
+def test_wheel_holds_every_file_of_the_sources(distributions: Built) -> None:
     sources = {
         path.relative_to(ROOT).as_posix()
         for folder in (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {file for file in built.files() if file.startswith("dagwright/")} == sources
+    assert {file for file in distributions.files() if file.startswith("dagwright/")} == sources
 
 
-def test_metadata_names_version_license_and_extras(built: Built) -> None:
-    metadata = built.metadata()
+def test_metadata_names_version_license_and_extras(distributions: Built) -> None:
+    metadata = distributions.metadata()
     assert metadata["Version"] == PROJECT["version"] == dagwright.__version__
     assert metadata["License-Expression"] == "MIT"
     assert "LICENSE" in metadata.get_all("License-File", [])
@@ -195,35 +195,35 @@ def test_metadata_names_version_license_and_extras(built: Built) -> None:
     assert len(metadata.get_all("Project-URL", [])) == len(PROJECT["urls"])
 
 
-def test_base_install_is_small(installed: Installed) -> None:
-    packages = [*installed.packages.glob("*.dist-info")]
+def test_base_install_is_small(installation: Installed) -> None:
+    packages = [*installation.packages.glob("*.dist-info")]
     assert len(packages) <= MAX_PACKAGES
-    size_bytes = sum(file.lstat().st_blocks * 512 for file in installed.packages.rglob("*"))
+    size_bytes = sum(file.lstat().st_blocks * 512 for file in installation.packages.rglob("*"))
     assert size_bytes <= MAX_BYTES
 
 
-async def test_command_line_is_installed(installed: Installed) -> None:
+async def test_command_line_is_installed(installation: Installed) -> None:
     version = f"dagwright {dagwright.__version__}\n"
-    assert await installed.run("-m", "dagwright", "--version") == version
-    assert await installed.run(str(installed.python.with_name("dagwright")), "-V") == version
-    assert "Run a worker until" in await installed.run("-m", "dagwright", "worker", "--help")
+    assert await installation.run("-m", "dagwright", "--version") == version
+    assert await installation.run(str(installation.python.with_name("dagwright")), "-V") == version
+    assert "Run a worker until" in await installation.run("-m", "dagwright", "worker", "--help")
 
 
-async def test_import_is_fast_and_loads_no_library(installed: Installed) -> None:
+async def test_import_is_fast_and_loads_no_library(installation: Installed) -> None:
     script = "import sys, dagwright; print(any(name in sys.modules for name in ('temporalio', 'pydantic', 'typer')))"
-    assert await installed.run("-c", script) == "False\n"
+    assert await installation.run("-c", script) == "False\n"
 
 
 async def test_plan_runs_next_to_a_project_with_modules_of_the_same_names(
-    installed: Installed, server: LiveServer
+    installation: Installed, server: LiveServer
 ) -> None:
     arguments = ("run", "plan.yaml", "--tools", "tools.py", "--input", "net=100")
-    assert (await installed.run("-m", "dagwright", *arguments, server=server)).rstrip().endswith("119")
+    assert (await installation.run("-m", "dagwright", *arguments, server=server)).rstrip().endswith("119")
 
 
-async def test_script_runs_a_plan(installed: Installed, server: LiveServer) -> None:
-    assert await installed.run("script.py", server=server) == "119\n"
+async def test_script_runs_a_plan(installation: Installed, server: LiveServer) -> None:
+    assert await installation.run("script.py", server=server) == "119\n"
 
 
-async def test_console_is_served_from_the_wheel(installed: Installed) -> None:
-    await installed.run("-c", CONSOLE_SCRIPT, sysconfig.get_path("purelib"))
+async def test_console_is_served_from_the_wheel(installation: Installed) -> None:
+    await installation.run("-c", CONSOLE_SCRIPT, sysconfig.get_path("purelib"))

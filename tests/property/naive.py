@@ -146,11 +146,11 @@ def as_text(value: Any) -> str:
     if value is None or isinstance(value, bool | int):
         return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
     if isinstance(value, list):
-        return "[" + ",".join(map(quoted, value)) + "]"
-    return "{" + ",".join(f"{quoted(key)}:{quoted(part)}" for key, part in value.items()) + "}"
+        return "[" + ",".join(map(quote, value)) + "]"
+    return "{" + ",".join(f"{quote(key)}:{quote(part)}" for key, part in value.items()) + "}"
 
 
-def quoted(value: Any) -> str:
+def quote(value: Any) -> str:
     if not isinstance(value, str):
         return as_text(value)
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -11,7 +11,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Task
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.property.naive import Model, Step, result_of
-from tests.support.plan_building import TOOLS, compiled, plan_of
+from tests.support.plan_building import TOOLS, compiled_plan, plan_of
 
 DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
@@ -61,7 +61,7 @@ class Driver:
         self.steps = {step.id: step for step in plan}
         self.choose = choose
         self.max_in_flight = max_in_flight
-        self.plan = compiled(plan_of(*(step.to_json() for step in plan), **fields))
+        self.plan = compiled_plan(plan_of(*(step.to_json() for step in plan), **fields))
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=max_in_flight)
         self.running: list[Task] = []
         self.order: list[str] = []

@@ -35,7 +35,7 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-def _changed(encoded: Any, draw: random.Random) -> Any:
+def _mutate(encoded: Any, draw: random.Random) -> Any:
     changed = copy.deepcopy(encoded)
     for _ in range(draw.choice((1, 1, 2))):
         *path, last = draw.choice(places_of(changed)[1:])
@@ -57,7 +57,7 @@ def test_changed_page_of_a_plan_is_refused_or_its_plan_runs_to_its_end(seed: int
     page = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(plan.nodes)))
     for _ in range(50):
         try:
-            plan = plan_of_pages(head, nodes_from_columns(_changed(page, draw)))
+            plan = plan_of_pages(head, nodes_from_columns(_mutate(page, draw)))
         except ValueError:
             continue
         _run(create_scheduler(plan, {}), draw)
@@ -68,7 +68,7 @@ def test_changed_plan_is_refused_or_runs_to_its_end(seed: int) -> None:
     draw = random.Random(seed)
     encoded = plan_to_json(compile_plan(check(_PLAN)))
     for _ in range(100):
-        changed = _changed(encoded, draw)
+        changed = _mutate(encoded, draw)
         try:
             plan = compiled_plan(changed)
         except ValueError:

@@ -7,11 +7,11 @@ from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.budgets.budget import Budget, BudgetReport
-from tests.support.plan_building import budget_of, compiled, plan_of, resumed, started_scheduler
+from tests.support.plan_building import budget_of, compiled_plan, plan_of, restored_scheduler, started_scheduler
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
 SUB = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}
-PLAN = compiled(
+PLAN = compiled_plan(
     plan_of(
         *({"id": name, "tool": "call_model", "arguments": {"config": {"max_tokens": 50}}} for name in "abc"),
         {"id": "items", "tool": "call_model", "for_each": [1, 2], "arguments": {"config": {"max_tokens": 20}}},
@@ -51,7 +51,7 @@ class Snapshot:
                 more = {"calls": 1, "tokens": 1_000}
                 assert self.scheduler.features.feedback.answer(Feedback(asked.id, {"data": more}), self.at) is None
             case "carry":
-                self.scheduler = resumed(self.scheduler, PLAN)
+                self.scheduler = restored_scheduler(self.scheduler, PLAN)
 
     def _end(self, task_id: str, number: int) -> None:
         is_call = task_id != "sub" or bool(self._held_in_children)

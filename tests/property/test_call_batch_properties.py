@@ -29,7 +29,7 @@ from dagwright.protocol.ready_calls import ReadyCall, next_call
 from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
 from tests.support.example_counts import examples
-from tests.support.plan_building import compiled, plan_of
+from tests.support.plan_building import compiled_plan, plan_of
 
 _TOOLS = {
     "any": ToolDeclaration("any", Effects.READ),
@@ -108,7 +108,7 @@ class Run:
             if call.task_id in self._fails or self._draw(5) == 0:
                 left[call.task_id] = None
                 continue
-            ended.append(self._made(call))
+            ended.append(self._complete_call(call))
             followers.end(call.task_id, ended[-1].payload)
             waiting += followers.next_calls()
         result = call_batch_result_from_json(
@@ -119,7 +119,7 @@ class Run:
         assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in ended), "a result was lost"
         return [call for call in calls if call.task.id in running]
 
-    def _made(self, call: BatchedCall) -> CallEnd:
+    def _complete_call(self, call: BatchedCall) -> CallEnd:
         self.made.append(call.task_id)
         data = pydantic_core.to_json(result_of(call.task_id, call.arguments))
         return CallEnd(call.task_id, Payload(metadata={"encoding": b"json/plain"}, data=data))
@@ -144,7 +144,7 @@ def _timeless(value: Any) -> Any:
 @given(made=short_steps(), data=st.data())
 def test_plan_with_batches_ends_as_without(made: tuple[Step, ...], data: st.DataObject) -> None:
     fails = frozenset().union(*(step.fails for step in made))
-    plan = compiled(plan_of(*(step.to_json() for step in made)), tools=_TOOLS)
+    plan = compiled_plan(plan_of(*(step.to_json() for step in made)), tools=_TOOLS)
     alone = Run(plan, fails, None)
     alone.run()
     together = Run(plan, fails, lambda limit: data.draw(st.integers(0, limit)))

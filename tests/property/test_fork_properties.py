@@ -13,20 +13,20 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
-from tests.support.plan_building import TOOLS, compiled, configured, plan_of, resumed
+from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of, restored_scheduler
 
 KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
 
 
 def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
-    driver.plan = compiled(plan_of(*(step.to_json() for step in plan)), tools=KEYED)
+    driver.plan = compiled_plan(plan_of(*(step.to_json() for step in plan)), tools=KEYED)
     driver.scheduler = create_scheduler(driver.plan, {})
     return driver
 
 
 @st.composite
-def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
+def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return a plan with changes: repaired steps, other references, other items, removed and new steps."""
     removed_ids = {
         step.id for step in plan if not any(step.id in other.dependencies for other in plan) and draw(st.booleans())
@@ -71,13 +71,13 @@ def test_fork_ends_as_a_new_run(plan: tuple[Step, ...], data: st.DataObject, sto
         and record.error is None
     }
 
-    following = data.draw(changed(plan))
+    following = data.draw(changed_plans(plan))
     after = driver_of(following, data)
     reuse = reusable_results(
         before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=ForkDifferences()
     )
     prediction = predict_fork(create_scheduler(after.plan, {}), before.scheduler, reuse, change=ForkDifferences())
-    after.scheduler = resumed(configured(after.scheduler, reuse=reuse.table), after.plan)
+    after.scheduler = restored_scheduler(configure(after.scheduler, reuse=reuse.table), after.plan)
     after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)
     started = after.scheduler

@@ -163,7 +163,7 @@ INDICES = st.sampled_from(
 ) | st.text(max_size=10)
 
 
-def passed(index: Any, body: Any) -> Any:
+def parse_or_none(index: Any, body: Any) -> Any:
     try:
         return parse_query(index, body, prefix=PREFIX, check=Check(LIMITS, FIELDS))
     except QueryRefused as refused:
@@ -253,7 +253,7 @@ def hold(query: Any) -> None:
 @settings(max_examples=examples(80), deadline=None)
 @given(index=INDICES, body=BODIES)
 def test_nothing_outside_of_the_lists_passes(index: Any, body: Any) -> None:
-    query = passed(index, body)
+    query = parse_or_none(index, body)
     if query is not None:
         hold(query)
 
@@ -261,10 +261,10 @@ def test_nothing_outside_of_the_lists_passes(index: Any, body: Any) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(body=RIGHT)
 def test_passed_query_only_reads_and_passes_again_unchanged(body: Any) -> None:
-    query = passed("goods-a", body)
+    query = parse_or_none("goods-a", body)
     if query is not None:
         hold(query)
-        assert passed(query.index, query.body) == query
+        assert parse_or_none(query.index, query.body) == query
 
 
 GOOD: dict[str, Any] = {
@@ -295,16 +295,16 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
 
 
-def changed(value: Any, path: tuple[Any, ...], change: Any) -> Any:
+def change_at(value: Any, path: tuple[Any, ...], change: Any) -> Any:
     if not path:
         return change(value)
     if isinstance(value, dict):
-        return {key: changed(part, path[1:], change) if key == path[0] else part for key, part in value.items()}
-    return [changed(part, path[1:], change) if place == path[0] else part for place, part in enumerate(value)]
+        return {key: change_at(part, path[1:], change) if key == path[0] else part for key, part in value.items()}
+    return [change_at(part, path[1:], change) if place == path[0] else part for place, part in enumerate(value)]
 
 
 def test_query_with_nothing_wrong_passes() -> None:
-    query = passed("goods-a", GOOD)
+    query = parse_or_none("goods-a", GOOD)
     assert query is not None
     hold(query)
 
@@ -318,8 +318,8 @@ def test_dangerous_word_passes_nowhere_but_as_a_name_of_ours(word: str) -> None:
             at_path = at_path[step]
         if not isinstance(at_path, dict) or path in named_by_us:
             continue
-        body = changed(GOOD, path, lambda part: {**part, word: {"source": "doc['teu'].value"}})
-        assert passed("goods-a", body) is None, path
+        body = change_at(GOOD, path, lambda part: {**part, word: {"source": "doc['teu'].value"}})
+        assert parse_or_none("goods-a", body) is None, path
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -327,9 +327,11 @@ def test_dangerous_word_passes_nowhere_but_as_a_name_of_ours(word: str) -> None:
 def test_query_that_is_changed_in_one_place_is_refused_or_still_reads_only(right: Any, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(places(right)))
     odd = data.draw(JUNK)
-    query = passed(
+    query = parse_or_none(
         "goods-a",
-        changed(right, path, lambda part: {**part, **odd} if isinstance(odd, dict) and isinstance(part, dict) else odd),
+        change_at(
+            right, path, lambda part: {**part, **odd} if isinstance(odd, dict) and isinstance(part, dict) else odd
+        ),
     )
     if query is not None:
         hold(query)

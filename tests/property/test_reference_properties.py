@@ -26,7 +26,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_
 from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.naive import as_text
 from tests.support.example_counts import examples
-from tests.support.plan_building import node, scheduler_of, started
+from tests.support.plan_building import node, scheduler_of, start_ready_tasks
 
 # Characters that mean something in a reference, in a path or in JSON, beside plain and foreign ones.
 ODD = "ab.{}[]\"'\\$ /()\n€é日\N{ROCKET}"
@@ -68,7 +68,7 @@ def scope_of(results: dict[str, Any]) -> Scope:
     return Scope(lambda name, part: results[name] if part == "result" else "completed", inputs={})
 
 
-def written(text: str) -> str:
+def escape(text: str) -> str:
     return text.replace("{{", "\\{{")
 
 
@@ -92,10 +92,10 @@ def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
     for number, (before, (value, path, inner)) in enumerate(pieces):
         # A brace or a backslash right before a reference would be another text, which has a test of its own.
         kept = "." + before.rstrip("{\\") + "."
-        text += written(kept) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
+        text += escape(kept) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
         expected += kept + as_text(inner)
         results[f"node {number}"] = value
-    template = parse_template(text + "." + written(last), results)
+    template = parse_template(text + "." + escape(last), results)
     resolved = resolve_template(template, scope=scope_of(results))
     assert resolved == expected + "." + last
 
@@ -135,7 +135,7 @@ def test_longest_declared_id_wins(names: list[str]) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(text=TEXTS)
 def test_text_without_two_braces_is_itself(text: str) -> None:
-    assert parse_template(written(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
+    assert parse_template(escape(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -147,12 +147,12 @@ def test_text_out_of_a_result_is_never_parsed_again(value: Any) -> None:
         node("c", for_each=["{{a.result}}"], arguments={"all": "{{b.result}}", "one": "{{item}}"}),
         output={"of b": "{{b.result}}", "of c": ["{{c.result}}"]},
     )
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("a", value, at=1.0)
     given_to_b = {"whole": value, "inside": f"<{as_text(value)}>"}
     given_to_c = {"all": given_to_b, "one": value}
     for expected in (given_to_b, given_to_c):
-        (task,) = started(scheduler)
+        (task,) = start_ready_tasks(scheduler)
         assert task.arguments == expected
         scheduler.complete(task.id, task.arguments, at=2.0)
     assert scheduler.output() == ({"of b": given_to_b, "of c": [[given_to_c]]}, None)

@@ -41,7 +41,7 @@ from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
 from tests.support.example_counts import examples
 from tests.support.memory_store import MemoryStore
-from tests.support.plan_building import compiled, plan_of
+from tests.support.plan_building import compiled_plan, plan_of
 
 _DECLARED = (
     ToolDeclaration("any", Effects.READ),
@@ -203,7 +203,7 @@ async def inner_documents(insides: OffloadedNodes) -> dict[str, Any]:
 
 
 def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
-    plain = compiled(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
+    plain = compiled_plan(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
     return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(with_regions(plain)))))
 
 

@@ -16,7 +16,7 @@ from dagwright.features.commands.steering import Cancel, Pause, Resume, RunComma
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from tests.support.example_counts import examples
-from tests.support.plan_building import broken, check, has_new_limits, node, plan_of, started_scheduler
+from tests.support.plan_building import check, has_new_limits, node, plan_of, started_scheduler, tool_error
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})
 
@@ -129,7 +129,7 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
             elif draw.draw(st.booleans()):
                 scheduler.complete(task_id, task_id, at=at)
             else:
-                scheduler.fail(task_id, broken(), at=at)
+                scheduler.fail(task_id, tool_error(), at=at)
         elif scheduler.features.feedback.requests.open:
             _answer(draw, scheduler, at)
         _check(scheduler, base)

@@ -55,7 +55,7 @@ def _paths(draw: st.DrawFn, value: Any) -> Path:
     return (*path, draw(_STEPS)) if draw(st.integers(0, 4)) == 0 else path
 
 
-def _found(value: Any, path: Path) -> Any:
+def _get_or_error(value: Any, path: Path) -> Any:
     """Return what stands at a path of a value that is here, or the reason why nothing does."""
     try:
         return get_value(value, path, start="a.result")
@@ -95,7 +95,7 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
     stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
     assert stored == result
     for path in [path for path, _ in required] + data.draw(st.lists(_paths(value), max_size=4)):
-        expected, found = _found(value, path), _found(stored, path)
+        expected, found = _get_or_error(value, path), _get_or_error(stored, path)
         _assert_same(found, expected, value)
         if isinstance(found, tuple):
             assert found == expected, "a part that is missing is told in the words of whoever had the value"
@@ -108,10 +108,10 @@ def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
     first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
     required: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
     stored = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
-    expected, found = _found(value, first), _found(stored, first)
+    expected, found = _get_or_error(value, first), _get_or_error(stored, first)
     assume(not isinstance(expected, tuple))
     second = data.draw(_paths(expected))
-    _assert_same(_found(found, second), _found(expected, second), value)
+    _assert_same(_get_or_error(found, second), _get_or_error(expected, second), value)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -140,7 +140,7 @@ _SECRETS = {"KEY": "hush", "OTHER": "psst"}
 
 
 @st.composite
-def _stored(draw: st.DrawFn) -> StoredValue:
+def _stored_values(draw: st.DrawFn) -> StoredValue:
     ref = draw(st.sampled_from(sorted(_KEPT)))
     path = draw(st.sampled_from([(), *_PATHS[ref]]))
     return StoredValue(ref, name="n.result", paths=() if path == () else (path,))
@@ -154,9 +154,9 @@ _PLAIN = st.recursive(
 _SECRET = st.sampled_from([Secret(name) for name in _SECRETS])
 
 
-def _grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     held = st.lists(inner, min_size=1, max_size=3) | st.dictionaries(_NAMES, inner, min_size=1, max_size=3)
-    part = st.sampled_from(["", "Bearer "]) | _SECRET | _stored() | held
+    part = st.sampled_from(["", "Bearer "]) | _SECRET | _stored_values() | held
     return (
         held
         | st.builds(WorkerText, st.lists(part, min_size=2, max_size=4))
@@ -164,20 +164,20 @@ def _grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-_ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored(), _grown, max_leaves=8), max_size=4)
+_ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored_values(), _nested_values, max_leaves=8), max_size=4)
 
 
-def _filled(value: Any) -> Any:
+def _fill(value: Any) -> Any:
     """Return a value with everything in its place, by the shortest way there is."""
     if isinstance(value, dict):
-        return {name: _filled(part) for name, part in value.items()}
+        return {name: _fill(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_filled(part) for part in value]
+        return [_fill(part) for part in value]
     if isinstance(value, StoredValue):
         return value_at_paths(_KEPT[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRETS[value.name]
-    return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
+    return "".join(as_text(_fill(part)) for part in value.parts) if isinstance(value, WorkerText) else value
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -193,11 +193,11 @@ def test_worker_tool_gets_the_arguments_of_the_plan(arguments: dict[str, Any]) -
     assert secret_names(bindings) <= _SECRETS.keys()
     assert set(stored_refs(bindings)) <= _KEPT.keys()
     hydrate(sent, bindings, secrets=_SECRETS, load=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
-    assert sent == _filled(arguments)
+    assert sent == _fill(arguments)
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(value=_ARGUMENTS | _stored())
+@given(value=_ARGUMENTS | _stored_values())
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})
 def test_value_travels_between_runs_unchanged(value: Any) -> None:

@@ -9,7 +9,7 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
 from tests.support.agents import agent
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, written
+from tests.support.goals import call, goal, plan_text
 from tests.support.people import answer, asks, child_asks
 from tests.support.rounds import continue_with, question, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
@@ -22,7 +22,7 @@ Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
 async def _agent(runs: Runs, bench: Bench) -> Handle:
     plan = agent(runs, "plus", "write", feedback_policy="on_request")
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
-    handle = await runs.start_compiled(CompiledPlan((node,)))
+    handle = await runs.start_compiled_plan(CompiledPlan((node,)))
     await child_asks(runs, handle, "agent/turn1.2")
     below = runs.client.get_workflow_handle(f"{handle.id}/agent")
     await answer(below, "turn1.2", {"approved": False, "reason": "no"})
@@ -32,10 +32,10 @@ async def _agent(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _reviewed(runs: Runs, bench: Bench) -> Handle:
+async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
     """An agent of which a person sees each answer before it counts."""
     plan = agent(runs, feedback_policy="always")
-    handle = await runs.start_compiled(plan, inputs={"objective": "Write a line."})
+    handle = await runs.start_compiled_plan(plan, inputs={"objective": "Write a line."})
     await asks(runs, handle, "turn1.check")
     await answer(handle, "turn1.check", {"approved": False, "reason": "too short"})
     await asks(runs, handle, "turn2.check")
@@ -45,23 +45,23 @@ async def _reviewed(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _goal(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start_compiled(goal(runs, "Add up.", "plus", "give_up", approve_plan=True))
+    handle = await runs.start_compiled_plan(goal(runs, "Add up.", "plus", "give_up", approve_plan=True))
     await asks(runs, handle, "approve")
     await answer(handle, "approve", {"approved": True})
     await document_of(handle)
     return handle
 
 
-async def _streamed(runs: Runs, bench: Bench) -> Handle:
+async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
     """A plan whose first node starts while it is written; the stream breaks off, and the plan is then repaired."""
-    handle = await runs.start_compiled(goal(runs, "Look it up.", "hold", "plus"))
+    handle = await runs.start_compiled_plan(goal(runs, "Look it up.", "hold", "plus"))
     await eventually(lambda: "looked up" in bench.entered)
 
-    async def is_mended() -> bool:
+    async def is_repaired() -> bool:
         document = await handle.query("status")
         return bool(document["nodes"].get("plan#2", {}).get("status") == "completed")
 
-    await eventually(is_mended)
+    await eventually(is_repaired)
     bench.open("looked up")
     await document_of(handle)
     return handle
@@ -71,7 +71,7 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
     """Agents, two of them in a child run, that share a budget; a person raises it twice."""
     inner = CompiledPlan((_speaker("deep"), _speaker("deeper")))
     outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _speaker("near")))
-    handle = await runs.start_compiled(outer, budget={"calls": 1})
+    handle = await runs.start_compiled_plan(outer, budget={"calls": 1})
     await asks(runs, handle, "budget")
     await answer(handle, "budget", {"data": {"calls": 1}})
     await asks(runs, handle, "budget#2")
@@ -80,9 +80,9 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _replanned(runs: Runs, bench: Bench) -> Handle:
+async def _replanned_goal(runs: Runs, bench: Bench) -> Handle:
     """A plan that is made again twice: a node has failed, and the answer misses something."""
-    handle = await runs.start_compiled(goal(runs, "Go on.", "plus", "give_up"))
+    handle = await runs.start_compiled_plan(goal(runs, "Go on.", "plus", "give_up"))
     await document_of(handle)
     return handle
 
@@ -92,17 +92,17 @@ def _speaker(name: str) -> CompiledNode:
     return CompiledNode(name, kind="plan", arguments={"objective": "Say a word."}, sub_plan=plan, timeout_s=0.0)
 
 
-_ADDED = written(
+_ADDED = plan_text(
     call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4), call("c", "give_up")
 )
-_FRAGILE = written(
+_FRAGILE = plan_text(
     {**call("a", "give_up"), "on_error": "replan"},
     {**call("b", "plus", left=2, right=1), "depends_on": ["a"]},
     call("c", "give_up"),
 )
 _LOOK = call("look", "hold", name="looked up")
 _SUM = call("sum", "plus", left=1, right=2)
-_SHORT = written(_LOOK, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
+_SHORT = plan_text(_LOOK, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
 _PIECE = 8
 """Characters of one piece of a stream."""
 _BROKEN_AFTER = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _PIECE)
@@ -124,7 +124,7 @@ MODEL_STEPS = (
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
     # The second attempt of a plan after a broken stream, and the repair; earlier steps would match them too.
     step(
-        slow(text(written(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
+        slow(text(plan_text(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
         last="Your last answer ended",
         times=ANY_NUMBER,
     ),
@@ -136,7 +136,7 @@ MODEL_STEPS = (
     ),
     step(
         slow(
-            text(written(_SUM, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
+            text(plan_text(_SUM, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
             characters=_PIECE,
             each_s=0.02,
         ),
@@ -146,10 +146,13 @@ MODEL_STEPS = (
     ),
     step(_FRAGILE, last="Go on.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
     step(
-        written(call("a", "plus", left=1, right=1)), last="'a' failed", metadata={"purpose": "replan"}, times=ANY_NUMBER
+        plan_text(call("a", "plus", left=1, right=1)),
+        last="'a' failed",
+        metadata={"purpose": "replan"},
+        times=ANY_NUMBER,
     ),
     step(
-        written(call("d", "plus", left="{{b.result}}", right=1)),
+        plan_text(call("d", "plus", left="{{b.result}}", right=1)),
         last="the fourth",
         metadata={"purpose": "replan"},
         times=ANY_NUMBER,
@@ -179,17 +182,17 @@ MODEL_STEPS = (
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:
     """A question whose worker fails once, whose planner is repaired once, and that ends at its last round."""
-    handle = await runs.start_compiled(question(runs, "Compare them.", max_rounds=3, synthesis="model"))
+    handle = await runs.start_compiled_plan(question(runs, "Compare them.", max_rounds=3, synthesis="model"))
     await document_of(handle)
     return handle
 
 
 MODEL_SCENARIOS: dict[str, Scenario] = {
     "agent": _agent,
-    "reviewed": _reviewed,
+    "reviewed": _reviewed_agent,
     "goal": _goal,
-    "replanned": _replanned,
-    "streamed": _streamed,
+    "replanned": _replanned_goal,
+    "streamed": _streamed_plan,
     "budget": _budget,
     "rounds": _rounds,
 }

@@ -112,21 +112,21 @@ def make_bad_histories() -> None:
         _save(HISTORIES / "bad" / f"{name}.json", spoiled)
 
 
-def _scheduled(events: list[Json]) -> list[Json]:
+def _scheduled_activities(events: list[Json]) -> list[Json]:
     attributes = "activityTaskScheduledEventAttributes"
     return [event[attributes] for event in events if attributes in event]
 
 
 def _rename_step(events: list[Json]) -> None:
-    _scheduled(events)[1]["activityId"] = "other"
+    _scheduled_activities(events)[1]["activityId"] = "other"
 
 
 def _change_tool(events: list[Json]) -> None:
-    _scheduled(events)[1]["activityType"]["name"] = "echo"
+    _scheduled_activities(events)[1]["activityType"]["name"] = "echo"
 
 
 def _swap_steps(events: list[Json]) -> None:
-    first, second = _scheduled(events)[1:3]
+    first, second = _scheduled_activities(events)[1:3]
     first["activityId"], second["activityId"] = second["activityId"], first["activityId"]
 
 

@@ -233,13 +233,13 @@ async def _raw(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _refused(runs: Runs, bench: Bench) -> Handle:
+async def _rejected_plan(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
     await document_of(handle)
     return handle
 
 
-def _held(name: str, **plan: Any) -> dict[str, Any]:
+def _held_plan(name: str, **plan: Any) -> dict[str, Any]:
     return {
         **plan,
         "nodes": [
@@ -250,8 +250,8 @@ def _held(name: str, **plan: Any) -> dict[str, Any]:
     }
 
 
-async def _cancelled(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start(_held("signal"))
+async def _cancelled_run(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start(_held_plan("signal"))
     await eventually(lambda: "signal" in bench.entered)
     await handle.signal("cancel", {"reason": "enough", "by": "ann"})
     await document_of(handle)
@@ -259,7 +259,7 @@ async def _cancelled(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start(_held("temporal"))
+    handle = await runs.start(_held_plan("temporal"))
     await eventually(lambda: "temporal" in bench.entered)
     await handle.cancel()
     await document_of(handle)
@@ -267,7 +267,7 @@ async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": _held("below")}]})
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": _held_plan("below")}]})
     await eventually(lambda: "below" in bench.entered)
     await handle.signal("cancel")
     await document_of(handle)
@@ -302,7 +302,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _unstarted(runs: Runs, bench: Bench) -> Handle:
+async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
     """A `write` takes too long before its start is recorded."""
 
     async def record_never(*_: Any) -> None:
@@ -439,10 +439,10 @@ SCENARIOS: dict[str, Scenario] = {
     "inside": _in_pages(_INSIDE),
     "failed": _plan(_FAILED),
     "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
-    "deadline": _plan(_held("deadline", deadline="500ms")),
+    "deadline": _plan(_held_plan("deadline", deadline="500ms")),
     "raw": _raw,
-    "refused": _refused,
-    "cancelled": _cancelled,
+    "refused": _rejected_plan,
+    "cancelled": _cancelled_run,
     "cancelled_through_temporal": _cancelled_through_temporal,
     "cancelled_sub_plan": _cancelled_sub_plan,
     "ends_canceled": _cancelled_sub_plan,
@@ -452,7 +452,7 @@ SCENARIOS: dict[str, Scenario] = {
     "undone": _undone,
     "looked_up": _looked_up,
     "workflow_nodes": _workflow_nodes,
-    "unstarted": _unstarted,
+    "unstarted": _unstarted_call,
 }
 """Name of the history -> the run that makes it."""
 

@@ -52,12 +52,12 @@ async def test_feed_knows_every_end_before_the_run_reports_it(path: Path) -> Non
         assert projection.scheduler is None
         return
     assert projection.scheduler is not None
-    known, result = await _compared(projection.scheduler, history)
+    known, result = await _states_to_compare(projection.scheduler, history)
     assert result, "nothing is compared"
     assert known == result
 
 
-async def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
+async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
     """Return the known states of the nodes, and the states that the run had at its end, in one of several forms."""
     recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:

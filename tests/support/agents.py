@@ -30,7 +30,7 @@ async def agent_runs(
     registry = (bench or Bench()).registry()
     async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
@@ -39,7 +39,7 @@ def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: A
     return agent_plan(AgentSpec("helper", tools=declared, **fields), prompt=prompt, results={})
 
 
-async def ended(runs: Runs, handle: Handle) -> Document:
+async def checked_document(runs: Runs, handle: Handle) -> Document:
     """Return the bare document of a run, after a check that its history alone yields the same."""
     written = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
@@ -58,7 +58,7 @@ def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
     ]
 
 
-def answered(text: str | None) -> Any:
+def model_answer(text: str | None) -> Any:
     return _Answer(text)
 
 

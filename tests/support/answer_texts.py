@@ -20,7 +20,7 @@ def texts_of(client: Client) -> TokenStreams:
     return TokenStreams(client, RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id)))
 
 
-def held(words: str, released: asyncio.Event, *, after: int) -> Any:
+def held_answer(words: str, released: asyncio.Event, *, after: int) -> Any:
     return slow(text(words), characters=PIECE, held_after=after, released=released)
 
 

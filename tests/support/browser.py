@@ -32,7 +32,7 @@ async def browser() -> AsyncIterator["Browser"]:
 
 
 @asynccontextmanager
-async def opened(
+async def open_page(
     running: "Browser", address: str, *, size: tuple[int, int] = DESK, colours: Literal["light", "dark"] = "light"
 ) -> AsyncIterator["Page"]:
     """Open a page inside the block and assert that it reports no error."""

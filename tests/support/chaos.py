@@ -165,7 +165,7 @@ class FaultPoints:
     def release(self, name: str) -> None:
         (self._folder / f"hold-{name}").unlink(missing_ok=True)
 
-    async def reached(self, name: str) -> None:
+    async def wait_for_point(self, name: str) -> None:
 
         def is_reached() -> bool:
             return (self._folder / f"reached-{name}").exists()

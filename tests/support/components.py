@@ -8,7 +8,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions, SchedulerComponent
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.scheduler import Scheduler
-from tests.support.plan_building import TOOLS, compiled, plan_of
+from tests.support.plan_building import TOOLS, compiled_plan, plan_of
 
 Component = TypeVar("Component", bound=SchedulerComponent)
 
@@ -20,7 +20,7 @@ def state_of(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
 ) -> RunState:
-    return RunState(compiled(plan_of(*nodes, **fields), tools=tools), {}, policy=policy, options=options)
+    return RunState(compiled_plan(plan_of(*nodes, **fields), tools=tools), {}, policy=policy, options=options)
 
 
 def alone(state: RunState, make: Callable[[Scheduler[Any]], Component]) -> tuple[Scheduler[Any], Component]:

@@ -149,7 +149,7 @@ def environment(folder: Path, *programs: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandOutput:
     """Outcome of the commands of a block."""
 
     exit_code: int
@@ -184,7 +184,7 @@ class Clone:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
 
-    def run(self, block: Block) -> Ended:
+    def run(self, block: Block) -> CommandOutput:
         script = _script(block).replace("localhost:7233", self._address)
         for port, free_port in self._ports.items():
             script = script.replace(port, free_port)
@@ -192,7 +192,7 @@ class Clone:
             script = f"source {shlex.quote(str(self._session / 'variables'))}\n{script}"
         if "background" in block.notes:
             self._background.enter_context(self._running(script))
-            return Ended(0, "")
+            return CommandOutput(0, "")
         is_repository_command = block.text.removeprefix("$ ").startswith(_REPOSITORY_COMMANDS)
         ended = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script if is_repository_command else self._with_session(script)],
@@ -204,7 +204,7 @@ class Clone:
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
-        return Ended(ended.returncode, ended.stdout.decode("utf-8", "replace"))
+        return CommandOutput(ended.returncode, ended.stdout.decode("utf-8", "replace"))
 
     def close(self) -> None:
         self._background.close()
@@ -248,11 +248,11 @@ def _script(block: Block) -> str:
 def expected_output(block: Block) -> re.Pattern[str]:
     """Return a pattern for the normalized output of a `console` block; `…` matches any text, also many lines."""
     lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
-    text = re.escape(normalized("\n".join(lines)))
+    text = re.escape(normalize("\n".join(lines)))
     return re.compile(text.replace("…", ".*?"), re.DOTALL)
 
 
-def normalized(output: str) -> str:
+def normalize(output: str) -> str:
     """Return output without the text that differs between runs: times, generated IDs, addresses and transient states.
 
     Views of a run are polled, so a line of a state such as `running` may be missing or come at another place.

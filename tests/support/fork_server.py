@@ -94,7 +94,7 @@ class _ForkServer:
                 if key.fileobj == 0:
                     return None
                 if key.fileobj is self._child_ended:
-                    self._report_ended()
+                    self._report_exits()
                 elif key.data is not None:
                     self._kill(key.fileobj, pid=key.data)
                 elif (request := self._fork()) is not None:
@@ -104,7 +104,7 @@ class _ForkServer:
         client, _ = self._listener.accept()
         head, streams, _, _ = socket.recv_fds(client, LENGTH_BYTES, 3)
         try:
-            request: dict[str, Any] = json.loads(_received(client, int.from_bytes(head, "big")))
+            request: dict[str, Any] = json.loads(_receive(client, int.from_bytes(head, "big")))
         except (EOFError, ValueError):
             # The client is gone because its test ended.
             for stream in (client.detach(), *streams):
@@ -143,7 +143,7 @@ class _ForkServer:
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
 
-    def _report_ended(self) -> None:
+    def _report_exits(self) -> None:
         with suppress(BlockingIOError):
             self._child_ended.recv(4096)
         with suppress(ChildProcessError):
@@ -154,7 +154,7 @@ class _ForkServer:
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
 
 
-def _received(client: socket.socket, size: int) -> bytes:
+def _receive(client: socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = client.recv(size - len(parts))

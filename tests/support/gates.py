@@ -47,7 +47,7 @@ class Gate:
                 return
             back, forth = await asyncio.open_connection(*self._target)
             with _broken_off(forth):
-                await asyncio.gather(_copied(reader, forth), _copied(back, writer))
+                await asyncio.gather(_copy(reader, forth), _copy(back, writer))
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _broken_off(writer: asyncio.StreamWriter) -> Iterator[None]:
         writer.transport.abort()
 
 
-async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while sent := await reader.read(_READ_BYTES):
         writer.write(sent)
         await writer.drain()

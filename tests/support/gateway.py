@@ -59,7 +59,7 @@ class Gateway:
     async def document(self, run: str) -> dict[str, Any]:
         return dict((await self.http.get(f"/v1/runs/{run}")).json())
 
-    async def ended(self, run: str) -> dict[str, Any]:
+    async def wait_for_end(self, run: str) -> dict[str, Any]:
         """Wait for the end of a run and return its document."""
 
         async def has_ended() -> bool:
@@ -68,7 +68,7 @@ class Gateway:
         await eventually(has_ended)
         return await self.document(run)
 
-    async def asked(self, run: str) -> list[dict[str, Any]]:
+    async def wait_for_requests(self, run: str) -> list[dict[str, Any]]:
         """Wait until a run has open requests and return them."""
         actual: list[dict[str, Any]] = []
 
@@ -193,7 +193,7 @@ async def gateway(
         async with (
             # Without the keys of a test, which would disable the UI of the shared server.
             open_connection(server.settings) as connection,
-            _served(connection, toolset, settings=settings, has_worker=has_worker),
+            _serving_worker(connection, toolset, settings=settings, has_worker=has_worker),
             open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
             listening(create_app(context), listener, leaving=context.stopping),
             # Without certificates: loading those of the machine would take as long as the start of the gateway.
@@ -205,7 +205,9 @@ async def gateway(
 
 
 @asynccontextmanager
-async def _served(connection: Any, toolset: Any, *, settings: Settings, has_worker: bool) -> AsyncIterator[None]:
+async def _serving_worker(
+    connection: Any, toolset: Any, *, settings: Settings, has_worker: bool
+) -> AsyncIterator[None]:
     if not has_worker:
         yield
         return

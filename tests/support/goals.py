@@ -35,7 +35,7 @@ def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
     return plan
 
 
-async def ended(runs: Runs, handle: Handle) -> Document:
+async def checked_document(runs: Runs, handle: Handle) -> Document:
     """Return the bare document of a run, after a check that its history alone yields the same.
 
     For a failed run, the last event of its history has a separate error.
@@ -53,7 +53,7 @@ async def ended(runs: Runs, handle: Handle) -> Document:
     return written_by_run
 
 
-def written(*nodes: Any, **more: Any) -> str:
+def plan_text(*nodes: Any, **more: Any) -> str:
     return json.dumps({"nodes": list(nodes), **more})
 
 

@@ -46,7 +46,7 @@ async def _held_send(self: Sessions, name: str, turn: PreparedTurn, **options: A
     fault_point(SENT)
 
 
-async def _held_settled(self: Sessions, name: str, run: str) -> None:
+async def _hold_turn_end(self: Sessions, name: str, run: str) -> None:
     fault_point(ENDED)
     await _settled(self, name, run)
 
@@ -55,5 +55,5 @@ if __name__ == "__main__":
     Forks.create_run_input = _held_ready  # type: ignore[method-assign]
     Runs.start = _held_start  # type: ignore[method-assign]
     Sessions._send = _held_send  # type: ignore[method-assign]
-    Sessions.wait_for_turn_end = _held_settled  # type: ignore[method-assign]
+    Sessions.wait_for_turn_end = _hold_turn_end  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "starter.py"), run_name="__main__")

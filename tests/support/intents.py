@@ -41,5 +41,5 @@ def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPla
     return prepare_goal(words, verbs, PlanningOptions(profile="intents", **asked))[0]
 
 
-def made(document: Document) -> dict[str, str]:
+def intent_statuses(document: Document) -> dict[str, str]:
     return {name: node["status"] for name, node in document["nodes"].items() if name.startswith("@")}

@@ -15,9 +15,9 @@ def _add_places(found: list[tuple[Any, ...]], value: Any, path: tuple[Any, ...])
         _add_places(found, child, (*path, key))
 
 
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+def replace_at(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     if not path:
         return new
     changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[path[0]] = replaced(value[path[0]], path[1:], new)
+    changed[path[0]] = replace_at(value[path[0]], path[1:], new)
     return changed

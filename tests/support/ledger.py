@@ -46,7 +46,7 @@ class Ledger:
             await asyncio.sleep(0.02)
 
     def registry(self) -> ToolRegistry:
-        """Return the tools: `make`, `make_and_fail`, `make_held`, `send` (no undo), `refuse`, and `unmake`."""
+        """Return the tools: `make`, `make_and_fail`, `make_and_hold`, `send` (no undo), `refuse`, and `unmake`."""
 
         @tool(effects="idempotent", undo="unmake")
         def make(name: str, after: Any = None) -> dict[str, str]:
@@ -58,7 +58,7 @@ class Ledger:
             raise GiveUp("it was made, and nobody says so")
 
         @tool(effects="idempotent", undo="unmake")
-        async def make_held(name: str, after: Any = None) -> dict[str, str]:
+        async def make_and_hold(name: str, after: Any = None) -> dict[str, str]:
             made = self.make(name)
             await self.hold(name)
             return made
@@ -81,4 +81,4 @@ class Ledger:
                 await self.hold(f"-{name}")
             self.undo(key, name)
 
-        return ToolRegistry.of(make, make_and_fail, make_held, send, refuse, unmake)
+        return ToolRegistry.of(make, make_and_fail, make_and_hold, send, refuse, unmake)

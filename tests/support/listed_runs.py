@@ -54,12 +54,14 @@ async def check_filters(connection: Connection) -> None:
     await _start(client, f"{of}-over", {wire.MEMO_TAGS: tags}, Session="ann:main")
     await client.get_workflow_handle(f"{of}-over").terminate()
 
-    async def found(**expected_filter: Any) -> list[str]:
+    async def list_names(**expected_filter: Any) -> list[str]:
         listed = await runs.list_runs(run_filter=RunFilter(**{"tags": tags, **expected_filter}))
         return sorted(run.run_id.removeprefix(f"{of}-") for run in listed)
 
     async def are_listed() -> bool:
-        return await found() == ["asks", "it's?", "odd", "over", "plain"] and await found(status="failed") == ["over"]
+        return await list_names() == ["asks", "it's?", "odd", "over", "plain"] and await list_names(
+            status="failed"
+        ) == ["over"]
 
     await eventually(are_listed)
     expected: list[tuple[dict[str, Any], list[str]]] = [
@@ -74,7 +76,7 @@ async def check_filters(connection: Connection) -> None:
         *(({"tags": tags | odd}, ["odd"]), ({"tags": tags | {"who": "O'Neill"}}, [])),
         *(({"since": 0.0}, ["asks", "it's?", "odd", "over", "plain"]), ({"since": 4e9}, [])),
     ]
-    assert [await found(**expected_filter) for expected_filter, _ in expected] == [names for _, names in expected]
+    assert [await list_names(**expected_filter) for expected_filter, _ in expected] == [names for _, names in expected]
     for expected_filter in (
         InboxFilter(owner=f"bob-{of}"),
         InboxFilter(assignee="ann"),

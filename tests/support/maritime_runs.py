@@ -14,7 +14,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, json_text, read_script, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
-from tests.support.goals import ended
+from tests.support.goals import checked_document
 from tests.support.rounds import continue_with, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
@@ -57,19 +57,19 @@ async def _runs_of(
         registry = load_tools([WORKERS]).merged(more)
         async with serving_runs(client, registry, settings=maritime.settings(settings)) as runs:
             yield runs
-            await runs.check_ended()
+            await runs.check_runs()
 
 
 async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **asked: Any) -> Handle:
-    return await runs.start_compiled(
+    return await runs.start_compiled_plan(
         prepare_rounds(question, runs.tools, RoundsOptions(turns=tuple(turns), **asked))[0]
     )
 
 
-async def answered(runs: Runs, question: str, **asked: Any) -> Document:
+async def answer_question(runs: Runs, question: str, **asked: Any) -> Document:
     handle = await start(runs, question, **asked)
-    await ended(runs, handle)
-    return await runs.restored(handle, full=True)
+    await checked_document(runs, handle)
+    return await runs.read_document(handle, full=True)
 
 
 def worker_says(node: str, answer: Any, **when: Any) -> Step:

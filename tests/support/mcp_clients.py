@@ -90,7 +90,7 @@ class Tools:
         actual: dict[str, Any] = result.structured_content
         return actual
 
-    async def refused(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    async def error_result(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         result = await self.result(tool, **arguments)
         assert result.is_error, result
         actual: dict[str, Any] = result.structured_content

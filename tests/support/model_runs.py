@@ -67,13 +67,13 @@ class AskModelsWorkflow:
 def response_facts(answer: ResponseSummary) -> dict[str, Any]:
     """Return a response as the workflow sees it; parts outside of the run as their references."""
     return {
-        **{"text": _shown(answer.text), "output": _shown(answer.output)},
+        **{"text": _value_to_json(answer.text), "output": _value_to_json(answer.output)},
         **{"tools": [call.name for call in answer.tool_calls], "model": answer.model},
         **{"calls": answer.usage.calls, "conversation": answer.conversation},
     }
 
 
-def _shown(value: Any) -> Any:
+def _value_to_json(value: Any) -> Any:
     if not isinstance(value, StoredValue):
         return value
     return {"ref": value.ref, "paths": [list(path) for path in value.paths]}

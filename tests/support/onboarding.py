@@ -85,7 +85,7 @@ class Onboarding:
     def __post_init__(self) -> None:
         self.before = read_overview(self.database)
 
-    def added(self) -> list[str]:
+    def added_rows(self) -> list[str]:
         """Return the new rows of the store: `subject: detail` of each, sorted."""
         return rows_since(self.before, self.database)
 
@@ -104,7 +104,7 @@ async def onboarding(
     try:
         async with serving_runs(client, ToolRegistry.of(), settings=settings, workflow_cache=workflow_cache) as runs:
             yield Onboarding(runs, database)
-            await runs.check_ended()
+            await runs.check_runs()
     finally:
         database.dispose()
 

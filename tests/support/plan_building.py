@@ -72,7 +72,7 @@ def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] 
     return ()
 
 
-def compiled(
+def compiled_plan(
     raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, workers: Collection[int] = ()
 ) -> CompiledPlan:
     """Return the compiled plan of a plan as written, after a round trip through JSON."""
@@ -85,7 +85,7 @@ def scheduler_of(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
 ) -> RunScheduler:
-    return started_scheduler(compiled(plan_of(*nodes, **fields), tools=tools), inputs)
+    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=tools), inputs)
 
 
 def started_scheduler(
@@ -101,12 +101,12 @@ def started_scheduler(
     Args:
         setup: settings from the input of the run: `budget`, `deadline`, `reuse` and fields of `RunOptions`.
     """
-    scheduler = configured(create_scheduler(plan, inputs or {}, **options), **(setup or {}))
+    scheduler = configure(create_scheduler(plan, inputs or {}, **options), **(setup or {}))
     scheduler.start(at)
     return scheduler
 
 
-def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
+def configure(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
     """Apply settings from the input of a run, and return the scheduler."""
     features = scheduler.features
     features.budget.set_budget(setup.pop("budget", None))
@@ -167,7 +167,7 @@ def work_of(scheduler: RunScheduler) -> int:
     return MAX_WORK - scheduler.state.compute_budget.remaining
 
 
-def resumed(
+def restored_scheduler(
     scheduler: RunScheduler,
     plan: CompiledPlan | None = None,
     *,
@@ -177,7 +177,7 @@ def resumed(
     **options: Any,
 ) -> RunScheduler:
     """Return the scheduler of the next execution, with the state restored from JSON."""
-    following = configured(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
+    following = configure(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
     following.features.extension.set_extender(extender)
     restore_state(following, json.loads(json.dumps(state_to_json(scheduler))))
     return following
@@ -195,7 +195,7 @@ def error_of(scheduler: RunScheduler, task_id: str) -> tuple[str, str]:
     return error.code, error.message
 
 
-def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
+def start_ready_tasks(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
     """Start all tasks that may start now, and return them in order."""
     tasks: list[Task] = []
     while (task := scheduler.next_task(at)) is not None:
@@ -206,7 +206,7 @@ def started(scheduler: RunScheduler, *, at: float = 0.0) -> list[Task]:
 def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
     """Return a scheduler like `scheduler_of`, in which all ready tasks have started."""
     scheduler = scheduler_of(*nodes, **fields)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     return scheduler
 
 
@@ -219,5 +219,5 @@ def states(scheduler: RunScheduler) -> dict[str, str]:
     return {node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)}
 
 
-def broken(message: str = "broken") -> NodeError:
+def tool_error(message: str = "broken") -> NodeError:
     return NodeError("tool_failed", message)

@@ -20,7 +20,7 @@ def entry_points_in(folder: Path) -> list[EntryPoint]:
 
 
 @contextmanager
-def plugged(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
+def using_plugins(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
     """Use only these plugins inside the block.
 
     Args:
@@ -40,7 +40,7 @@ def plugged(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
 @contextmanager
 def toy_app() -> Iterator[None]:
     """Use only the toy application as a plugin inside the block."""
-    with plugged(entry_points_in(TOY_APP), TOY_APP):
+    with using_plugins(entry_points_in(TOY_APP), TOY_APP):
         try:
             yield
         finally:

@@ -131,7 +131,7 @@ async def rounds_runs(
         registry = (workers or Workers()).registry()
         async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
             yield server, runs
-            await runs.check_ended()
+            await runs.check_runs()
 
 
 def question(
@@ -149,12 +149,12 @@ def continue_with(*sub_goals: Mapping[str, Any], reasoning: str = "It is the nex
     return json.dumps({"reasoning": reasoning, "action": "continue", "sub_goals": list(sub_goals)})
 
 
-def done(reasoning: str = "All is there.", **inputs: Any) -> str:
+def done_response(reasoning: str = "All is there.", **inputs: Any) -> str:
     """Return a planner response that ends the rounds; `inputs` are `ref`s."""
     return json.dumps({"reasoning": reasoning, "action": "done", "synthesis_inputs": inputs})
 
 
-def failed(reasoning: str) -> str:
+def failed_response(reasoning: str) -> str:
     return json.dumps({"reasoning": reasoning, "action": "failed"})
 
 

@@ -67,7 +67,7 @@ without_cache = pytest.mark.parametrize("workflow_cache", [False], ids=["uncache
 """Run a test on a worker without a workflow cache: each workflow task replays the whole history.
 
 For some tests of messages, cancellation and continue-as-new, in which the order of events depends on eviction. All
-others run with a cache: `Runs.check_ended` replays the history of each run."""
+others run with a cache: `Runs.check_runs` replays the history of each run."""
 
 _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
@@ -125,7 +125,7 @@ class Runs:
         run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input))
 
-    async def start_compiled(
+    async def start_compiled_plan(
         self, plan: CompiledPlan, *, inputs: Mapping[str, Any] | None = None, **options: Any
     ) -> Handle:
         encoded = run_input_to_json(RunInput(compiled=plan, inputs=inputs or {}, **options))
@@ -147,20 +147,20 @@ class Runs:
         """Run the workflow with these arguments to its end and return its bare document."""
         return bare(await document_of(await self.start_raw(*arguments, **options)))
 
-    async def restored(self, handle: Handle, *, full: bool = False) -> Document:
+    async def read_document(self, handle: Handle, *, full: bool = False) -> Document:
         """Return the document of a run as commands show it, with its large values loaded."""
         view = await RunReader(self.client, handle.id).read()
         return await hydrated_document(view, self.store, full=full)
 
     def take(self, handle: Handle) -> None:
-        """Include a run or session that was started elsewhere in `check_ended`."""
+        """Include a run or session that was started elsewhere in `check_runs`."""
         self._started.append(handle)
 
     def forget(self, handle: Handle) -> None:
-        """Exclude a run from `check_ended`, because the test terminates a part of it."""
+        """Exclude a run from `check_runs`, because the test terminates a part of it."""
         self._started.remove(handle)
 
-    async def check_ended(self, *, forgiven: str | None = None) -> None:
+    async def check_runs(self, *, forgiven: str | None = None) -> None:
         """Check every run started since the last check; task failures whose reason contains `forgiven` may occur."""
         started, self._started = self._started, []
         for handle in started:
@@ -222,7 +222,7 @@ async def document_of(handle: Handle) -> Document:
     return cast("Document", await handle.query(wire.QUERY_STATUS))
 
 
-def as_shown(document: Document) -> Document:
+def with_run_error(document: Document) -> Document:
     """Return the document of a run as readers show it, with an error that is derived from its nodes if it has none."""
     return {**document, "error": run_error_of(document)}
 
@@ -260,15 +260,15 @@ def bare_error(error: Mapping[str, Any]) -> str:
     return f"{error['code']}: {error['message']}"
 
 
-def done(result: Any, **more: Any) -> Document:
+def completed_node(result: Any, **more: Any) -> Document:
     return {"status": "completed", "result": result, **more}
 
 
-def failed(error: str, **more: Any) -> Document:
+def failed_node(error: str, **more: Any) -> Document:
     return {"status": "failed", "error": error, **more}
 
 
-def blocked(*by: str, verb: str = "failed") -> Document:
+def blocked_node(*by: str, verb: str = "failed") -> Document:
     message = f"dependency_failed: Waiting for dependency: {', '.join(by)} {verb}"
     return {"status": "blocked", "error": message, "blocked_by": list(by)}
 
@@ -276,7 +276,7 @@ def blocked(*by: str, verb: str = "failed") -> Document:
 SKIPPED: Document = {"status": "skipped"}
 
 
-def cancelled(reason: str | None = None) -> Document:
+def cancelled_node(reason: str | None = None) -> Document:
     return {"status": "cancelled", **({"reason": reason} if reason else {})}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from tests.support.browser import PHONE, browser, opened
+from tests.support.browser import PHONE, browser, open_page
 from tests.support.gateway import gateway
 from tests.support.server import live_server
 
@@ -75,12 +75,12 @@ async def take(folder: Path) -> None:
             run = (await live.post("/v1/runs", {"plan": PLAN, "inputs": {"rate": 0.92}})).json()["run_id"]
             for colours in ("light", "dark"):
                 address = f"{live.url}/console/#/runs/{run}?node=converted"
-                async with opened(chromium, address, size=SIZE, colours=colours) as page:
+                async with open_page(chromium, address, size=SIZE, colours=colours) as page:
                     await expect(page.locator('.box[data-key="release"]')).to_have_attribute("data-state", "waiting")
                     await expect(page.get_by_role("region", name="Result")).to_be_visible()
                     await page.screenshot(path=folder / f"console-run-{colours}.png")
                 address = f"{live.url}/console/#/inbox"
-                async with opened(chromium, address, size=PHONE, colours=colours) as page:
+                async with open_page(chromium, address, size=PHONE, colours=colours) as page:
                     await expect(page.get_by_text("Is the report to be sent?")).to_be_visible()
                     await page.screenshot(path=folder / f"console-phone-{colours}.png")
 

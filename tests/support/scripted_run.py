@@ -194,7 +194,7 @@ async def scripted_gateway(
         yield http
 
 
-def requests_named(names: Collection[str]) -> list[dict[str, Any]]:
+def approval_requests(names: Collection[str]) -> list[dict[str, Any]]:
     opened = "2026-01-01T00:00:00Z"
     return [
         {"request_id": each, "type": "APPROVAL", "prompt": f"{each.title()}?", "opened_at": opened} for each in names

@@ -44,14 +44,14 @@ class SessionBench:
 
         async def prepare(session: SessionRecord) -> PreparedTurn:
             known = {name: str(actual["id"]) for name, actual in session.names.items()}
-            plan: dict[str, Any] = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
+            plan: dict[str, Any] = {"plan": 1, "nodes": [_fill_arguments(node, known) for node in nodes]}
             plan |= {} if output is None else {"output": output}
             compiled = prepare_plan(check_plan(plan, self.runs.tools), {})
             return PreparedTurn(request, await self.started.encode(StartRequest(compiled, plan)), policy)
 
         return prepare
 
-    async def ended(self, name: str, run: str) -> SessionRecord:
+    async def wait_for_turn_end(self, name: str, run: str) -> SessionRecord:
         await self.client.get_workflow_handle(run).result()
         await self.sessions.wait_for_turn_end(name, run)
         session = (await self.sessions.find(name)).session
@@ -67,7 +67,7 @@ class SessionBench:
         return handle
 
 
-def _filled(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+def _fill_arguments(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
     arguments = {
         key: known.get(value.removeprefix("@"), value) if isinstance(value, str) else value
         for key, value in node.get("arguments", {}).items()
@@ -84,7 +84,7 @@ async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = 
         client, registry, settings=Settings(state_dir=folder), workflow_cache=workflow_cache
     ) as runs:
         yield SessionBench(client, runs, bench)
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def call(node_id: str, tool_name: str, /, **arguments: Any) -> dict[str, Any]:

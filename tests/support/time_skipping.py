@@ -45,7 +45,7 @@ _ARCHIVE = "classes.jsa"
 @asynccontextmanager
 async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
     """Run a server whose clock jumps whenever all work waits for a timer."""
-    script = _fetched()
+    script = _fetch_script()
     await _archive_classes(script)
     async with await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=str(script), data_converter=data_converter
@@ -66,7 +66,7 @@ async def _archive_classes(script: Path) -> None:
         made.rename(archive)
 
 
-def _fetched() -> Path:
+def _fetch_script() -> Path:
     folder = Settings().cache_home / "dagwright" / f"test-server-{VERSION}-archived"
     script = folder / "test-server"
     if not script.exists():

@@ -57,7 +57,7 @@ def without_pids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def installed() -> Path:
+def servers_folder() -> Path:
     """Return the folder of the servers from the package registries; install them if they are missing."""
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_servers"]
     ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
@@ -65,11 +65,11 @@ def installed() -> Path:
 
 
 def node_server(name: str) -> str:
-    return str(installed() / "node_modules" / ".bin" / name)
+    return str(servers_folder() / "node_modules" / ".bin" / name)
 
 
 def python_server(name: str) -> str:
-    return str(installed() / "python" / "bin" / name)
+    return str(servers_folder() / "python" / "bin" / name)
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ ODD_RESULTS: dict[str, Callable[[], Any]] = {
     "function": lambda: len,
     "number_keys": lambda: {1: "a"},
     "surrogate": lambda: "half \ud800 a character",
-    "deep": lambda: _nested(20_000),
+    "deep": lambda: _nested_lists(20_000),
     "huge_number": lambda: 10**6_000,
 }
 """Results that are not JSON or cannot be encoded, by name."""
@@ -116,7 +116,7 @@ class Bench:
         )
 
 
-def _nested(depth: int) -> list[Any]:
+def _nested_lists(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):
         value = [value]

@@ -81,7 +81,7 @@ def test_ids_are_taken_from_the_records_of_temporal(capsys: pytest.CaptureFixtur
     ]
 
 
-def _failed(error: Exception, *, activity_type: str, activity_id: str) -> None:
+def _log_failure(error: Exception, *, activity_type: str, activity_id: str) -> None:
     attached = {"workflow_id": "run-1", "activity_id": activity_id, "activity_type": activity_type, "attempt": 2}
     try:
         raise error
@@ -94,10 +94,10 @@ def _failed(error: Exception, *, activity_type: str, activity_id: str) -> None:
 
 
 def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    _failed(ApplicationError("too hot", type="tool_failed"), activity_type="bake", activity_id="cake")
+    _log_failure(ApplicationError("too hot", type="tool_failed"), activity_type="bake", activity_id="cake")
     refused = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
-    _failed(refused, activity_type="compile_plan", activity_id="1")
-    _failed(KeyError("oops"), activity_type="compile_plan", activity_id="1")
+    _log_failure(refused, activity_type="compile_plan", activity_id="1")
+    _log_failure(KeyError("oops"), activity_type="compile_plan", activity_id="1")
     # The failure of the tool is logged by its wrapper.
     result, defect = _lines(capsys)
     ids = {"run_id": "run-1", "attempt": 2, "activity": "compile_plan"}

@@ -111,7 +111,7 @@ def test_exit_code_of_processes(
 ) -> None:
     codes = iter([5, 1, 0, 5, 5])
 
-    class Ended:
+    class FakeProcess:
         pid = 7
 
         def __init__(self, *_: object, stdout: IO[bytes], **__: object) -> None:
@@ -121,7 +121,7 @@ def test_exit_code_of_processes(
         def poll(self) -> int:
             return self.returncode
 
-    monkeypatch.setattr("subprocess.Popen", Ended)
+    monkeypatch.setattr("subprocess.Popen", FakeProcess)
     monkeypatch.setattr(run_tests, "REPORTS", folder)
     assert run_tests._pytest(Stage("fast", "", 3), ["a", "b", "c", "d"], ends_at=1e12) == 1
     assert capsys.readouterr().out == "what pytest prints\n=== process 7 ended with exit code 1\n"

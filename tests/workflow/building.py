@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 from dagwright.history.run_reader import RunReader
 from dagwright.testing import ModelServer
-from tests.support.runs import Document, Handle, Runs, as_shown, document_of
+from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
 
 Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 """Serve runs with a model that follows a script; gives the model's server and the runs, as `scripted_runs` does."""
@@ -14,7 +14,7 @@ Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 async def ended_document(runs: Runs, handle: Handle) -> Document:
     """Return the document of a run, after a check that its history shows the same."""
     document = await document_of(handle)
-    assert (await RunReader(runs.client, handle.id).read()).document() == as_shown(document)
+    assert (await RunReader(runs.client, handle.id).read()).document() == with_run_error(document)
     return document
 
 

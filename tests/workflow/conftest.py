@@ -59,7 +59,7 @@ def served_runs(request: pytest.FixtureRequest, *, workflow_cache: bool) -> Runs
 async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
     """Runs of a worker that caches workflows; each history that a test made is checked and replayed when it ends."""
     yield served_runs
-    await served_runs.check_ended()
+    await served_runs.check_runs()
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
     async with foreign_worker(client) as tools:
         found = with_tools(runs, tools)
         yield found
-        await found.check_ended()
+        await found.check_runs()
 
 
 @pytest.fixture
-def scripted(client: Client, tmp_path: Path) -> Scripted:
+def serve_script(client: Client, tmp_path: Path) -> Scripted:
     """Serve runs with a model that follows a script, and a state folder of the test."""
     return partial(scripted_runs, client, tmp_path)
 

@@ -72,7 +72,7 @@ class Driven:
         """Return the bare document of the run as it stands."""
         return bare(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
 
-    def ended(self) -> Document:
+    def final_document(self) -> Document:
         """Return the bare document of an ended run whose model has used its whole script."""
         assert self.scheduler.is_finished
         assert self._script == []
@@ -85,14 +85,15 @@ class Driven:
     def titles(self, role: str) -> list[str | None]:
         return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == role]
 
-    def asked(self, task: str) -> Request:
+    def request_of(self, task: str) -> Request:
         request = self.scheduler.features.feedback.requests.of_task(task)
         assert request is not None
         return request
 
     def answer(self, task: str, answer: Any) -> None:
         assert (
-            self.scheduler.features.feedback.answer(Feedback(self.asked(task).id, answer, by="ann"), self._at) is None
+            self.scheduler.features.feedback.answer(Feedback(self.request_of(task).id, answer, by="ann"), self._at)
+            is None
         )
         self._go_on()
 
@@ -103,13 +104,13 @@ class Driven:
     def _go_on(self) -> None:
         while (task := self.scheduler.next_task(self._at)) is not None:
             self._at += 1.0
-            result = self._done(task)
+            result = self._run_task(task)
             if isinstance(result, NodeError):
                 self.scheduler.fail(task.id, result, at=self._at)
             else:
                 self.scheduler.complete(task.id, result, at=self._at)
 
-    def _done(self, task: Task) -> Any:
+    def _run_task(self, task: Task) -> Any:
         arguments = json.loads(json.dumps(task.arguments))
         if task.node.tool == MODEL_TOOL:
             return self._answer(task.id, arguments)

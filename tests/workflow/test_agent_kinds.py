@@ -18,7 +18,7 @@ from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agent_bench import card_of
 from tests.support.agent_service import Reply, agent_service
-from tests.support.runs import Runs, bare, document_of, done, failed, serving_runs
+from tests.support.runs import Runs, bare, completed_node, document_of, failed_node, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -58,7 +58,7 @@ async def serving(
     tools = Bench().registry().merged(agent_tools(registry, environment))
     async with serving_runs(client, tools, settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def agent(node: str, name: str, objective: str, *needs: str, **fields: Any) -> dict[str, Any]:
@@ -103,11 +103,11 @@ async def test_agent_added_while_a_worker_runs_is_called_in_the_checked_version(
                 tools = {**runs.tools, **declared_agents([card]).declarations()}
                 known = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
                 found.append(await known.run({"nodes": [agent("d", "desk", "Ask")]}))
-                await known.check_ended()
+                await known.check_runs()
     assert [each["nodes"]["d"] for each in found] == [
-        done("first"),
-        done("second"),
-        failed(
+        completed_node("first"),
+        completed_node("second"),
+        failed_node(
             "tool_changed: There is no agent 'desk' of the version that the plan was checked with; check the plan "
             "again",
             attempts=3,
@@ -122,4 +122,4 @@ async def test_plan_may_name_an_agent_that_was_added_after_worker_start(client: 
             StoredAgents(database).add([card_of("service", name="late", service_url=service.url, effects="read")])
             database.dispose()
             found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
-    assert found["nodes"] == {"d": done(5)}
+    assert found["nodes"] == {"d": completed_node(5)}

@@ -21,10 +21,10 @@ from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server import Connection, Server
 from dagwright.testing import step, tool_call
 from tests.support.agent_bench import card_of
-from tests.support.agents import ended, messages_of
+from tests.support.agents import checked_document, messages_of
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, human
-from tests.support.runs import Handle, Runs, document_of, done
+from tests.support.runs import Handle, Runs, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
 
@@ -35,18 +35,18 @@ def card(name: str, *tools: str) -> AgentCard:
     return card_of("llm", name=name, prompt=f"You are {name}.", tools=list(tools))
 
 
-def known(runs: Runs, *cards: AgentCard) -> dict[str, ToolDeclaration]:
+def known_tools(runs: Runs, *cards: AgentCard) -> dict[str, ToolDeclaration]:
     declared = (agent_declaration(card) for card in cards)
     return {**runs.tools, **{tool.name: tool for tool in declared}}
 
 
 async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Handle:
     """Start a plan that names agents, as the command line does."""
-    compiled = prepare_plan(check_plan(plan, known(runs, *cards)), {})
+    compiled = prepare_plan(check_plan(plan, known_tools(runs, *cards)), {})
     return await runs.start_raw(run_input_to_json(RunInput(compiled=compiled, **options)))
 
 
-async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Client, scripted: Scripted) -> None:
+async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Client, serve_script: Scripted) -> None:
     plan = {
         "nodes": [
             {"id": "look", "agent": "searcher", "objective": "Find tea.", "title": "The search"},
@@ -54,12 +54,12 @@ async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Cli
         ]
     }
     steps = (tool_call("echo", what="tea"), "Tea is green.", "A letter about tea.")
-    async with scripted(*steps) as (model, runs):
+    async with serve_script(*steps) as (model, runs):
         handle = await start(runs, plan, card("searcher", "echo"), card("writer"))
-        assert await ended(runs, handle) == {
+        assert await checked_document(runs, handle) == {
             "status": "completed",
             "output": {"write": "A letter about tea."},
-            "nodes": {"look": done("Tea is green."), "write": done("A letter about tea.")},
+            "nodes": {"look": completed_node("Tea is green."), "write": completed_node("A letter about tea.")},
         }
         usage = (await document_of(handle))["usage"]
         below = await client.get_workflow_handle(f"{handle.id}/look").describe()
@@ -72,16 +72,16 @@ async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Cli
     ]
 
 
-async def test_oversized_text_for_an_agent_is_cut_and_not_in_history(client: Client, scripted: Scripted) -> None:
+async def test_oversized_text_for_an_agent_is_cut_and_not_in_history(client: Client, serve_script: Scripted) -> None:
     plan = {
         "nodes": [
             {"id": "long", "tool": "text", "arguments": {"size": 100_000}},
             {"id": "read", "agent": "reader", "objective": "Sum {{long.status}} up.", "depends_on": ["long"]},
         ]
     }
-    async with scripted("Much.") as (model, runs):
+    async with serve_script("Much.") as (model, runs):
         handle = await start(runs, plan, card("reader"))
-        assert (await ended(runs, handle))["output"] == {"read": "Much."}
+        assert (await checked_document(runs, handle))["output"] == {"read": "Much."}
         below = client.get_workflow_handle(f"{handle.id}/read")
         assert len((await below.fetch_history()).to_json()) < 30_000
     result = messages_of(model.calls[0])[1][1]
@@ -90,14 +90,14 @@ async def test_oversized_text_for_an_agent_is_cut_and_not_in_history(client: Cli
     assert "[… cut here: 40,017 of 100,017 characters are omitted]" in result
 
 
-async def test_two_runs_at_once_each_ask_the_model_that_they_were_given(scripted: Scripted) -> None:
+async def test_two_runs_at_once_each_ask_the_model_that_they_were_given(serve_script: Scripted) -> None:
     plan = {"nodes": [{"id": "say", "agent": "writer", "objective": "Say who you are."}]}
     steps = [step(f"I am {name}.", model=name) for name in ("large", "tiny")]
-    async with scripted(*steps) as (model, runs):
+    async with serve_script(*steps) as (model, runs):
         handles = [
             await start(runs, plan, card("writer"), model={"model": name, "seed": 7}) for name in ("large", "tiny")
         ]
-        outputs = [(await ended(runs, handle))["output"] for handle in handles]
+        outputs = [(await checked_document(runs, handle))["output"] for handle in handles]
     assert outputs == [{"say": "I am large."}, {"say": "I am tiny."}]
     assert [call.body["seed"] for call in model.calls] == [7, 7]
 
@@ -106,10 +106,10 @@ async def _append(runs: Runs, handle: Handle, nodes: list[Any], *cards: AgentCar
     """Add nodes as the command does."""
     server = Server("here", runs.client.namespace)
     steering = Steering(Connection(runs.client, server, frozenset({wire.SEARCH_AWAITING})))
-    return await steering.add_nodes(handle.id, nodes, tools=known(runs, *cards), by="ann")
+    return await steering.add_nodes(handle.id, nodes, tools=known_tools(runs, *cards), by="ann")
 
 
-async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripted: Scripted, unique: str) -> None:
+async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(serve_script: Scripted, unique: str) -> None:
     bench = Bench()
     hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
     new = [
@@ -118,7 +118,7 @@ async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripte
         after("last", "write"),
     ]
     steps = (step("Again!", last="Again."), tool_call("echo", what="tea"), step("Of tea.", last="tea"))
-    async with scripted(*steps, bench=bench) as (model, runs):
+    async with serve_script(*steps, bench=bench) as (model, runs):
         handle = await runs.start({"nodes": [hold]})
         await eventually(lambda: unique in bench.entered)
         with pytest.raises(PlanInvalid, match="there is no agent 'writter'"):
@@ -129,13 +129,13 @@ async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripte
             )
         assert await _append(runs, handle, new, card("writer", "echo")) == "3 nodes were added"
         bench.open(unique)
-        document = await ended(runs, handle)
+        document = await checked_document(runs, handle)
     assert document["status"] == "completed"
     assert document["nodes"] == {
-        "on": done(unique),
-        "write": done("Of tea."),
-        "below": done({"again": "Again!"}),
-        "last": done({"write": "Of tea."}),
+        "on": completed_node(unique),
+        "write": completed_node("Of tea."),
+        "below": completed_node({"again": "Again!"}),
+        "last": completed_node({"write": "Of tea."}),
     }
     [result] = [
         call for call in model.calls if messages_of(call)[-1][1] == f"Result of on:\n\n{unique}\n\nWrite of {unique}."
@@ -143,17 +143,19 @@ async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripte
     assert result.tools == ["echo", "ask_person"]
 
 
-async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(scripted: Scripted, tmp_path: Path) -> None:
+async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(
+    serve_script: Scripted, tmp_path: Path
+) -> None:
     url = f"sqlite:///{tmp_path / 'agents.db'}"
     database = Database(url, AGENTS)
     StoredAgents(database).add([card("writer")])
     database.dispose()
     tools = declared_agents(stored_cards(url)).declarations()
     nodes = [{"id": "write", "agent": "writer", "objective": "Write."}]
-    async with scripted("A letter.") as (_, runs):
+    async with serve_script("A letter.") as (_, runs):
         handle = await runs.start({"nodes": [human("ask", "GUIDANCE")]})
         await asks(runs, handle, "ask")
         sent = tools_to_json(["agent.writer"], tools)
         await answer(handle, "ask", {"text": "So", "nodes": nodes, "tools": sent})
-        document = await ended(runs, handle)
-    assert document["nodes"]["write"] == done("A letter.")
+        document = await checked_document(runs, handle)
+    assert document["nodes"]["write"] == completed_node("A letter.")

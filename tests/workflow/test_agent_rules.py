@@ -5,7 +5,7 @@ from typing import Any
 from dagwright.core.model.states import NodeError
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.model_calls.model_requests import OutputSchema
-from tests.support.runs import failed
+from tests.support.runs import failed_node
 from tests.workflow.driving import TOOLS, Driven, calling
 
 
@@ -22,7 +22,7 @@ def prompt_of(run: Driven, place: int) -> str:
 def test_calls_that_cannot_be_made_are_answered_and_fail_nothing() -> None:
     calls = ("plas", {"left": 1, "right": 2}), ("plus", '{"left": 1'), ("plus", {"left": "one", "right": 2})
     run = agent(calling(*calls, ("fail", {})), "I cannot.", tools=("plus", "fail"))
-    found = run.ended()
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "I cannot.")
     states = {name: node["status"] for name, node in found["nodes"].items()}
     assert states == {"turn1": "completed", "turn1.4": "failed", "turn2": "completed"}
@@ -35,7 +35,7 @@ def test_calls_that_cannot_be_made_are_answered_and_fail_nothing() -> None:
 
 def test_last_turn_is_asked_to_finish_without_tools() -> None:
     run = agent(calling(("echo", {"n": 1})), calling(("echo", {"n": 2})), "What I have.", max_turns=3)
-    found = run.ended()
+    found = run.final_document()
     assert found["output"] == "What I have."
     assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
@@ -45,13 +45,13 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
 
 def test_tokens_that_are_used_up_call_no_tool_and_ask_to_finish() -> None:
     run = agent(calling(("echo", {"n": 1})), "So far.", max_tokens=1)
-    found = run.ended()
+    found = run.final_document()
     assert (found["output"], [*found["nodes"]]) == ("So far.", ["turn1", "turn2"])
     assert prompt_of(run, 1).startswith("No more tool calls are allowed.")
 
 
 def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
-    found = agent(calling(("echo", {"n": 1})), max_turns=1).ended()
+    found = agent(calling(("echo", {"n": 1})), max_turns=1).final_document()
     assert (found["status"], found["error"]) == (
         "failed",
         "agent_unfinished: the model was asked to finish without tools in 'turn1', but called tools",
@@ -61,7 +61,7 @@ def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
 def test_model_that_never_follows_its_schema_fails_the_run() -> None:
     schema = OutputSchema("number", {"type": "object", "properties": {}, "required": ["n"]})
     invalid = NodeError("model_output_invalid", "small at http://x: the answer does not fit")
-    found = agent(invalid, invalid, invalid, output=schema).ended()
+    found = agent(invalid, invalid, invalid, output=schema).final_document()
     assert (found["status"], found["output"], len(found["nodes"])) == ("failed", None, 3)
     assert found["error"] == f"model_output_invalid: {invalid.message}"
 
@@ -73,7 +73,7 @@ def test_agent_asks_a_person_by_a_tool() -> None:
     asks = calling(("ask_person", {"prompt": "Which?", "options": ["a", "b"]}))
     run = agent(asks, "You said b.", feedback_policy="on_request")
     run.answer("turn1.1", {"selected": ["b"]})
-    found = run.ended()
+    found = run.final_document()
     assert (found["output"], found["nodes"]["turn1.1"]["result"]) == ("You said b.", {"selected": ["b"]})
     assert run.calls[0].tools == ["echo", "ask_person"]
     assert prompt_of(run, 1) == '{"selected":["b"]}'
@@ -85,41 +85,41 @@ def test_write_suggested_by_a_tool_result_is_held_for_a_person() -> None:
         calling(("change", {"name": "x"})),
     )
     run = agent(*calls, "I could not.", tools=("echo", "change"))
-    assert run.asked("turn2.1").purpose == "approval"
+    assert run.request_of("turn2.1").purpose == "approval"
     run.answer("turn2.1", {"approved": False, "reason": "never"})
-    found = run.ended()
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "I could not.")
-    assert found["nodes"]["turn2.1"] == failed("rejected: rejected by ann: never")
+    assert found["nodes"]["turn2.1"] == failed_node("rejected: rejected by ann: never")
     assert prompt_of(run, 2) == "A person rejected this call: rejected by ann: never"
 
 
 def test_marker_in_an_answer_opens_a_question_for_the_next_turn() -> None:
     run = agent("First this. [[FEEDBACK CLARIFICATION: Which town?]]", "Sunny.", feedback_policy="on_request")
     run.answer("turn1.ask", {"text": "Ulm"})
-    assert run.ended()["output"] == "Sunny."
+    assert run.final_document()["output"] == "Sunny."
     assert prompt_of(run, 1) == 'A person was asked: Which town?\nThe answer: {"text":"Ulm"}'
 
 
 def test_marker_in_the_last_answer_is_cut_from_it() -> None:
     words = "Rain, I think. [[FEEDBACK APPROVAL: Is it?]]"
-    assert agent(words, feedback_policy="on_request", max_turns=1).ended()["output"] == "Rain, I think."
+    assert agent(words, feedback_policy="on_request", max_turns=1).final_document()["output"] == "Rain, I think."
 
 
 def test_marker_means_nothing_to_an_agent_that_never_asks() -> None:
     words = "[[FEEDBACK APPROVAL: Is it?]]"
-    assert agent(words).ended()["output"] == words
+    assert agent(words).final_document()["output"] == words
 
 
 def test_person_sees_each_answer_of_an_agent_that_always_asks() -> None:
     run = agent("Bad.", "Better.", feedback_policy="always")
-    assert run.asked("turn1.check").prompt == "helper answers:\n\nBad.\n\nIs that good?"
+    assert run.request_of("turn1.check").prompt == "helper answers:\n\nBad.\n\nIs that good?"
     run.answer("turn1.check", {"approved": False, "reason": "too short"})
     run.answer("turn2.check", {"approved": True})
-    assert run.ended()["output"] == "Better."
+    assert run.final_document()["output"] == "Better."
     assert prompt_of(run, 1) == "A person rejected this answer: too short.\nWrite a better answer."
 
 
 def test_answer_that_is_only_a_question_is_asked_if_the_policy_allows_it() -> None:
     run = agent("Which town?", "Sunny.", feedback_policy="heuristic")
     run.answer("turn1.ask", {"text": "Ulm"})
-    assert run.ended()["output"] == "Sunny."
+    assert run.final_document()["output"] == "Sunny."

@@ -11,34 +11,39 @@ from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.testing import Raw, step, tool_call, tool_calls
-from tests.support.agents import agent, answered, ended, messages_of
+from tests.support.agents import agent, checked_document, messages_of, model_answer
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, written
-from tests.support.goals import ended as goal_ended
+from tests.support.goals import call, goal, plan_text
+from tests.support.goals import checked_document as goal_ended
 from tests.support.people import asks
-from tests.support.runs import chain_of, done, end_of
+from tests.support.runs import chain_of, completed_node, end_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
 
-async def test_tools_of_a_turn_run_at_once_for_the_next_turn(client: Client, scripted: Scripted, unique: str) -> None:
+async def test_tools_of_a_turn_run_at_once_for_the_next_turn(
+    client: Client, serve_script: Scripted, unique: str
+) -> None:
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique}), ("hold", {"name": f"{unique}2"}))
-    async with scripted(step(calls, last="Look."), step("Both are there.", last=unique), bench=bench) as (model, runs):
-        handle = await runs.start_compiled(agent(runs, "hold"), inputs={"objective": "Look."})
+    async with serve_script(step(calls, last="Look."), step("Both are there.", last=unique), bench=bench) as (
+        model,
+        runs,
+    ):
+        handle = await runs.start_compiled_plan(agent(runs, "hold"), inputs={"objective": "Look."})
         await eventually(lambda: {unique, f"{unique}2"} <= {*bench.entered})
         bench.open(unique)
         bench.open(f"{unique}2")
-        assert await ended(runs, handle) == {
+        assert await checked_document(runs, handle) == {
             "status": "completed",
             "output": "Both are there.",
             "nodes": {
-                "turn1": done(answered(None)),
-                "turn1.1": done(unique),
-                "turn1.2": done(f"{unique}2"),
-                "turn2": done(answered("Both are there.")),
+                "turn1": completed_node(model_answer(None)),
+                "turn1.1": completed_node(unique),
+                "turn1.2": completed_node(f"{unique}2"),
+                "turn2": completed_node(model_answer("Both are there.")),
             },
         }
         edges = (await RunReader(client, handle.id).read()).graph()["edges"]
@@ -52,15 +57,15 @@ async def test_tools_of_a_turn_run_at_once_for_the_next_turn(client: Client, scr
     assert model.calls[1].tools == ["hold"]
 
 
-async def test_an_agent_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
+async def test_an_agent_continues_in_new_executions(client: Client, serve_script: Scripted) -> None:
     entries = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
     steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
-    async with scripted(*steps, step("Done.", last='{"n":4}')) as (model, runs):
+    async with serve_script(*steps, step("Done.", last='{"n":4}')) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
-            handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": "Go on."})
-            document = await ended(runs, handle)
+            handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Go on."})
+            document = await checked_document(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
-            await runs.check_ended()
+            await runs.check_runs()
     assert (document["status"], document["output"], len(document["nodes"])) == ("completed", "Done.", 11)
     assert executions[0] == "continued"
     assert executions[-1] == "completed"
@@ -71,18 +76,18 @@ async def test_an_agent_continues_in_new_executions(client: Client, scripted: Sc
 # People.
 
 
-async def test_the_model_gets_the_end_of_calls_that_a_person_ended(scripted: Scripted, unique: str) -> None:
+async def test_the_model_gets_the_end_of_calls_that_a_person_ended(serve_script: Scripted, unique: str) -> None:
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique}), ("write", {"name": unique}))
-    async with scripted(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
-        handle = await runs.start_compiled(agent(runs, "hold", "write"), inputs={"objective": "Wait."})
+    async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
+        handle = await runs.start_compiled_plan(agent(runs, "hold", "write"), inputs={"objective": "Wait."})
         await eventually(lambda: unique in bench.entered)
         await asks(runs, handle, "turn1.2")
         await handle.execute_update(
             wire.CANCEL_NODE, {"node_id": "turn1.1", "branch": False, "reason": "no", "by": "ann"}
         )
         await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "made by hand", "by": "ann"})
-        document = await ended(runs, handle)
+        document = await checked_document(runs, handle)
     assert (document["output"], bench.effects[unique]) == ("Then without.", [])
     expected = {"turn1": "completed", "turn1.1": "cancelled", "turn1.2": "completed", "turn2": "completed"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
@@ -107,7 +112,7 @@ def test_a_marker_is_found_in_answers_of_any_length(text: str, marker: str | Non
 # Answers that no JSON can carry.
 
 HALF = "half \ud800 a character"
-FIVE = written(call("a", "plus", left=2, right=3))
+FIVE = plan_text(call("a", "plus", left=2, right=3))
 
 
 def raw(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
@@ -130,19 +135,19 @@ def requested_call(name: str, arguments: str, *, call_id: str) -> dict[str, Any]
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-async def test_invalid_json_plans_are_returned(scripted: Scripted) -> None:
+async def test_invalid_json_plans_are_returned(serve_script: Scripted) -> None:
     infinite = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
-    broken = [HALF, written(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
+    broken = [HALF, plan_text(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
     steps = [raw_stream(text) for text in broken]
-    async with scripted(*steps, FIVE, "5") as (server, runs):
-        found = await goal_ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus", plans=5)))
+    async with serve_script(*steps, FIVE, "5") as (server, runs):
+        found = await goal_ended(runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", plans=5)))
     assert (found["status"], found["output"], len(server.calls)) == ("completed", "5", 6)
     reads = [node for name, node in found["nodes"].items() if name.startswith("read")]
     assert [node["result"]["valid"] for node in reads] == [False] * 4 + [True]
     assert server.calls[1].messages[-2]["content"] == "half \ufffd a character"
 
 
-async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(scripted: Scripted) -> None:
+async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(serve_script: Scripted) -> None:
     calls = [
         requested_call("echo", json.dumps({"text": HALF}, ensure_ascii=False), call_id="one"),
         requested_call("echo", json.dumps({"text": HALF}), call_id="two"),
@@ -151,9 +156,9 @@ async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(scripted: S
         requested_call("echo", '{"n": 5}', call_id=""),
     ]
     wants = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
-    async with scripted(wants, step("Done.", last='{"n":5}')) as (server, runs):
-        handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": "Look."})
-        found = await ended(runs, handle)
+    async with serve_script(wants, step("Done.", last='{"n":5}')) as (server, runs):
+        handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Look."})
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
     entries = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]
     assert entries == [

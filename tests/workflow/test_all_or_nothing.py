@@ -19,7 +19,7 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, written
+from tests.support.goals import call, goal, plan_text
 from tests.support.ledger import Ledger
 from tests.support.runs import Document, Runs, chain_of, document_of, end_of, serving_runs
 from tests.support.tools import Bench
@@ -41,7 +41,7 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture(scope="module")
-async def served(
+async def served_runs(
     client: Client, bench: Bench, ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
@@ -51,9 +51,9 @@ async def served(
 
 
 @pytest.fixture
-async def runs(served: Runs) -> AsyncIterator[Runs]:
-    yield served
-    await served.check_ended()
+async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
+    yield served_runs
+    await served_runs.check_runs()
 
 
 def make(name: str, unique: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ async def test_calls_of_a_later_workflow_task_stop_after_a_failure(runs: Runs, l
 
 
 async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
-    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"))
+    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_and_hold", heartbeat="1s"))
     handle = await runs.start(plan, compensate=True)
     await eventually(lambda: f"{unique}:b" in ledger.entered)
     await handle.cancel()
@@ -157,7 +157,7 @@ async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger
     document = await document_of(await runs.start(plan_of(make("a", unique), failing), compensate=True))
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo below"] == "completed"
-    held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_held", heartbeat="1s"))
+    held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_and_hold", heartbeat="1s"))
     handle = await runs.start(plan_of(held), compensate=True)
     await eventually(lambda: f"{unique}:y" in ledger.entered)
     await handle.signal("cancel", {})
@@ -190,7 +190,7 @@ _MAKING = Policy((Rule("run", tool="make"), *CHANGES_ASK.rules))
 
 
 async def test_text_request_compensates_its_plan(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
-    plan = written(
+    plan = plan_text(
         call("a", "make", name=f"{unique}:a"),
         call("b", "make", name=f"{unique}:b", after="{{a.result.id}}"),
         call("c", "refuse", message="no", after="{{b.result}}"),
@@ -202,8 +202,8 @@ async def test_text_request_compensates_its_plan(client: Client, ledger: Ledger,
         async with serving_runs(client, ledger.registry(), settings=settings) as runs:
             asked = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
             assert "unmake" not in json.dumps(asked.nodes[0].arguments["messages"])
-            document = await document_of(await runs.start_compiled(asked, compensate=True, policy=_MAKING))
-            await runs.check_ended()
+            document = await document_of(await runs.start_compiled_plan(asked, compensate=True, policy=_MAKING))
+            await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
@@ -221,7 +221,7 @@ async def test_compensation_continues_as_new(eager_client: Client, tmp_path_fact
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
         view = await RunReader(runs.client, handle.id).read()
-        await runs.check_ended()
+        await runs.check_runs()
     assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; compensated 40 calls"
@@ -248,7 +248,7 @@ async def test_run_that_cannot_continue_as_new_compensates_as_far_as_its_history
             handle = await runs.start({"nodes": list(steps)}, compensate=True, max_in_flight=1)
             document = await document_of(handle)
             view = await RunReader(runs.client, handle.id).read()
-            await runs.check_ended()
+            await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
     done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
     gone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]

@@ -9,9 +9,9 @@ from temporalio.client import Client
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.testing import Cut, json_text, slow, text, tool_call
-from tests.support.answer_texts import PIECE, Reader, held, texts_of
+from tests.support.answer_texts import PIECE, Reader, held_answer, texts_of
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, written
+from tests.support.goals import call, goal, plan_text
 from tests.support.runs import bare, document_of
 from tests.workflow.building import Scripted
 
@@ -26,16 +26,16 @@ _OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
 """Without workflow tasks: the number of results that one workflow task receives varies."""
 
 
-async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, scripted: Scripted) -> None:
+async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, serve_script: Scripted) -> None:
     released = asyncio.Event()
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
-        written(call("one", "echo", said="rain")),
+        plan_text(call("one", "echo", said="rain")),
         slow(answer, characters=PIECE, held_after=6, released=released),
     )
-    async with scripted(*script) as (_, runs):
+    async with serve_script(*script) as (_, runs):
         texts = texts_of(client)
-        handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo"))
+        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
         early = Reader(texts, handle.id)
         await eventually(lambda: early.text != "")
         late, elsewhere = Reader(texts, handle.id), Reader(texts_of(client), handle.id)
@@ -51,7 +51,9 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, s
     assert {(piece.node, piece.attempt) for piece in early.pieces[:-1]} == {("answer", 1)}
 
 
-async def test_text_of_an_agent_is_streamed_if_it_is_the_output_of_the_plan(client: Client, scripted: Scripted) -> None:
+async def test_text_of_an_agent_is_streamed_if_it_is_the_output_of_the_plan(
+    client: Client, serve_script: Scripted
+) -> None:
     released = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
@@ -60,11 +62,11 @@ async def test_text_of_an_agent_is_streamed_if_it_is_the_output_of_the_plan(clie
         "nodes": [{"id": "guide", "agent": "guide", "objective": "Tell of the weather."}],
         "output": "{{guide.result}}",
     }
-    script = (tool_call("echo", said="rain"), held(WORDS, released, after=4))
-    async with scripted(*script) as (_, runs):
+    script = (tool_call("echo", said="rain"), held_answer(WORDS, released, after=4))
+    async with serve_script(*script) as (_, runs):
         declared = agent_declaration(card)
         compiled = prepare_plan(check_plan(plan, {**runs.tools, declared.name: declared}), {})
-        handle = await runs.start_compiled(compiled)
+        handle = await runs.start_compiled_plan(compiled)
         reader = Reader(texts_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
         released.set()
@@ -74,15 +76,15 @@ async def test_text_of_an_agent_is_streamed_if_it_is_the_output_of_the_plan(clie
 
 
 @pytest.mark.parametrize("again", [WORDS, "Bergen has sun."])
-async def test_an_attempt_after_a_broken_one_continues(client: Client, scripted: Scripted, again: str) -> None:
+async def test_an_attempt_after_a_broken_one_continues(client: Client, serve_script: Scripted, again: str) -> None:
     released = asyncio.Event()
     script = (
-        written(call("one", "echo", said="rain")),
+        plan_text(call("one", "echo", said="rain")),
         slow(text(WORDS), characters=PIECE, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
         text(again),
     )
-    async with scripted(*script) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo", replans=0))
+    async with serve_script(*script) as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
         reader = Reader(texts_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
         released.set()
@@ -94,13 +96,13 @@ async def test_an_attempt_after_a_broken_one_continues(client: Client, scripted:
     assert len(server.calls) == 3
 
 
-async def test_history_is_the_same_with_and_without_a_reader(client: Client, scripted: Scripted) -> None:
-    plan = written(call("one", "echo", said="rain"))
+async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: Scripted) -> None:
+    plan = plan_text(call("one", "echo", said="rain"))
     answer = slow(text(WORDS), characters=PIECE, each_s=0.05)
     kinds = []
     for is_parsed in (True, False):
-        async with scripted(plan, answer) as (_, runs):
-            handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo", replans=0))
+        async with serve_script(plan, answer) as (_, runs):
+            handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
             reader = Reader(texts_of(client), handle.id) if is_parsed else None
             await document_of(handle)
             if reader is not None:

@@ -10,7 +10,18 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from dagwright.core.boundary import limits, wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
-from tests.support.runs import Handle, Runs, bare, blocked, chain_of, document_of, done, end_of, failed, without_cache
+from tests.support.runs import (
+    Handle,
+    Runs,
+    bare,
+    blocked_node,
+    chain_of,
+    completed_node,
+    document_of,
+    end_of,
+    failed_node,
+    without_cache,
+)
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
@@ -56,10 +67,10 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     await answer(handle, "no", {"approved": False, "reason": "too dear"}, note="see the budget")
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
-        "yes": done(f"{unique} yes"),
-        "other": done(f"{unique} changed"),
-        "no": failed("rejected: rejected by ann: too dear"),
-        "behind": blocked("no"),
+        "yes": completed_node(f"{unique} yes"),
+        "other": completed_node(f"{unique} changed"),
+        "no": failed_node("rejected: rejected by ann: too dear"),
+        "behind": blocked_node("no"),
     }
     (result,) = document["nodes"]["no"]["lineage"]["answers"]
     assert result == {
@@ -124,7 +135,7 @@ async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: R
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"]["b"] == failed("refused: the policy of the run refuses this call of 'change'")
+    assert bare(document)["nodes"]["b"] == failed_node("refused: the policy of the run refuses this call of 'change'")
     assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
 
 
@@ -149,12 +160,12 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
     document = await ended_document(runs, handle)
     odd = "tool_failed: odd"
     assert bare(document)["nodes"] == {
-        "value": done({"n": 1}, error=odd),
+        "value": completed_node({"n": 1}, error=odd),
         "skip": {"status": "skipped", "error": odd},
-        "stop": failed(odd),
+        "stop": failed_node(odd),
         "retry": {"status": "superseded", "error": odd, "attempts": 2},
         "behind": {"status": "skipped"},
-        "retry#3": done(7, error="tool_failed: odder"),
+        "retry#3": completed_node(7, error="tool_failed: odder"),
     }
     assert _answers_in(document["nodes"]["retry"]["lineage"]) == [
         ("retry", "retry", "ann", "update"),
@@ -178,7 +189,7 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
     await signal(handle, "o#2", {"text": "It is cheap"})
     document = await ended_document(runs, handle)
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
-    assert bare(document)["nodes"] == {"o": done(result, attempts=3)}
+    assert bare(document)["nodes"] == {"o": completed_node(result, attempts=3)}
     # One effect was started and one completed, both under the same key.
     assert bench.effects[f"{unique} started"] == bench.effects[unique]
     assert len(bench.effects[unique]) == 1
@@ -216,8 +227,8 @@ async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
         plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
         document = await runs.run(plan)
-        await runs.check_ended()
-    assert document["nodes"] == {"a": failed("asks_too_often: it asked 3 times, and asks again", attempts=4)}
+        await runs.check_runs()
+    assert document["nodes"] == {"a": failed_node("asks_too_often: it asked 3 times, and asks again", attempts=4)}
 
 
 # Inputs.
@@ -240,7 +251,7 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_any_node_runs(run
     assert "minimum" in await refusal_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"a": done({"n": 3}), "b": done({"text": "x y"})}
+    assert bare(document)["nodes"] == {"a": completed_node({"n": 3}), "b": completed_node({"text": "x y"})}
 
 
 # Times and messages.
@@ -261,19 +272,19 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
             await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]
         newest = runs.client.get_workflow_handle(handle.id)
 
-        async def continued() -> bool:
+        async def has_continued() -> bool:
             return (await newest.describe()).run_id != handle.first_execution_run_id
 
-        await eventually(continued)
+        await eventually(has_continued)
         await asks(runs, handle, "each[a]")
         assert "answered by ann" in await refusal_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)
-        assert bare(document)["nodes"]["end"] == done(
+        assert bare(document)["nodes"]["end"] == completed_node(
             {"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]}
         )
         assert [end_of(history) for history in await chain_of(runs.client, handle)][-1] == "completed"
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def test_temporal_shows_the_assignees(runs: Runs) -> None:

@@ -15,9 +15,9 @@ from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.testing import Completion, Tokens
-from tests.support.agents import ended
+from tests.support.agents import checked_document
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, purposes, written
+from tests.support.goals import call, goal, plan_text, purposes
 from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
 from tests.workflow.building import Scripted
 
@@ -48,7 +48,7 @@ async def start(runs: Runs, plan: CompiledPlan, budget: Mapping[str, Any], **inp
     return await runs.start_raw(encoded, workflow=workflow_type_of(plan))
 
 
-async def asked(runs: Runs, handle: Handle) -> RunView:
+async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
     """Return the run as soon as it asks for more."""
 
     found: list[RunView] = []
@@ -70,11 +70,11 @@ async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
     return usage["calls"], usage["tokens"], agents
 
 
-async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scripted: Scripted) -> None:
+async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(serve_script: Scripted) -> None:
     answers = [text_completion("one"), text_completion("two"), text_completion("three")]
-    async with scripted(*answers) as (model, runs):
+    async with serve_script(*answers) as (model, runs):
         handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2})
-        view = await asked(runs, handle)
+        view = await wait_for_request(runs, handle)
         assert view.scheduler is not None
         (request,) = view.scheduler.features.feedback.requests.open.values()
         expected = ("budget", "The budget of the run is used up (calls: 2 of 2 used)")
@@ -82,22 +82,24 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
         assert len(model.calls) == 2
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await handle.execute_update("submit_feedback", answer)
-        document = await ended(runs, handle)
+        document = await checked_document(runs, handle)
         assert document["status"] == "completed"
         assert sorted(document["output"].values()) == ["one", "three", "two"]
         assert await usage_of(handle) == (3, 300, {"a": 100, "b": 100, "c": 100})
 
 
-async def test_waiting_and_reserved_calls_continue_as_new(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_and_reserved_calls_continue_as_new(
+    serve_script: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
-    async with scripted(text_completion("one"), text_completion("two")) as (_, runs):
+    async with serve_script(text_completion("one"), text_completion("two")) as (_, runs):
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
         ]
         plan = CompiledPlan((*agents_of("a", "b").nodes, *steps), tools={"echo": runs.tools["echo"]})
         handle = await start(runs, plan, {"calls": 1})
-        await asked(runs, handle)
+        await wait_for_request(runs, handle)
 
         async def steps_are_done() -> bool:
             view = await RunReader(runs.client, handle.id).read()
@@ -109,7 +111,7 @@ async def test_waiting_and_reserved_calls_continue_as_new(scripted: Scripted, mo
         assert view.run_id != handle.first_execution_run_id
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
-        document = await ended(runs, handle)
+        document = await checked_document(runs, handle)
         assert (document["status"], document["output"]["a"], document["output"]["b"]) in (
             ("completed", "one", "two"),
             ("completed", "two", "one"),
@@ -117,13 +119,13 @@ async def test_waiting_and_reserved_calls_continue_as_new(scripted: Scripted, mo
         assert await usage_of(handle) == (2, 200, {"a": 100, "b": 100})
 
 
-async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(scripted: Scripted) -> None:
+async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(serve_script: Scripted) -> None:
     fragile = {**call("a", "give_up"), "on_error": "replan"}
-    script = (written(fragile, call("b", "add", left=1, right=2)), written(fragile), text_completion("It is 3."))
-    async with scripted(*script) as (model, runs):
+    script = (plan_text(fragile, call("b", "add", left=1, right=2)), plan_text(fragile), text_completion("It is 3."))
+    async with serve_script(*script) as (model, runs):
         budget = {"calls": 2, "on_limit": "finish"}
         handle = await start(runs, goal(runs, "What is 1 + 2?", "add", "give_up"), budget)
-        document = await ended(runs, handle)
+        document = await checked_document(runs, handle)
         usage = (await handle.result())["usage"]
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is 3.")
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
@@ -131,11 +133,11 @@ async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 
 
-async def test_a_child_of_a_terminated_run_finishes(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_of_a_terminated_run_finishes(serve_script: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
-    async with scripted(text_completion("one")) as (_, runs):
+    async with serve_script(text_completion("one")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1})
-        await asked(runs, handle)
+        await wait_for_request(runs, handle)
         view = await RunReader(runs.client, handle.id).read()
         assert view.scheduler is not None
         [waiting] = [
@@ -159,8 +161,8 @@ async def test_a_child_of_a_terminated_run_finishes(scripted: Scripted, monkeypa
             await assert_replays(history)
 
 
-async def test_an_oversized_message_is_refused_with_a_note(scripted: Scripted) -> None:
-    async with scripted(text_completion("one"), text_completion("two")) as (_, runs):
+async def test_an_oversized_message_is_refused_with_a_note(serve_script: Scripted) -> None:
+    async with serve_script(text_completion("one"), text_completion("two")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1, "money": "1.00"})
         many = {f"c{number}": 1 for number in range(10_001)}
         for claims, settled in (
@@ -170,8 +172,8 @@ async def test_an_oversized_message_is_refused_with_a_note(scripted: Scripted) -
             ({}, {"c": {"money": "1e999999"}}),
         ):
             await handle.signal("budget_report", {"task": "a", "claims": claims, "settled": settled})
-        view = await asked(runs, handle)
+        view = await wait_for_request(runs, handle)
         assert sum(note["code"] == "refused" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
-        document = await ended(runs, handle)
+        document = await checked_document(runs, handle)
         assert document["status"] == "completed"

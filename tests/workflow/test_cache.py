@@ -87,7 +87,7 @@ def settings(tmp_path: Path) -> Settings:
 async def worker(client: Client, settings: Settings) -> AsyncIterator[Runs]:
     async with serving_runs(client, TOOLS, settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 @pytest.fixture
@@ -95,25 +95,25 @@ async def another(client: Client, settings: Settings) -> AsyncIterator[Runs]:
     """A worker with a memory of its own and the same store."""
     async with serving_runs(client, TOOLS, settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def node(node_id: str, tool_name: str, *, name: str = "a", **fields: Any) -> Document:
     return {"id": node_id, "tool": tool_name, "arguments": {"name": name}, "cache": {"ttl": "1h"}, **fields}
 
 
-async def ended(runs: Runs, *nodes: Document) -> tuple[str, Document]:
+async def run_nodes(runs: Runs, *nodes: Document) -> tuple[str, Document]:
     """Run nodes to their end; return the run's id and the nodes of its document."""
     handle = await runs.start({"nodes": list(nodes)})
     await handle.result()
-    document = await runs.restored(handle)
+    document = await runs.read_document(handle)
     return handle.id, document["nodes"]
 
 
 async def test_second_run_makes_no_call_and_names_the_source(worker: Runs, another: Runs, calls: list[str]) -> None:
-    first_run, first = await ended(worker, node("x", "look"))
+    first_run, first = await run_nodes(worker, node("x", "look"))
     for runs in (worker, another):
-        _, later = await ended(runs, node("y", "look"))
+        _, later = await run_nodes(runs, node("y", "look"))
         cached = later["y"]["lineage"]["cached"]
         assert cached == {"made_at": cached["made_at"], "run_id": first_run, "node_id": "x"}
         assert (later["y"]["result"], later["y"]["attempts"]) == ({"name": "a", "call": 1}, 1)
@@ -122,27 +122,27 @@ async def test_second_run_makes_no_call_and_names_the_source(worker: Runs, anoth
     assert calls == ["a"]
 
 
-def pondered(node_id: str, name: str, tool_name: str = "ponder", **arguments: Any) -> Document:
+def ponder_node(node_id: str, name: str, tool_name: str = "ponder", **arguments: Any) -> Document:
     return {"id": node_id, "tool": tool_name, "arguments": {"name": name, **arguments}}
 
 
 async def test_slow_node_of_a_region_is_called_once_in_all(worker: Runs, another: Runs, calls: list[str]) -> None:
     nodes = [
-        pondered("a", "x"),
-        pondered("b", "{{a.result}}"),
-        pondered("c", "x"),
-        pondered("large", "y", size=INLINE_VALUE_BYTES),
-        pondered("after", "{{large.result}}", "glance"),
-        pondered("end", "{{b.result}}{{c.result}}", "glance"),
+        ponder_node("a", "x"),
+        ponder_node("b", "{{a.result}}"),
+        ponder_node("c", "x"),
+        ponder_node("large", "y", size=INLINE_VALUE_BYTES),
+        ponder_node("after", "{{large.result}}", "glance"),
+        ponder_node("end", "{{b.result}}{{c.result}}", "glance"),
     ]
-    first_run, first = await ended(worker, *nodes)
+    first_run, first = await run_nodes(worker, *nodes)
     assert sorted(calls, key=len)[:4] == ["x", "y", "x!", "x!!x!"]
     assert first["c"]["lineage"]["cached"]["node_id"] == "a"
     assert [name for name in first if "cached" in first[name]["lineage"]] == ["c"]
 
     for runs in (worker, another):
         calls.clear()
-        _, found = await ended(runs, *nodes)
+        _, found = await run_nodes(runs, *nodes)
         assert [found[name]["result"] for name in found] == [first[name]["result"] for name in first]
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
         producers = {name: found[name]["lineage"].get("cached", {}).get("run_id") for name in found}
@@ -150,6 +150,6 @@ async def test_slow_node_of_a_region_is_called_once_in_all(worker: Runs, another
 
 
 async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: Runs, calls: list[str]) -> None:
-    await ended(worker, pondered("a", "x"), pondered("b", "{{a.result}}"))
-    _, found = await ended(another, pondered("z", "x!"))
+    await run_nodes(worker, ponder_node("a", "x"), ponder_node("b", "{{a.result}}"))
+    _, found = await run_nodes(another, ponder_node("z", "x!"))
     assert (found["z"]["lineage"]["cached"]["node_id"], calls) == ("b", ["x", "x!"])

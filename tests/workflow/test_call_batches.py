@@ -13,7 +13,17 @@ from dagwright.protocol.call_batches import CallBatchResult
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
-from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, document_of, done, failed, without_cache
+from tests.support.runs import (
+    SKIPPED,
+    Handle,
+    Runs,
+    bare,
+    blocked_node,
+    completed_node,
+    document_of,
+    failed_node,
+    without_cache,
+)
 from tests.support.tools import Bench
 from tests.workflow.test_regions import calls_of_run
 
@@ -21,7 +31,7 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a busy machine take longer for a batch."""
     monkeypatch.setattr(call_batch, "CALL_BATCH_S", 60.0)
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 60.0)
@@ -44,11 +54,11 @@ async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
 
 
 @without_cache
-async def test_chain_of_short_calls_is_one_activity(runs: Runs, bench: Bench, unique: str, unhurried: None) -> None:
+async def test_chain_of_short_calls_is_one_activity(runs: Runs, bench: Bench, unique: str, long_batches: None) -> None:
     handle = await runs.start({"nodes": chain(unique, 50), "output": "{{n49.result}}"})
     document = await document_of(handle)
     assert bare(document)["output"] == 7
-    assert bare(document)["nodes"] == {f"n{n}": done(7) for n in range(50)}
+    assert bare(document)["nodes"] == {f"n{n}": completed_node(7) for n in range(50)}
     node = document["nodes"]["n7"]
     assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "short", ["n6"])
     assert node["started_at"] <= node["ended_at"]
@@ -85,10 +95,25 @@ async def test_everything_that_can_become_of_a_node_can_in_a_batch(runs: Runs, b
     found = bare(document)["nodes"]
     assert found.pop("rows")["status"] == "completed"
     assert found == {
-        **{"a": done(1), "no": SKIPPED, "yes": done(1), "skipped": SKIPPED, "bad": failed(message)},
-        **{"blocked": blocked("bad"), "busy": done(3, attempts=3), "never": failed("tool_failed: busy", attempts=3)},
-        **{"value": done(7, error=message), "after": done(7), "row": done("row 1999"), "each": done(["x", "y"])},
-        **{"each[0]": done("x"), "each[1]": done("y")},
+        **{
+            "a": completed_node(1),
+            "no": SKIPPED,
+            "yes": completed_node(1),
+            "skipped": SKIPPED,
+            "bad": failed_node(message),
+        },
+        **{
+            "blocked": blocked_node("bad"),
+            "busy": completed_node(3, attempts=3),
+            "never": failed_node("tool_failed: busy", attempts=3),
+        },
+        **{
+            "value": completed_node(7, error=message),
+            "after": completed_node(7),
+            "row": completed_node("row 1999"),
+            "each": completed_node(["x", "y"]),
+        },
+        **{"each[0]": completed_node("x"), "each[1]": completed_node("y")},
     }
     assert {len(bench.effects[f"{unique} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
 
@@ -111,7 +136,7 @@ async def test_slow_call_leaves_its_batch_and_holds_up_no_other_node(runs: Runs,
     expected = {"slow": "running", "after slow": "pending", "later": "running"}
     assert (await statuses_of(runs, handle)).items() >= expected.items()
     bench.open(unique)
-    assert bare(await document_of(handle))["nodes"]["after slow"] == done(unique)
+    assert bare(await document_of(handle))["nodes"]["after slow"] == completed_node(unique)
     assert bench.entered.count(unique) == 2, "the slow call continues in its own activity"
     calls = await calls_of_run(handle)
     assert {"slow", "later"} <= {*calls}
@@ -153,7 +178,7 @@ async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench
 
 
 async def test_next_attempt_continues_from_the_records_that_the_server_has(
-    runs: Runs, bench: Bench, unique: str, unhurried: None, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, bench: Bench, unique: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a payload store in a bucket: the records are heartbeats."""
     monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
@@ -167,6 +192,9 @@ async def test_next_attempt_continues_from_the_records_that_the_server_has(
     monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
     handle = await runs.start({"nodes": chain(unique, 5)})
     document = await document_of(handle)
-    assert bare(document)["nodes"] == {**{f"n{n}": done(7) for n in (0, 1, 3, 4)}, "n2": done(7, attempts=2)}
+    assert bare(document)["nodes"] == {
+        **{f"n{n}": completed_node(7) for n in (0, 1, 3, 4)},
+        "n2": completed_node(7, attempts=2),
+    }
     assert [len(bench.effects[f"{unique} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
     assert len({*bench.effects[f"{unique} n2"]}) == 1, "with the same key"

@@ -73,7 +73,7 @@ def service() -> Service:
 
 
 @pytest.fixture
-async def served(
+async def served_runs(
     client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that lists the limits before every call."""
@@ -81,7 +81,7 @@ async def served(
     monkeypatch.setattr(call_limits, "STALE_S", 0.0)
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
         await _remove_all(client)
 
 
@@ -95,13 +95,15 @@ async def _limit(runs: Runs, service: Service, text: str) -> None:
     await set_limit(runs.client, service.subject, parse_limit(text), task_queue=runs.task_queue, by="ann")
 
 
-async def test_rate_is_respected_by_all_calls_and_waiting_uses_up_no_attempt(served: Runs, service: Service) -> None:
-    await _limit(served, service, "10/s")
-    handle = await served.start(service.plan(40))
+async def test_rate_is_respected_by_all_calls_and_waiting_uses_up_no_attempt(
+    served_runs: Runs, service: Service
+) -> None:
+    await _limit(served_runs, service, "10/s")
+    handle = await served_runs.start(service.plan(40))
     reasons: list[str] = []
 
     async def is_limited() -> bool:
-        nodes = (await RunReader(served.client, handle.id).read()).document()["nodes"]
+        nodes = (await RunReader(served_runs.client, handle.id).read()).document()["nodes"]
         reasons.extend(node["reason"] for node in nodes.values() if node["reason"])
         return bool(reasons)
 
@@ -117,39 +119,39 @@ async def test_rate_is_respected_by_all_calls_and_waiting_uses_up_no_attempt(ser
     assert most <= 14
 
 
-async def test_concurrency_is_never_exceeded_and_each_call_runs(served: Runs, service: Service) -> None:
+async def test_concurrency_is_never_exceeded_and_each_call_runs(served_runs: Runs, service: Service) -> None:
     service.seconds = 0.3
-    await _limit(served, service, "concurrency=3")
-    handles = [await served.start(service.plan(8)) for _ in range(2)]
-    limits = await list_limits(served.client)
+    await _limit(served_runs, service, "concurrency=3")
+    handles = [await served_runs.start(service.plan(8)) for _ in range(2)]
+    limits = await list_limits(served_runs.client)
     await eventually(lambda: service.running == 3)
-    use = await read_use(served.client, limits[service.subject])
+    use = await read_use(served_runs.client, limits[service.subject])
     assert (use.running, use.settings.by, str(use.settings.limit)) == (3, "ann", "concurrency=3")
     assert [(await document_of(handle))["status"] for handle in handles] == ["completed"] * 2
     assert (len(service.starts), service.most_running, set(service.attempts)) == (16, 3, {1})
 
     async def is_free() -> bool:
-        return (await read_use(served.client, limits[service.subject])).running == 0
+        return (await read_use(served_runs.client, limits[service.subject])).running == 0
 
     await eventually(is_free)
     # Without a limit, the next calls run together.
-    await remove_limit(served.client, service.subject)
-    await document_of(await served.start(service.plan(8)))
+    await remove_limit(served_runs.client, service.subject)
+    await document_of(await served_runs.start(service.plan(8)))
     assert service.most_running > 3
 
 
 async def test_lease_of_a_dead_worker_expires_and_a_renewed_one_stays(
-    served: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
+    served_runs: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limit_state, "LEASE_S", 2.0)
     monkeypatch.setattr(limiter, "LEASE_S", 2.0)
-    await _limit(served, service, "concurrency=1")
+    await _limit(served_runs, service, "concurrency=1")
     # The worker dies after this message.
     dead = LimitMessage(requests={"dead": CallRequest()})
-    assert (await exchange(served.client, service.subject, dead)).answers["dead"].decision == "start"
+    assert (await exchange(served_runs.client, service.subject, dead)).answers["dead"].decision == "start"
     service.seconds = 4.0
     started_at = time.monotonic()
-    assert (await document_of(await served.start(service.plan(2))))["status"] == "completed"
+    assert (await document_of(await served_runs.start(service.plan(2))))["status"] == "completed"
     assert service.starts[0] - started_at > 1.5
     assert (service.most_running, service.starts[1] - service.starts[0] > 3.9) == (1, True)
 
@@ -225,7 +227,7 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         for handle in started:
             await document_of(handle)
         assert service.most_running == 1
-        await runs.check_ended()
+        await runs.check_runs()
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path), queue=runs.task_queue):
         await _remove_all(client)
 
@@ -259,10 +261,10 @@ async def test_model_calls_wait_for_tokens_before_a_request_and_inside_a_tool(cl
         async with serving_runs(client, ToolRegistry.of(echo), settings=settings) as runs:
             plan = agent_plan(AgentSpec("helper", tools={"echo": runs.tools["echo"]}), prompt="Ask.", results={})
             started_at = time.monotonic()
-            document = await document_of(await runs.start_compiled(plan, inputs={"objective": "?"}))
+            document = await document_of(await runs.start_compiled_plan(plan, inputs={"objective": "?"}))
             assert document["output"] == "done"
             assert {node["attempts"] for node in document["nodes"].values()} == {1}
             # Each call uses 7 s of the tokens, and 6 s may be used early.
             assert time.monotonic() - started_at > 7.5
-            await runs.check_ended()
+            await runs.check_runs()
             await _remove_all(client)

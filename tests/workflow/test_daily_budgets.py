@@ -66,4 +66,4 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             await set_limit(client, subject, parse_limit("calls=5/day"), task_queue=runs.task_queue, by=None)
             document = await document_of(second)
             assert (document["status"], document["nodes"]["short"]["attempts"]) == ("completed", 1)
-            await runs.check_ended()
+            await runs.check_runs()

@@ -55,7 +55,7 @@ async def test_a_service_that_asks_to_wait_uses_up_no_attempt(client: Client, tm
             assert sorted(reads) == [(1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 1)]
             attempts = {name: node["attempts"] for name, node in document["nodes"].items()}
             assert attempts == {"order": 2, "fetch": 0, **{f"fetch[{item}]": 1 for item in range(3)}, "short": 1}
-            await runs.check_ended()
+            await runs.check_runs()
 
 
 async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) ->
         node = (await document_of(handle))["nodes"]["a"]
         assert (calls, node["status"], node["attempts"]) == ([1, 1, 1, 2, 2], "failed", 2)
         assert node["error"]["message"] == "ConnectionError: down"
-        await runs.check_ended()
+        await runs.check_runs()

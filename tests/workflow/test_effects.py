@@ -16,7 +16,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, done, events_of, failed, serving_runs
+from tests.support.runs import Runs, bare, completed_node, document_of, events_of, failed_node, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -39,30 +39,30 @@ async def test_failed_attempts_are_tried_again(runs: Runs) -> None:
         },
     ]
     assert (await runs.run({"nodes": nodes}))["nodes"] == {
-        "third": done(3, attempts=3),
-        "never": failed("tool_failed: RuntimeError: attempt 3", attempts=3),
-        "once": failed("tool_failed: RuntimeError: attempt 1"),
-        "final": failed("tool_failed: no"),
-        "cut": done(3, attempts=3),
+        "third": completed_node(3, attempts=3),
+        "never": failed_node("tool_failed: RuntimeError: attempt 3", attempts=3),
+        "once": failed_node("tool_failed: RuntimeError: attempt 1"),
+        "final": failed_node("tool_failed: no"),
+        "cut": completed_node(3, attempts=3),
     }
 
 
 async def test_delay_of_the_service_comes_before_that_of_the_plan(runs: Runs) -> None:
     # With the plan's own delay of an hour the run would not end within the test.
     node = {"id": "busy", "tool": "busy", "arguments": {"until": 3}, "retry": {"first_delay": "1h", "max_attempts": 3}}
-    assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": done(3, attempts=3)}
+    assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": completed_node(3, attempts=3)}
 
 
 async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: Bench, unique: str) -> None:
-    def keyed(node: str, **more: Any) -> dict[str, Any]:
+    def keyed_node(node: str, **more: Any) -> dict[str, Any]:
         arguments = {"name": f"{unique} {node}", "until": 3}
         return {"id": node, "tool": "keyed", "arguments": arguments, "retry": _FAST, **more}
 
     plan = {
         "nodes": [
-            keyed("plain"),
-            {**keyed("each"), "for_each": ["x"], "key": "{{item}}"},
-            {"id": "sub", "plan": {"nodes": [keyed("inner")]}},
+            keyed_node("plain"),
+            {**keyed_node("each"), "for_each": ["x"], "key": "{{item}}"},
+            {"id": "sub", "plan": {"nodes": [keyed_node("inner")]}},
         ]
     }
     handle = await runs.start(plan)
@@ -88,9 +88,9 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
     bench.open(f"{unique} slow")
     outcome = "outcome unknown: it took over 2 s, so hold_write may or may not have made its change"
     assert document["nodes"] == {
-        "fails": failed("tool_failed: RuntimeError: broke"),
-        "told": failed("tool_failed: RuntimeError: broke"),
-        "slow": failed(f"outcome_unknown: {outcome}"),
+        "fails": failed_node("tool_failed: RuntimeError: broke"),
+        "told": failed_node("tool_failed: RuntimeError: broke"),
+        "slow": failed_node(f"outcome_unknown: {outcome}"),
     }
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "told", "slow")] == [1, 1, 1]
 
@@ -105,7 +105,7 @@ async def test_late_write_is_not_started(
     node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique}, "timeout": "1s", "retry": _FAST}
     document = await runs.run({"nodes": [node]})
     why = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
-    assert document["nodes"] == {"w": failed(f"not_started: {why}")}
+    assert document["nodes"] == {"w": failed_node(f"not_started: {why}")}
     assert bench.effects[unique] == []
 
 
@@ -163,8 +163,8 @@ async def test_call_longer_than_its_heartbeat_timeout_passes_details_on(client: 
     nodes = [{"id": "slow", "tool": "slow", "heartbeat": "1s"}, {"id": "pages", "tool": "pages", "heartbeat": "1s"}]
     async with serving_runs(client, ToolRegistry.of(slow, pages), settings=Settings(state_dir=tmp_path)) as runs:
         document = await runs.run({"nodes": nodes})
-        await runs.check_ended()
-    assert document["nodes"] == {"slow": done(1), "pages": done([2, {"page": 7}], attempts=2)}
+        await runs.check_runs()
+    assert document["nodes"] == {"slow": completed_node(1), "pages": completed_node([2, {"page": 7}], attempts=2)}
 
 
 async def test_history_of_a_run_is_hardly_larger_than_that_of_a_hand_written_workflow(runs: Runs) -> None:
@@ -184,4 +184,4 @@ async def test_history_of_a_run_is_hardly_larger_than_that_of_a_hand_written_wor
         encoded = event.SerializeToString().replace(runs.task_queue.encode(), b"queue")
         sizes[EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")] += len(encoded)
     assert sum(size for kind, size in sizes.items() if not kind.startswith("WORKFLOW_TASK_")) < 9_700, sizes
-    await runs.check_ended()
+    await runs.check_runs()

@@ -78,7 +78,7 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
             tools = agent_tools(load_agents([str(AGENTS)]), ToolEnvironment(tmp_path))
             async with serving_runs(client, tools, settings=settings) as runs:
                 document = await document_of(await runs.start(PLAN, policy=READING))
-                await runs.check_ended()
+                await runs.check_runs()
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
         "web_researcher": ("completed", "Finished in 1402, says bridges.example.com."),
         "travel_planner": ("completed", "Day 1: the bridge."),
@@ -100,7 +100,7 @@ async def test_a_flight_a_hotel_and_things_to_do_are_found_at_once(client: Clien
         settings = Settings(state_dir=tmp_path, search_url=address)
         async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
             document = await document_of(await runs.start(plan, inputs={"origin": "Oslo"}))
-            await runs.check_ended()
+            await runs.check_runs()
     output, nodes = document["output"], document["nodes"]
     assert document["status"] == "completed"
     assert output["flight"] == nodes["flights"]["result"][0]["id"]

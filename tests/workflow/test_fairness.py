@@ -73,7 +73,7 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
         calls = sum(number for name, number in ITEMS.items() if name <= owner)
         await eventually(partial(_has_backlog, client, queue, calls))
     async with Worker(client, task_queue=queue, activities=[count], max_concurrent_activities=1):
-        await counting.check_ended()
+        await counting.check_runs()
     assert {owner: order.count(owner) for owner in ITEMS} == ITEMS
     # Ann's 60 calls came first, and yet all calls of the others are among the first half.
     ends = {owner: len(order) - order[::-1].index(owner) for owner in ITEMS}

@@ -17,7 +17,7 @@ from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare_node, cancelled, document_of, done, serving_runs
+from tests.support.runs import Handle, Runs, bare_node, cancelled_node, completed_node, document_of, serving_runs
 from tests.support.runs import bare as bare_document
 from tests.support.tools import Bench
 
@@ -40,7 +40,7 @@ def _hold(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "hold", "arguments": {"name": name}, **fields}
 
 
-async def _count_scheduled(handle: Handle) -> int:
+async def _count_scheduled_activities(handle: Handle) -> int:
     kind = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
 
@@ -50,7 +50,7 @@ async def test_only_calls_that_history_holds_are_running(cached_runs: Runs, benc
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_AT_ONCE)
     try:
         await eventually(lambda: unique in bench.entered)
-        scheduled = await _count_scheduled(handle)
+        scheduled = await _count_scheduled_activities(handle)
         counts = _counts((await _view(cached_runs, handle)).document())
     finally:
         bench.open(unique)
@@ -110,7 +110,7 @@ async def test_nodes_that_were_only_counted_are_restored(cached_runs: Runs) -> N
 
     assert (written["nodes"], written["nodes_ref"]["counts"]) == ({}, {"completed": 140})
     assert shown["output"] == "completed"
-    assert [bare_node(node) for node in shown["nodes"].values()] == [done("x" * 8_000)] * 140
+    assert [bare_node(node) for node in shown["nodes"].values()] == [completed_node("x" * 8_000)] * 140
 
 
 async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Runs, bench: Bench, unique: str) -> None:
@@ -131,7 +131,7 @@ async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Ru
     assert bare_document(view.document()) == {
         "status": "failed",
         "output": None,
-        "nodes": {"first": done(3.0), "held": cancelled(reason), "items": cancelled(reason)},
+        "nodes": {"first": completed_node(3.0), "held": cancelled_node(reason), "items": cancelled_node(reason)},
         "error": f"terminated: {reason}",
     }
     assert (view.is_closed, view.nodes_done) == (True, 1)

@@ -23,7 +23,7 @@ from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, as_shown, document_of, serving_runs
+from tests.support.runs import Handle, Runs, document_of, serving_runs, with_run_error
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -79,7 +79,7 @@ async def test_a_hundred_subscribers_share_one_reader(
     assert [_states(updates) for updates in result] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
-    assert all(updates[-1].view.document() == as_shown(written) for updates in result[:3])
+    assert all(updates[-1].view.document() == with_run_error(written) for updates in result[:3])
 
 
 async def test_reader_ends_with_the_last_subscriber(
@@ -146,7 +146,7 @@ async def eager_runs(
     settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
     async with serving_runs(eager_client, bench.registry(), settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def _long_chain() -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _long_chain() -> dict[str, Any]:
     return {"nodes": nodes, "output": f"{{{{n{_SIZE - 1}.result}}}}", "title": "Long"}
 
 
-async def _watched(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
+async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
     """Return all updates, each with the states that it showed when it came."""
     found = []
     async for update in subscriptions.subscribe(handle.id):
@@ -172,7 +172,7 @@ async def _watched(subscriptions: RunSubscriptions, handle: Handle) -> list[tupl
 async def test_run_is_followed_over_executions_from_any_offset(eager_client: Client, eager_runs: Runs) -> None:
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(eager_client, workflow_id))
     handle = await eager_runs.start(_long_chain())
-    watching = asyncio.create_task(_watched(subscriptions, handle))
+    watching = asyncio.create_task(_collect_updates(subscriptions, handle))
     written = await document_of(handle)
     seen = await watching
     newest = await eager_client.get_workflow_handle(handle.id).describe()

@@ -7,7 +7,18 @@ from temporalio.api.history.v1 import HistoryEvent
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, child_asks, has_notes, human, signal, view_of
-from tests.support.runs import Handle, Runs, as_shown, bare, bare_node, document_of, done, failed, raw, without_cache
+from tests.support.runs import (
+    Handle,
+    Runs,
+    bare,
+    bare_node,
+    completed_node,
+    document_of,
+    failed_node,
+    raw,
+    with_run_error,
+    without_cache,
+)
 from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
@@ -28,7 +39,7 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
     assert bare(document) == {
         "status": "completed",
         "output": {"go": {"check": _APPROVED}},
-        "nodes": {"check": done(_APPROVED), "go": done({"check": _APPROVED})},
+        "nodes": {"check": completed_node(_APPROVED), "go": completed_node({"check": _APPROVED})},
     }
     assert document["waiting_for"] == []
 
@@ -47,7 +58,10 @@ async def test_answer_by_signal_is_applied_and_a_refused_one_is_noted(runs: Runs
     assert [note["code"] for note in noted] == ["refused"] * 3
     assert [note["message"].partition(":")[0] for note in noted] == ["feedback"] * 3
     assert '"z"' in noted[0]["message"]
-    assert bare(document)["nodes"] == {"pick": done({"selected": ["y"]}), "go": done({"pick": {"selected": ["y"]}})}
+    assert bare(document)["nodes"] == {
+        "pick": completed_node({"selected": ["y"]}),
+        "go": completed_node({"pick": {"selected": ["y"]}}),
+    }
 
 
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
@@ -59,11 +73,11 @@ async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> N
     document = await document_of(handle := await runs.start({"nodes": nodes}))
     given = {"approved": True, "reason": "nobody said no"}
     assert bare(document)["nodes"] == {
-        "late": failed("no_answer: 'late' was not answered in time: What of late?"),
-        "given": done(given),
-        "go": done({"given": given}),
+        "late": failed_node("no_answer: 'late' was not answered in time: What of late?"),
+        "given": completed_node(given),
+        "go": completed_node({"given": given}),
     }
-    assert (await view_of(runs, handle)).document() == as_shown(document)
+    assert (await view_of(runs, handle)).document() == with_run_error(document)
 
 
 async def test_question_next_to_an_open_one_leaves_a_command(runs: Runs) -> None:
@@ -78,7 +92,7 @@ async def test_question_next_to_an_open_one_leaves_a_command(runs: Runs) -> None
     assert changed.event_id > last
     await answer(handle, "each", {"approved": True})
     await answer(handle, "first", {"approved": True})
-    assert bare(await document_of(handle))["nodes"]["each"] == done([_APPROVED] * 2)
+    assert bare(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
 
 
 async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_parent_run(runs: Runs) -> None:
@@ -103,7 +117,7 @@ async def test_wrong_answer_that_was_sent_on_is_noted_in_the_child(runs: Runs) -
 
     await eventually(is_noted)
     await signal(handle, "sub/check", {"approved": True})
-    assert bare(await document_of(handle))["nodes"] == {"sub": done({"check": _APPROVED})}
+    assert bare(await document_of(handle))["nodes"] == {"sub": completed_node({"check": _APPROVED})}
 
 
 @without_cache
@@ -111,7 +125,7 @@ async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
     await signal(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"check": done(_APPROVED)}
+    assert bare(document)["nodes"] == {"check": completed_node(_APPROVED)}
 
 
 # Answers with nodes.
@@ -129,7 +143,7 @@ _PLAN = {
 }
 
 
-async def _tasks_until_started(handle: Handle, node: str, *, behind: EventType.ValueType) -> int:
+async def _count_tasks_until_start(handle: Handle, node: str, *, behind: EventType.ValueType) -> int:
     events = list((await handle.fetch_history()).events)
     started = next(number for number, event in enumerate(events) if _starts(event, node))
     cause = max(number for number, event in enumerate(events[:started]) if event.event_type == behind)
@@ -161,9 +175,9 @@ async def test_dependent_of_an_answer_starts_as_soon_as_that_of_any_other_node(r
     await document_of(handle)
 
     completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-    assert await _tasks_until_started(handle, "second", behind=completed) == 1
+    assert await _count_tasks_until_start(handle, "second", behind=completed) == 1
     signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
     # An update is accepted in the workflow task that takes it.
     cause, tasks = (signalled, 1) if way == "signal" else (accepted, 0)
-    assert await _tasks_until_started(handle, "after", behind=cause) == tasks
+    assert await _count_tasks_until_start(handle, "after", behind=cause) == tasks

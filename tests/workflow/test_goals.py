@@ -15,22 +15,24 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, step, tool_call
 from dagwright.tools import ToolRegistry, tool
-from tests.support.agents import agent, answered
-from tests.support.agents import ended as agent_ended
+from tests.support.agents import agent, model_answer
+from tests.support.agents import checked_document as agent_ended
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.goals import call, checked_document, goal, plan_text, purposes
 from tests.support.people import refusal_of
-from tests.support.runs import Runs, document_of, done, serving_runs
+from tests.support.runs import Runs, completed_node, document_of, serving_runs
 from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
-SUM = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
+SUM = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
 
 
-async def test_request_is_planned_run_and_answered(scripted: Scripted) -> None:
-    async with scripted(SUM, "It is 7.") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus", "echo")))
+async def test_request_is_planned_run_and_answered(serve_script: Scripted) -> None:
+    async with serve_script(SUM, "It is 7.") as (server, runs):
+        found = await checked_document(
+            runs, await runs.start_compiled_plan(goal(runs, "Add 1, 2 and 4.", "plus", "echo"))
+        )
     expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
     assert (found["status"], found["output"], [*found["nodes"]]) == expected
     assert [found["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
@@ -45,27 +47,27 @@ async def test_request_is_planned_run_and_answered(scripted: Scripted) -> None:
     )
 
 
-async def test_large_results_are_cut_for_the_answer(scripted: Scripted) -> None:
-    plan = written(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
-    async with scripted(plan, "Done.") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Look.", "table", "text")))
+async def test_large_results_are_cut_for_the_answer(serve_script: Scripted) -> None:
+    plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
+    async with serve_script(plan, "Done.") as (server, runs):
+        found = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "table", "text")))
     assert (found["status"], found["output"]) == ("completed", "Done.")
     result = server.calls[1].text
     assert len(result) < 27_000
     assert result.count("[… cut here: ") == 3
 
 
-async def test_request_is_started_by_any_client(scripted: Scripted) -> None:
+async def test_request_is_started_by_any_client(serve_script: Scripted) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
-    async with scripted(SUM, "It is 7.") as (server, runs):
-        found = await ended(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
+    async with serve_script(SUM, "It is 7.") as (server, runs):
+        found = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
     assert (found["status"], found["output"]) == ("completed", "It is 7.")
     assert [call.body.get("seed") for call in server.calls] == [7, 7]
 
 
-async def test_invalid_request_of_a_client_ends_its_run_at_once(scripted: Scripted) -> None:
+async def test_invalid_request_of_a_client_ends_its_run_at_once(serve_script: Scripted) -> None:
     wrong = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
-    async with scripted() as (_, runs):
+    async with serve_script() as (_, runs):
         documents = [
             await document_of(await runs.start_raw(message, workflow="PlanAndExecute"))
             for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": wrong}, {"goal": None})
@@ -77,13 +79,13 @@ async def test_invalid_request_of_a_client_ends_its_run_at_once(scripted: Script
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
 
 
-async def test_model_calls_of_a_run_have_the_documented_metadata(scripted: Scripted) -> None:
+async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: Scripted) -> None:
     card = AgentCard(name="clerk", description="Reads", objective_template="Read {what}", type="llm", prompt="Read.")
-    plan = written({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
-    async with scripted("I would read it.", plan, "Nothing new.", "No news.") as (server, runs):
+    plan = plan_text({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
+    async with serve_script("I would read it.", plan, "Nothing new.", "No news.") as (server, runs):
         known = {"echo": runs.tools["echo"], (declared := agent_declaration(card)).name: declared}
-        handle = await runs.start_compiled(prepare_goal("Read my mail.", known, PlanningOptions())[0])
-        await ended(runs, handle)
+        handle = await runs.start_compiled_plan(prepare_goal("Read my mail.", known, PlanningOptions())[0])
+        await checked_document(runs, handle)
     assert [(each.metadata, each.is_streamed, each.response_format) for each in server.calls] == [
         ({"run_id": handle.id, "node_id": "plan", "purpose": "plan"}, True, "json_schema"),
         ({"run_id": handle.id, "node_id": "plan#2", "purpose": "repair"}, True, "json_schema"),
@@ -100,7 +102,7 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(scripted: Scrip
 # Invalid requests and plans.
 
 BRACES = "{{secret.TOKEN}} and {{other.result}} and {{a.result}} and {{inputs.x}} and {{item}} and {{"
-FIVE = written(call("a", "plus", left=2, right=3))
+FIVE = plan_text(call("a", "plus", left=2, right=3))
 
 
 @pytest.fixture
@@ -114,10 +116,10 @@ def problems_in_prompt(received: ReceivedCall) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 
 
-async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(scripted: Scripted) -> None:
+async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(serve_script: Scripted) -> None:
     words = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
-    async with scripted(FIVE, "5 \x00\U0001f98a") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, words, "plus")))
+    async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
+        found = await checked_document(runs, await runs.start_compiled_plan(goal(runs, words, "plus")))
     assert (found["status"], found["output"]) == ("completed", "5 \x00\U0001f98a")
     assert server.calls[0].text.endswith(f"\n\nRequest:\n{words}")
     assert f"Request:\n{words}" in server.calls[1].text
@@ -138,34 +140,36 @@ def braces_registry() -> ToolRegistry:
 
 
 async def test_braces_in_results_and_answers_are_never_filled_in(client: Client, tmp_path: Path, secret: str) -> None:
-    wrong = written(call("b", "echo", of=BRACES))
-    good = written(
+    wrong = plan_text(call("b", "echo", of=BRACES))
+    good = plan_text(
         {**call("other", "braces"), "title": "Adds braces"},
         call("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
     async with ModelServer(wrong, good, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, braces_registry(), settings=settings) as runs:
-            found = await ended(runs, await runs.start_compiled(goal(runs, f"Tell {BRACES}.", "echo", "braces")))
-            await runs.check_ended()
-    assert found["nodes"]["b"] == done({"of": BRACES, "text": f"<{BRACES}>"})
+            found = await checked_document(
+                runs, await runs.start_compiled_plan(goal(runs, f"Tell {BRACES}.", "echo", "braces"))
+            )
+            await runs.check_runs()
+    assert found["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
     assert (found["status"], found["output"]) == ("completed", f"It is {BRACES}")
     assert server.calls[1].messages[-2]["content"] == wrong
     assert f"Step 'other' (Adds braces): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
     assert secret not in "".join(received.text for received in server.calls)
 
 
-async def test_braces_in_calls_and_results_of_an_agent_are_never_filled_in(scripted: Scripted, secret: str) -> None:
+async def test_braces_in_calls_and_results_of_an_agent_are_never_filled_in(serve_script: Scripted, secret: str) -> None:
     steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
-    async with scripted(*steps) as (server, runs):
-        handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
+    async with serve_script(*steps) as (server, runs):
+        handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
         assert await agent_ended(runs, handle) == {
             "status": "completed",
             "output": f"It is {BRACES}",
             "nodes": {
-                "turn1": done(answered(None)),
-                "turn1.1": done({"text": BRACES}),
-                "turn2": done(answered(f"It is {BRACES}")),
+                "turn1": completed_node(model_answer(None)),
+                "turn1.1": completed_node({"text": BRACES}),
+                "turn2": completed_node(model_answer(f"It is {BRACES}")),
             },
         }
     assert server.calls[0].messages[-1]["content"] == f"Say {BRACES}"
@@ -173,34 +177,34 @@ async def test_braces_in_calls_and_results_of_an_agent_are_never_filled_in(scrip
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_plan_whose_ids_are_all_in_use_is_returned(scripted: Scripted, *, streams: bool) -> None:
+async def test_plan_whose_ids_are_all_in_use_is_returned(serve_script: Scripted, *, streams: bool) -> None:
     released = asyncio.Event()
-    other = written(call("b", "plus", left=2, right=3))
-    async with scripted(step(FIVE, released=released), other, "5") as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Add 2 and 3.", "plus", streams=streams))
+    other = plan_text(call("b", "plus", left=2, right=3))
+    async with serve_script(step(FIVE, released=released), other, "5") as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         mine = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, mine)
         # A repetition is refused, and the error names a taken ID.
         assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.ADD_NODES)
         released.set()
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "5")
     assert [*found["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "b", "answer"]
     assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
 
 
-async def test_manually_added_nodes_equal_those_of_a_plan(scripted: Scripted) -> None:
+async def test_manually_added_nodes_equal_those_of_a_plan(serve_script: Scripted) -> None:
     released = asyncio.Event()
-    async with scripted(step(FIVE, released=released), "5") as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Add 2 and 3.", "plus"))
+    async with serve_script(step(FIVE, released=released), "5") as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         mine = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
         # A client that got no response sends its message again with the same ID; the message is applied once.
         for _ in range(2):
             await handle.execute_update(wire.ADD_NODES, mine, id="once")
         released.set()
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "5", ["plan", "read", "a", "answer"])
 
 

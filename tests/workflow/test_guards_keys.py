@@ -19,14 +19,14 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 
-def _keyed(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
+def _keyed_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "keyed", "arguments": {"name": name}, **fields}
 
 
 async def test_second_run_of_an_id_makes_its_own_effects(runs: Runs, bench: Bench, unique: str) -> None:
     """Guard F4: a key made of the workflow's id would swallow the effects of the second run."""
     workflow_id = f"again-{uuid4().hex}"
-    plan = {"plan": {"nodes": [_keyed("a", unique)]}}
+    plan = {"plan": {"nodes": [_keyed_node("a", unique)]}}
     for _ in range(2):
         assert (await document_of(await runs.start_raw(plan, workflow_id=workflow_id)))["status"] == "completed"
     assert len(set(bench.effects[unique])) == 2
@@ -39,12 +39,12 @@ async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Run
         return {"nodes": list(nodes)}
 
     nodes = [
-        {"id": "x/a", "plan": sub(_keyed("b", unique))},
-        {"id": "x", "plan": sub(_keyed("a/b", unique), {"id": "a", "plan": sub(_keyed("b", unique))})},
-        _keyed("x/a/b", unique),
-        _keyed("m", unique, for_each=["b", "a/b"], key="{{item}}"),
-        _keyed("[m]", unique),
-        _keyed("m/b", unique),
+        {"id": "x/a", "plan": sub(_keyed_node("b", unique))},
+        {"id": "x", "plan": sub(_keyed_node("a/b", unique), {"id": "a", "plan": sub(_keyed_node("b", unique))})},
+        _keyed_node("x/a/b", unique),
+        _keyed_node("m", unique, for_each=["b", "a/b"], key="{{item}}"),
+        _keyed_node("[m]", unique),
+        _keyed_node("m/b", unique),
     ]
     assert (await runs.run({"nodes": nodes}))["status"] == "completed"
     assert len(bench.effects[unique]) == 8
@@ -55,9 +55,9 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
     """Guard F4: a reset starts sub-plans again with new runs of their own; the keys come from the root."""
     plan = {
         "nodes": [
-            _keyed("plain", f"{unique} plain"),
-            _keyed("each", f"{unique} each", for_each=["x"], key="{{item}}"),
-            {"id": "sub", "plan": {"nodes": [_keyed("inner", f"{unique} inner")]}},
+            _keyed_node("plain", f"{unique} plain"),
+            _keyed_node("each", f"{unique} each", for_each=["x"], key="{{item}}"),
+            {"id": "sub", "plan": {"nodes": [_keyed_node("inner", f"{unique} inner")]}},
         ]
     }
     handle = await cached_runs.start(plan)
@@ -67,7 +67,7 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
     effects: Mapping[str, list[str]] = {name: bench.effects[f"{unique} {name}"] for name in ("plain", "each", "inner")}
     assert {name: len(keys) for name, keys in effects.items()} == {"plain": 2, "each": 2, "inner": 2}
     assert {name: len(set(keys)) for name, keys in effects.items()} == {"plain": 1, "each": 1, "inner": 1}
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def _reset(runs: Runs, handle: Handle) -> Handle:

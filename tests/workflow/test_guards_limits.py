@@ -21,7 +21,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.protocol.run_input import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import DEADLOCK, Runs, document_of, done, events_of, raw, serving_runs
+from tests.support.runs import DEADLOCK, Runs, completed_node, document_of, events_of, raw, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import end_of_run
 
@@ -38,14 +38,14 @@ async def detecting_runs(client: Client, bench: Bench, tmp_path_factory: pytest.
         yield found
 
 
-def _compiled(*nodes: Any) -> dict[str, Any]:
+def _compiled_input(*nodes: Any) -> dict[str, Any]:
     """Return the message that starts a compiled plan of these nodes."""
     return {"compiled": {"format": 1, "nodes": list(nodes), "tools": {}}}
 
 
 def _with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
     """Return the same, with the tool that the nodes call: without it they would wait for a worker that has it."""
-    message = _compiled(*nodes)
+    message = _compiled_input(*nodes)
     message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
     return message
 
@@ -65,16 +65,16 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs,
     called = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
     assert 0 < called.count("hold") <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard S7, F7: the workflow task would be tried again for ever."""
 
-    def broken(*arguments: Any, **keywords: Any) -> None:
+    def raise_recursion_error(*arguments: Any, **keywords: Any) -> None:
         raise RecursionError("deep")
 
-    monkeypatch.setattr(Scheduler, "start", broken)
+    monkeypatch.setattr(Scheduler, "start", raise_recursion_error)
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -90,10 +90,10 @@ async def test_exception_while_applying_ends_the_run(
 ) -> None:
     """Guard S7: the end of an activity is taken inside the same process edge."""
 
-    def broken(*arguments: Any, **keywords: Any) -> None:
+    def raise_key_error(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(Scheduler, where, broken)
+    monkeypatch.setattr(Scheduler, where, raise_key_error)
     tool = {"complete": "echo", "fail": "fail"}[where]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await end_of_run(handle) == wire.ERROR_BUG
@@ -105,11 +105,11 @@ async def test_run_survives_a_failed_handler(
 ) -> None:
     """Guard S7, F7: an unexpected error of a handler is recorded, and the run continues."""
 
-    def broken(*arguments: Any, **keywords: Any) -> None:
+    def raise_key_error(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("dagwright.protocol.commands.sub_plan_end_from_json", broken)
-    monkeypatch.setattr("dagwright.protocol.commands.decode_command", broken)
+    monkeypatch.setattr("dagwright.protocol.commands.sub_plan_end_from_json", raise_key_error)
+    monkeypatch.setattr("dagwright.protocol.commands.decode_command", raise_key_error)
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
@@ -118,15 +118,15 @@ async def test_run_survives_a_failed_handler(
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert {note["code"] for note in document["notes"]} >= {"refused"}
-    await runs.check_ended()
+    await runs.check_runs()
 
 
 async def test_id_over_a_thousand_bytes_is_reported_and_starts_nothing(runs: Runs) -> None:
     """Guard S9, F8: an activity id over 1,000 bytes would wedge the run."""
     ids = ["計" * 400, "nul\x00" * 300, "a" * 999 + "é"]
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
-    below = [{"id": "s", "kind": "plan", "sub_plan": _compiled(node)["compiled"]} for node in nodes]
-    documents = await asyncio.gather(*(runs.run_raw(_compiled(node)) for node in (*nodes, *below)))
+    below = [{"id": "s", "kind": "plan", "sub_plan": _compiled_input(node)["compiled"]} for node in nodes]
+    documents = await asyncio.gather(*(runs.run_raw(_compiled_input(node)) for node in (*nodes, *below)))
     entries = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
     assert [document["error"] for document in documents] == [*entries, *entries]
 
@@ -148,7 +148,11 @@ async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> 
     ]
     document = await runs.run({"nodes": nodes})
     each = [{"n": number} for number in range(9)]
-    assert [document["nodes"][node["id"]] for node in nodes] == [done(0), done(each), done(each)]
+    assert [document["nodes"][node["id"]] for node in nodes] == [
+        completed_node(0),
+        completed_node(each),
+        completed_node(each),
+    ]
 
 
 _CIRCLE = "the dependencies of its nodes form a cycle"
@@ -165,7 +169,7 @@ async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None
         [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
         for dependencies, _ in wrong
     )
-    documents = await asyncio.gather(*(runs.run_raw(_compiled(*nodes)) for nodes in plans))
+    documents = await asyncio.gather(*(runs.run_raw(_compiled_input(*nodes)) for nodes in plans))
     assert [document["error"] for document in documents] == [f"invalid: invalid input: {error}" for _, error in wrong]
 
 
@@ -263,7 +267,7 @@ async def test_hundreds_of_concurrent_ends_and_signals(cached_runs: Runs, bench:
     await asyncio.gather(*signals, return_exceptions=True)
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 @pytest.mark.alone
@@ -277,7 +281,7 @@ async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_
     assert [node.get("items") for node in document["nodes"].values()] == [None, *[{"failed": 2_000}] * 10]
     message = "2000 of 2000 items failed; the first: m7[0]: Missing data: item.gone: 'gone' not found in item; "
     assert document["nodes"]["m7"]["error"]["message"] == f"{message}it has name, text"
-    await detecting_runs.check_ended()
+    await detecting_runs.check_runs()
 
 
 @pytest.mark.alone
@@ -286,7 +290,7 @@ async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detecto
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
     handle = await detecting_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
-    await detecting_runs.check_ended(forgiven=DEADLOCK)
+    await detecting_runs.check_runs(forgiven=DEADLOCK)
 
 
 def _very_many_edges() -> bytes:
@@ -317,4 +321,4 @@ async def test_raw_plan_with_very_many_nodes_is_compiled_outside(detecting_runs:
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
     handle = await detecting_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
-    await detecting_runs.check_ended(forgiven=DEADLOCK)
+    await detecting_runs.check_runs(forgiven=DEADLOCK)

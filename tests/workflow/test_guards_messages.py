@@ -45,7 +45,7 @@ async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     return found
 
 
-def _held(name: str) -> dict[str, Any]:
+def _held_plan(name: str) -> dict[str, Any]:
     return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}]}
 
 
@@ -71,7 +71,7 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
     strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique: str
 ) -> None:
     """Guard S13, F14: the first signal over the limit is refused, a `cancel` too."""
-    handle = await strict_runs.start(_held(unique))
+    handle = await strict_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
     sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
     assert Counter(type(outcome) for outcome in sent) == {type(None): 100, RPCError: 30}
@@ -81,12 +81,12 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
     await Steering(connection).cancel(handle.id, CommandAuthor(reason="enough"))
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    await strict_runs.check_ended()
+    await strict_runs.check_runs()
 
 
 async def test_too_many_refused_updates_leave_the_run_unchanged(strict_runs: Runs, bench: Bench, unique: str) -> None:
     """Guard S17: the server limits the updates of a run; a refused update does not count."""
-    handle = await strict_runs.start(_held(unique))
+    handle = await strict_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
     assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
@@ -95,7 +95,7 @@ async def test_too_many_refused_updates_leave_the_run_unchanged(strict_runs: Run
     assert document["nodes"]["a"]["result"] == unique
     events = (await handle.fetch_history()).events
     assert len(events) < 100
-    await strict_runs.check_ended()
+    await strict_runs.check_runs()
 
 
 async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
@@ -126,7 +126,7 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
     """Guard S9, F18: an attribute that is not registered would wedge the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    started = await client.start(StartRequest(_compiled(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
+    started = await client.start(StartRequest(_compile(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
     handle = cached_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
@@ -145,7 +145,7 @@ async def test_run_of_any_starter_there_writes_none_either(server: LiveServer, b
             await document_of(handle)
             history = await handle.fetch_history()
             assert events_of(history, EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def _is_known(client: temporalio.client.Client) -> bool:
@@ -157,7 +157,7 @@ async def _is_known(client: temporalio.client.Client) -> bool:
     return True
 
 
-def _compiled(runs: Runs, plan: Any) -> CompiledPlan:
+def _compile(runs: Runs, plan: Any) -> CompiledPlan:
     return prepare_plan(check_plan(plan, runs.tools), {})
 
 
@@ -179,7 +179,7 @@ async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, s
     """Guard F8: the memo of a plan is short, for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    compiled = _compiled(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
+    compiled = _compile(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
     started = await client.start(StartRequest(compiled))
     handle = cached_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["status"] == "completed"

@@ -10,7 +10,7 @@ from dagwright.core.boundary import limits
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
-from tests.support.runs import Runs, chain_of, document_of, done, events_of
+from tests.support.runs import Runs, chain_of, completed_node, document_of, events_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
@@ -38,7 +38,7 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
     assert document["status"] == "completed_with_failures"
     assert document["nodes"]["large"]["status"] == "failed"
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
-    assert document["nodes"]["beside"] == done({"text": "small"})
+    assert document["nodes"]["beside"] == completed_node({"text": "small"})
 
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
@@ -145,7 +145,7 @@ async def test_failure_messages_of_a_foreign_worker_may_be_of_any_size(foreign_r
     assert len(document["nodes"]["mb1"]["error"]) < 5_000
     assert codes["mb3"]
     assert codes["mb5"] == "timeout"
-    assert document["nodes"]["beside"] == done(2.0)
+    assert document["nodes"]["beside"] == completed_node(2.0)
 
 
 _ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
@@ -170,7 +170,7 @@ async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs) -
     }
     document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * 999_000}))
     assert (document["status"], document["output"]) == ("completed", _MANY)
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(cached_runs: Runs) -> None:
@@ -187,7 +187,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
     error = region["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("its 410 pure nodes read 2,1")
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,4 +203,4 @@ async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkey
     assert (document["status"], document["output"]) == ("completed", "completed")
     for history in await chain_of(cached_runs.client, handle):
         assert sum(event.ByteSize() for event in history.events) < limits.HISTORY_LIMIT_BYTES
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()

@@ -62,7 +62,7 @@ async def test_long_chain_of_pure_steps_does_not_delay_other_nodes(cached_runs: 
     assert document["status"] == "completed"
     assert ended["second"] < ended["c29"] - timedelta(seconds=1)
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_MARKER_RECORDED) == []
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_runs: Runs, client: Client) -> None:
@@ -78,7 +78,7 @@ async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_r
         runs = with_foreign(cached_runs, tools)
         handle = await runs.start({"nodes": nodes})
         assert (await document_of(handle))["status"] == "completed"
-        await runs.check_ended()
+        await runs.check_runs()
     scheduled = [
         event.activity_task_scheduled_event_attributes
         for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)

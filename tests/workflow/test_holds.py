@@ -116,7 +116,7 @@ async def test_a_busy_host_is_not_called_by_any_worker_and_other_hosts_are(clien
             # After the holds, calls do not start at the same moment.
             late = [call for call in service.calls if call > service.busy_from[1] + RETRY_AFTER_S]
             assert late[-1] - late[0] > 0.5
-            await runs.check_ended()
+            await runs.check_runs()
 
 
 @pytest.mark.usefixtures("uncached_limits")
@@ -147,4 +147,4 @@ async def test_a_busy_model_is_not_called_by_any_worker(client: Client, tmp_path
             documents = [await document_of(each) for each in [first, *others]]
             assert [document["nodes"]["short"]["attempts"] for document in documents] == [1] * 4
             assert time.monotonic() - called_at > RETRY_AFTER_S
-            await runs.check_ended()
+            await runs.check_runs()

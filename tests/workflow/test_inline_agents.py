@@ -9,12 +9,12 @@ from temporalio.client import Client
 from dagwright.core.boundary import wire
 from dagwright.core.model.policy import WRITES_ASK, Policy, Rule, policy_from_json
 from dagwright.testing import json_text, step, tool_call
-from tests.support.agents import ended as ended_run
+from tests.support.agents import checked_document as ended_run
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
-from tests.support.goals import ended, goal, purposes, written
+from tests.support.goals import checked_document, goal, plan_text, purposes
 from tests.support.people import answer, asks, refusal_of
-from tests.support.runs import Document, document_of, done
+from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
 
@@ -29,7 +29,9 @@ def _inline(node: str, objective: str, *tools: str, **fields: Any) -> Document:
     return {"id": node, "agent": {"prompt": f"You {node}.", "tools": list(tools), **fields}, "objective": objective}
 
 
-async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(client: Client, scripted: Scripted) -> None:
+async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(
+    client: Client, serve_script: Scripted
+) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     count = _inline("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
     nodes = [
@@ -42,16 +44,16 @@ async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(clie
         step("Green tea.", last="tea"),
         *(step(json_text({"n": number}), last=f"Count {name}.") for number, name in enumerate("ab")),
     )
-    async with scripted(*steps) as (model, runs):
+    async with serve_script(*steps) as (model, runs):
         handle = await runs.start({"nodes": nodes})
         document = await ended_run(runs, handle)
         usage = (await document_of(handle))["usage"]
         below = await client.get_workflow_handle(f"{handle.id}/look").describe()
     counted = {"count": [{"n": 0}, {"n": 1}]}
     assert document["nodes"] == {
-        "look": done("Green tea."),
-        "below": done(counted),
-        "last": done({"found": "Green tea.", "n": counted}),
+        "look": completed_node("Green tea."),
+        "below": completed_node(counted),
+        "last": completed_node({"found": "Green tea.", "n": counted}),
     }
     assert below.workflow_type == wire.WORKFLOW_RUN_AGENT
     expected = {"look (inline)": 2, "below/count (inline)": 2}
@@ -63,9 +65,9 @@ async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(clie
     )
 
 
-async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(scripted: Scripted) -> None:
+async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(serve_script: Scripted) -> None:
     plan = {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline("in", "Do it.")]}}]}
-    async with scripted() as (_, runs):
+    async with serve_script() as (_, runs):
         options: list[Any] = [{"policy": REFUSING}, {"approve_plan": True}]
         handles = [await runs.start_raw({"plan": plan, "options": each}) for each in options]
         by_person, by_model = [await document_of(handle) for handle in handles]
@@ -77,7 +79,7 @@ async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 
-async def test_the_policy_of_a_continuing_run_holds_also_added_agents(scripted: Scripted, unique: str) -> None:
+async def test_the_policy_of_a_continuing_run_holds_also_added_agents(serve_script: Scripted, unique: str) -> None:
     bench = Bench()
     hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
     nodes = [
@@ -85,7 +87,7 @@ async def test_the_policy_of_a_continuing_run_holds_also_added_agents(scripted: 
         *({**agent, "depends_on": ["on"]} for agent in (_inline("asked", "Do it."), _inline("late", "Do it.", "echo"))),
     ]
     asking = {"rules": [{"tool": "agent.inline", "arguments": {"properties": {"tools": {"maxItems": 0}}}}]}
-    async with scripted("It is done.", bench=bench) as (_, runs):
+    async with serve_script("It is done.", bench=bench) as (_, runs):
         handle = await runs.start({"nodes": nodes})
         await eventually(lambda: unique in bench.entered)
         asking["rules"][0]["then"] = "ask"
@@ -98,24 +100,26 @@ async def test_the_policy_of_a_continuing_run_holds_also_added_agents(scripted: 
         await asks(runs, handle, "asked")
         await answer(handle, "asked", {"approved": True})
         document = await ended_run(runs, handle)
-    assert document["nodes"]["asked"] == done("It is done.")
+    assert document["nodes"]["asked"] == completed_node("It is done.")
     assert document["nodes"]["late"]["error"].startswith(f"refused: {_WHY}")
 
 
-async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(scripted: Scripted) -> None:
-    wrong = written(_inline("look", "Look.", "echo"))
-    right = written({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
-    async with scripted(wrong, right, "Tea.") as (model, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Look.", "echo")))
+async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(serve_script: Scripted) -> None:
+    wrong = plan_text(_inline("look", "Look.", "echo"))
+    right = plan_text({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
+    async with serve_script(wrong, right, "Tea.") as (model, runs):
+        found = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "echo")))
     assert (found["status"], found["output"]) == ("completed", "Tea.")
     assert [problem["code"] for problem in found["nodes"]["read"]["result"]["problems"]] == ["refused"]
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
 
 
-async def test_agents_of_a_model_get_only_rights_of_the_run(client: Client, scripted: Scripted, unique: str) -> None:
+async def test_agents_of_a_model_get_only_rights_of_the_run(
+    client: Client, serve_script: Scripted, unique: str
+) -> None:
     bench = Bench()
-    gaining = written(_inline("look", "Look.", "echo", "hold"))
-    right = written({**_inline("look", "Look.", "write"), "approval": "never"})
+    gaining = plan_text(_inline("look", "Look.", "echo", "hold"))
+    right = plan_text({**_inline("look", "Look.", "write"), "approval": "never"})
     steps = (
         step(gaining, last="Look."),
         step(right, last="needs an unknown tool"),
@@ -123,15 +127,15 @@ async def test_agents_of_a_model_get_only_rights_of_the_run(client: Client, scri
         step("I could not.", last="rejected this call"),
         "Nothing was done.",
     )
-    async with scripted(*steps, bench=bench) as (model, runs):
+    async with serve_script(*steps, bench=bench) as (model, runs):
         plan = goal(runs, "Look.", "echo", "write", policy=ALLOWING)
-        handle = await runs.start_compiled(plan, policy=ALLOWING)
+        handle = await runs.start_compiled_plan(plan, policy=ALLOWING)
         below = client.get_workflow_handle(f"{handle.id}/look")
         await eventually(lambda: len(model.calls) >= 3)
         await asks(runs, below, "turn1.1")
         assert bench.effects[unique] == []
         await answer(below, "turn1.1", {"approved": False})
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Nothing was done.")
     assert found["nodes"]["look"]["result"] == "I could not."
     assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]

@@ -20,7 +20,17 @@ from dagwright.interfaces.cli.json_streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Document, Handle, Runs, bare, bare_node, blocked, document_of, done, serving_runs
+from tests.support.runs import (
+    Document,
+    Handle,
+    Runs,
+    bare,
+    bare_node,
+    blocked_node,
+    completed_node,
+    document_of,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
@@ -112,10 +122,10 @@ async def test_every_node_of_a_region_is_reported_with_everything_known_about_it
     assert list(full["nodes"])[:4] == ["start", "end", "n0", "n1"]
     assert full["nodes"]["last"] == result
     assert bare(full)["nodes"] == {
-        "start": done({"n": 1}),
-        "end": done({"early": value_of(5)}),
-        **{f"n{n}": done(value_of(n)) for n in range(COUNT)},
-        "last": done(value_of(7) + 1),
+        "start": completed_node({"n": 1}),
+        "end": completed_node({"early": value_of(5)}),
+        **{f"n{n}": completed_node(value_of(n)) for n in range(COUNT)},
+        "last": completed_node(value_of(7) + 1),
     }
 
 
@@ -125,13 +135,13 @@ async def test_nodes_of_regions_are_reported_also_when_cancelled(runs: Runs, ben
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
         handle = await runs.start(plan(COUNT, held, pure("after", 1, depends_on=["held"])))
         await eventually(lambda: unique in bench.entered)
-    assert bare_node(await node_of(runs, handle, "n8")) == done(value_of(8))
+    assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
     waiting = await node_of(runs, handle, "after")
     assert (waiting["status"], waiting["started_at"]) == ("pending", None)
     assert waiting["reason"].endswith(f" of its {COUNT + 2:,} nodes have ended")
     await handle.signal("cancel", {"reason": "enough"})
     assert (await document_of(handle))["status"] == "cancelled"
-    assert bare_node(await node_of(runs, handle, "n8")) == done(value_of(8))
+    assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
     assert bare_node(await node_of(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
     full = await full_of(runs, handle)
     assert len(full["nodes"]) == COUNT + 4
@@ -168,10 +178,10 @@ async def test_region_ends_though_a_tool_does_not(client: Client, bench: Bench, 
         for handle in handles:
             full = await full_of(runs, handle)
             assert len(full["nodes"]) == COUNT + 4
-            assert bare_node(full["nodes"]["n8"]) == done(value_of(8))
+            assert bare_node(full["nodes"]["n8"]) == completed_node(value_of(8))
             ends = [full["nodes"][name]["status"] for name in (late, "deaf", "after")]
             assert ends == ["completed", *["cancelled"] * 2]
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def test_failures_in_regions_are_reported_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
@@ -179,12 +189,12 @@ async def test_failures_in_regions_are_reported_without_a_worker(client: Client,
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start(plan(COUNT, *bad))
         await document_of(handle)
-        await runs.check_ended()
+        await runs.check_runs()
     view = await RunReader(client, handle.id).read()
     with patch.object(document_hydration, "MAX_INNER_NODES", 400):
         document = await hydrated_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]
     assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": COUNT - 1, "skipped": 1}
-    assert bare_node(await node_of(runs, handle, "hangs")) == blocked("bad")
+    assert bare_node(await node_of(runs, handle, "hangs")) == blocked_node("bad")
     assert bare_node(await node_of(runs, handle, "no")) == {"status": "skipped"}

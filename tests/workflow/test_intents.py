@@ -16,8 +16,8 @@ from dagwright.testing import ModelServer
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_loading import load_parties
 from tests.support import onboarding
-from tests.support.goals import ended, purposes, scripted_runs
-from tests.support.intents import fund, intents_answer, intents_goal, made, product
+from tests.support.goals import checked_document, purposes, scripted_runs
+from tests.support.intents import fund, intent_statuses, intents_answer, intents_goal, product
 from tests.support.onboarding import intent, looked_up
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
@@ -29,10 +29,12 @@ pytestmark = pytest.mark.server
 APPROVING = Policy(approves_changes=True)
 
 
-async def test_request_becomes_intents_that_run_without_an_answer(scripted: Scripted) -> None:
+async def test_request_becomes_intents_that_run_without_an_answer(serve_script: Scripted) -> None:
     script = intents_answer(fund("Apex"), product("CUSTODY", "@result_1"), product("FUND_ACCOUNTING", "@result_1"))
-    async with scripted(script) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(intents_goal(runs, "Create Apex in Luxembourg.")))
+    async with serve_script(script) as (server, runs):
+        found = await checked_document(
+            runs, await runs.start_compiled_plan(intents_goal(runs, "Create Apex in Luxembourg."))
+        )
     nodes = found["nodes"]
     assert (found["status"], [*nodes]) == ("completed", ["plan", "read", "@result_1", "@result_2", "@result_3"])
     assert found["output"] == {name: nodes[name]["result"] for name in ("@result_2", "@result_3")}
@@ -47,11 +49,11 @@ async def test_request_becomes_intents_that_run_without_an_answer(scripted: Scri
     assert (asked.response_format, asked.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
 
 
-async def test_nothing_to_do_completes_with_the_explanation(scripted: Scripted) -> None:
+async def test_nothing_to_do_completes_with_the_explanation(serve_script: Scripted) -> None:
     script = intents_answer(explanation="It has custody already.", confidence=0)
-    async with scripted(script) as (_, runs):
+    async with serve_script(script) as (_, runs):
         plan = intents_goal(runs, confidence=0.9, approve_plan=True, policy=APPROVING)
-        found = await ended(runs, await runs.start_compiled(plan, policy=APPROVING))
+        found = await checked_document(runs, await runs.start_compiled_plan(plan, policy=APPROVING))
     assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", {}, ["plan", "read"])
     assert found["nodes"]["read"]["result"]["explanation"] == "It has custody already."
 
@@ -59,28 +61,28 @@ async def test_nothing_to_do_completes_with_the_explanation(scripted: Scripted) 
 # Approval.
 
 
-async def test_plan_is_approved_where_the_model_is_less_sure(scripted: Scripted) -> None:
+async def test_plan_is_approved_where_the_model_is_less_sure(serve_script: Scripted) -> None:
     cases: list[tuple[Any, float | None]] = [(0.9, 0.91), (None, 0.1), (0.9, None), (0.9, 0.9)]
     script = [intents_answer(fund("Apex"), confidence=confidence) for confidence, _ in cases]
-    async with scripted(*script) as (_, runs):
+    async with serve_script(*script) as (_, runs):
         for confidence, asked in cases:
             is_asked = asked is not None and float(confidence or 0) < asked
-            handle = await runs.start_compiled(intents_goal(runs, confidence=asked))
+            handle = await runs.start_compiled_plan(intents_goal(runs, confidence=asked))
             if is_asked:
                 await asks(runs, handle, "approve")
-                assert made((await view_of(runs, handle)).document()) == {}
+                assert intent_statuses((await view_of(runs, handle)).document()) == {}
                 await give(handle, "approve", {"approved": True})
-            found = await ended(runs, handle)
-            ends = (found["status"], "approve" in found["nodes"], made(found))
+            found = await checked_document(runs, handle)
+            ends = (found["status"], "approve" in found["nodes"], intent_statuses(found))
             assert ends == ("completed", is_asked, {"@result_1": "completed"}), (confidence, asked)
 
 
-async def test_non_interactive_run_fails_if_the_model_is_not_sure_enough(scripted: Scripted) -> None:
+async def test_non_interactive_run_fails_if_the_model_is_not_sure_enough(serve_script: Scripted) -> None:
     script = intents_answer(fund("Apex"), confidence=0.6)
-    async with scripted(script) as (_, runs):
-        handle = await runs.start_compiled(intents_goal(runs, confidence=0.75), is_interactive=False)
+    async with serve_script(script) as (_, runs):
+        handle = await runs.start_compiled_plan(intents_goal(runs, confidence=0.75), is_interactive=False)
         found = await document_of(handle)
-    assert (found["status"], [*found["nodes"]], made(found)) == ("failed", ["plan", "read"], {})
+    assert (found["status"], [*found["nodes"]], intent_statuses(found)) == ("failed", ["plan", "read"], {})
     assert found["error"]["code"] == "low_confidence"
     assert found["error"]["message"].startswith(
         "the model gives its intents a confidence of 0.6, but 0.75 is required and this run is not interactive"
@@ -90,9 +92,9 @@ async def test_non_interactive_run_fails_if_the_model_is_not_sure_enough(scripte
 # Integration with sessions and lookups.
 
 
-async def test_request_from_outside_with_names_of_a_session(scripted: Scripted) -> None:
-    async with scripted(intents_answer(fund("Apex")), intents_answer(product("CUSTODY", "@cbu"))) as (server, runs):
-        made_first = await ended(
+async def test_request_from_outside_with_names_of_a_session(serve_script: Scripted) -> None:
+    async with serve_script(intents_answer(fund("Apex")), intents_answer(product("CUSTODY", "@cbu"))) as (server, runs):
+        made_first = await checked_document(
             runs,
             await runs.start_raw(
                 {"plan": {"goal": "Make Apex.", "profile": "intents"}}, workflow=wire.WORKFLOW_PLAN_AND_EXECUTE
@@ -102,7 +104,7 @@ async def test_request_from_outside_with_names_of_a_session(scripted: Scripted) 
         request = {"goal": "Custody too.", "profile": "intents", "turns": ["Made Apex."], "confidence": 0.5}
         context = {"cbu": {"id": cbu, "name": "Apex", "kind": "fund"}}
         handle = await runs.start_raw({"plan": request, "context": context}, workflow=wire.WORKFLOW_PLAN_AND_EXECUTE)
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["nodes"]["@result_1"]["result"]["cbu_name"]) == ("completed", "Apex")
     result = server.calls[1].text
     assert ('{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in result, '- "Made Apex."' in result) == (True, True)
@@ -150,15 +152,15 @@ async def test_ambiguous_party_is_asked_and_no_click_is_sent_to_a_model(client: 
         fund("Iberia"), director("Maria Garcia"), director("Sarah Chen"), product("CUSTODY", "@result_1")
     )
     async with desk(client, tmp_path, script) as (server, runs):
-        handle = await runs.start_compiled(intents_goal(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
+        handle = await runs.start_compiled_plan(intents_goal(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
         request = await request_of(runs, handle, "lookup:person:Maria Garcia")
         waiting = bare((await view_of(runs, handle)).document())
         chosen = option_of(request, "LU")
         await give(handle, request["request_id"], {"selected": [chosen["id"]]})
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
         resolved_lookups = (await view_of(runs, handle)).document()["lookups"]
-    assert {*made(waiting).values()} == {"pending"}
-    assert (found["status"], {*made(found).values()}) == ("completed", {"completed"})
+    assert {*intent_statuses(waiting).values()} == {"pending"}
+    assert (found["status"], {*intent_statuses(found).values()}) == ("completed", {"completed"})
     assert [*found["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
     assert found["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]
     expected = [("Maria Garcia", "María Garcia"), ("Sarah Chen", "Sarah Chen")]
@@ -176,5 +178,7 @@ async def test_party_whose_name_gives_orders_is_only_a_name(client: Client, tmp_
     script = intents_answer(fund("Apex"), director(trap), explanation=trap)
     async with desk(client, tmp_path, script, parties=rows) as (_, runs):
         cbu = {"id": "fund_x", "name": trap, "kind": "fund"}
-        found = await ended(runs, await runs.start_compiled(intents_goal(runs, context={"cbu": cbu}, turns=[trap])))
+        found = await checked_document(
+            runs, await runs.start_compiled_plan(intents_goal(runs, context={"cbu": cbu}, turns=[trap]))
+        )
     assert (found["status"], found["nodes"]["@result_2"]["result"]["entity_name"]) == ("completed", trap)

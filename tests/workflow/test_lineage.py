@@ -62,7 +62,7 @@ async def test_a_node_reports_files_and_urls(client: Client, tmp_path: Path, mon
     registry = ToolRegistry.of(look, look_and_fail)
     async with serving_runs(client, registry, settings=_settings(tmp_path)) as runs:
         document = await ended_document(runs, await runs.start({"nodes": nodes}))
-        await runs.check_ended()
+        await runs.check_runs()
     shown = "https://x.example/***?q=tea&api_key=***&of=***"
     assert {name: _lineage(document, name) for name in document["nodes"]} == {
         **{"file": {"files": ["notes/tea.txt"]}, "address": {"urls": [shown]}, "failed": {"files": ["gone.txt"]}},
@@ -95,9 +95,9 @@ async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(
         serving_runs(client, registry, settings=_settings(tmp_path, model)) as runs,
     ):
         known = {**runs.tools, "agent.looker": agent_declaration(card)}
-        handle = await runs.start_compiled(prepare_plan(check_plan({"nodes": nodes}, known), {}))
+        handle = await runs.start_compiled_plan(prepare_plan(check_plan({"nodes": nodes}, known), {}))
         document = await ended_document(runs, handle)
-        await runs.check_ended()
+        await runs.check_runs()
     assert _lineage(document, "first") == {
         "agent": "looker",
         "model_calls": ["turn1", "turn2"],

@@ -36,7 +36,7 @@ def stock(item: str) -> int:
 
 
 @tool(effects="read")
-def broken(item: str) -> str:
+def give_up(item: str) -> str:
     """Fail."""
     raise dagwright.GiveUp(f"no {item}")
 
@@ -44,7 +44,7 @@ def broken(item: str) -> str:
 LOOK = {"id": "look", "tool": "stock", "arguments": {"item": "lamp"}}
 ASK = {"id": "ask", "human": {"type": "APPROVAL", "prompt": "Buy?", "assignee": "ann"}, "depends_on": ["look"]}
 NESTED = {"id": "below", "plan": {"title": "Below", "nodes": [{**ASK, "depends_on": []}]}}
-FAILING = {"id": "fail", "tool": "broken", "arguments": {"item": "lamp"}, "depends_on": ["look"]}
+FAILING = {"id": "fail", "tool": "give_up", "arguments": {"item": "lamp"}, "depends_on": ["look"]}
 
 
 SUM = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}
@@ -69,7 +69,7 @@ async def _is_listed(shop: Client, tag: str, states: set[str]) -> bool:
 
 async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Client) -> None:
     tag = uuid4().hex
-    async with Worker(shop, tools=[stock, broken]):
+    async with Worker(shop, tools=[stock, give_up]):
         options: Any = {"tags": {"of": tag}}
         await shop.start({"title": f"{tag} asks", "nodes": [LOOK, ASK]}, **options)
         outer = await shop.start({"title": f"{tag} has a sub-plan", "nodes": [NESTED]}, **options)

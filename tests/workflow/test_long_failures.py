@@ -57,7 +57,7 @@ async def test_full_text_of_a_failure_is_reported_by_node(client: Client, bench:
         async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
             handle = await runs.start({"nodes": nodes})
             document = await document_of(handle)
-            await runs.check_ended()
+            await runs.check_runs()
             cut = document["nodes"]["bad"]["error"]
             assert cut["message"] == text[: MESSAGE_LIMIT_BYTES - 3] + "…"
             assert document["nodes"]["reads"]["result"] == {"why": cut["message"]}
@@ -93,7 +93,7 @@ async def test_full_text_survives_a_clean_up_or_is_reported(client: Client, benc
         assert result["error"] == cut
         assert [note["code"] for note in result["notes"]] == ["value_lost"]
         assert result["notes"][0]["message"].startswith(f"bad: the full error: the payload {cut['ref']} in the store ")
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def test_store_without_an_answer_costs_only_the_whole_text(client: Client, bench: Bench, tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ async def test_store_without_an_answer_costs_only_the_whole_text(client: Client,
         error = (await document_of(await runs.start({"nodes": [_failing("bad")]})))["nodes"]["bad"]["error"]
         assert error["message"].startswith("begin xxx")
         assert error.keys() == {"code", "message", "retryable"}
-        await runs.check_ended()
+        await runs.check_runs()

@@ -11,8 +11,8 @@ from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
-from tests.support.goals import call, ended, goal, purposes, written
-from tests.support.intents import fund, intents_answer, intents_goal, made, product, seed
+from tests.support.goals import call, checked_document, goal, plan_text, purposes
+from tests.support.intents import fund, intent_statuses, intents_answer, intents_goal, product, seed
 from tests.support.people import answer, asks
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.workflow.building import Scripted
@@ -23,62 +23,70 @@ _FRAGILE = {**call("a", "give_up"), "on_error": "replan"}
 """A node whose failure has it planned again."""
 
 
-async def test_a_request_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
+async def test_a_request_continues_in_new_executions(client: Client, serve_script: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
-    plan = written(call("n0", "plus", left=0, right=1), *chain)
-    async with scripted("No.", plan, "It is 8.") as (model, runs):
+    plan = plan_text(call("n0", "plus", left=0, right=1), *chain)
+    async with serve_script("No.", plan, "It is 8.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
-            handle = await runs.start_compiled(goal(runs, "Count to 8.", "plus"))
-            document = await ended(runs, handle)
+            handle = await runs.start_compiled_plan(goal(runs, "Count to 8.", "plus"))
+            document = await checked_document(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
-            await runs.check_ended()
+            await runs.check_runs()
     assert (document["status"], document["output"], document["nodes"]["n7"]["result"]) == ("completed", "It is 8.", 8)
     assert executions[0] == "continued"
     assert executions[-1] == "completed"
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
-async def test_a_replanned_request_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
+async def test_a_replanned_request_continues_in_new_executions(client: Client, serve_script: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
     after = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
-    plan = written(_FRAGILE, after, call("n0", "plus", left=0, right=1), *chain)
-    again = written(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
-    async with scripted(plan, again, "It is 6.") as (model, runs):
+    plan = plan_text(_FRAGILE, after, call("n0", "plus", left=0, right=1), *chain)
+    again = plan_text(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
+    async with serve_script(plan, again, "It is 6.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
-            handle = await runs.start_compiled(goal(runs, "Count to 6.", "plus", "give_up"))
-            document = await ended(runs, handle)
+            handle = await runs.start_compiled_plan(goal(runs, "Count to 6.", "plus", "give_up"))
+            document = await checked_document(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
-            await runs.check_ended()
+            await runs.check_runs()
     assert (document["status"], document["output"], document["nodes"]["d"]["result"]) == ("completed", "It is 6.", 6)
     assert [document["nodes"][name]["status"] for name in "ab"] == ["superseded", "superseded"]
     assert executions.count("continued") >= 2
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
-async def test_fork_reuses_the_plan_and_answers_again_only_different_results(scripted: Scripted) -> None:
-    plan = written(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
-    async with scripted(plan, "First.", "Second.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Add.", "plus", "flaky"))
-        assert (await ended(runs, handle))["output"] == "First."
+async def test_fork_reuses_the_plan_and_answers_again_only_different_results(serve_script: Scripted) -> None:
+    plan = plan_text(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
+    async with serve_script(plan, "First.", "Second.") as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "flaky"))
+        assert (await checked_document(runs, handle))["output"] == "First."
         same = await _draft(runs, handle.id)
         assert [*same.prediction.reused] == ["plan", "read", "a", "b", "answer"]
         again = await _draft(runs, handle.id, "answer")
         assert [*again.prediction.reused] == ["plan", "read", "a", "b"]
-        found = bare(await document_of(await _started(runs, again)))
+        found = bare(await document_of(await _start_fork(runs, again)))
     assert (found["status"], found["output"]) == ("completed", "Second.")
 
 
 @pytest.mark.parametrize("rerun", ["plan", "read#2"])
-async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scripted, rerun: str) -> None:
-    first = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
-    other = written(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
+async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(serve_script: Scripted, rerun: str) -> None:
+    first = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
+    other = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
     asked_again = [] if rerun == "read#2" else [other]
-    async with scripted("No.", first, "It is 4.", *asked_again, "Again.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
-        assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
+    async with serve_script("No.", first, "It is 4.", *asked_again, "Again.") as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus"))
+        assert [*(await checked_document(runs, handle))["nodes"]] == [
+            "plan",
+            "read",
+            "plan#2",
+            "read#2",
+            "a",
+            "b",
+            "answer",
+        ]
         again = await _draft(runs, handle.id, rerun)
         assert [*again.prediction.runs.items()] == [(rerun, "was selected to run again")]
-        forked = await _started(runs, again)
+        forked = await _start_fork(runs, again)
         found = bare(await document_of(forked))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _draft(runs, handle.id, rerun, "b")
@@ -88,62 +96,72 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scr
     assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_continue_in_new_executions_and_in_forks(client: Client, scripted: Scripted) -> None:
+async def test_intents_continue_in_new_executions_and_in_forks(client: Client, serve_script: Scripted) -> None:
     first = intents_answer(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
     script = (intents_answer(*seed("circular")), first, intents_answer(fund("Other")))
-    async with scripted(*script) as (model, runs):
+    async with serve_script(*script) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
-            handle = await runs.start_compiled(intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}}))
+            handle = await runs.start_compiled_plan(
+                intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}})
+            )
             await asks(runs, handle, "approve")
             await answer(handle, "approve", {"approved": True})
-            document = await ended(runs, handle)
+            document = await checked_document(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
-            await runs.check_ended()
+            await runs.check_runs()
         assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
-        same = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "@result_2"))))
-        again = await _started(runs, await _draft(runs, handle.id, "plan#2"))
+        same = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2"))))
+        again = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
         await asks(runs, again, "approve")
         await answer(again, "approve", {"approved": True})
         other = bare(await document_of(again))
     assert (document["status"], executions[0], executions[-1]) == ("completed", "continued", "completed")
-    assert [*made(document)] == ["@result_1", "@result_2", "@result_3"]
+    assert [*intent_statuses(document)] == ["@result_1", "@result_2", "@result_3"]
     # A second request for the same run finds the existing run.
     changed = {**document["nodes"]["@result_2"]["result"], "created": False}
     assert same["nodes"]["@result_2"]["result"] | {"created": False} == changed
     expected = ("completed", {"@result_1": "completed"}, "Other")
-    assert (other["status"], made(other), other["nodes"]["@result_1"]["result"]["name"]) == expected
+    assert (other["status"], intent_statuses(other), other["nodes"]["@result_1"]["result"]["name"]) == expected
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
-async def test_fork_of_a_replanned_request_starts_with_the_first_plan(scripted: Scripted) -> None:
-    wrong = written({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
-    right = written(call("a", "plus", left=1, right=1))
-    async with scripted(wrong, right, "It is 2.", right, "Two.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
-        assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "a#2", "answer"]
+async def test_fork_of_a_replanned_request_starts_with_the_first_plan(serve_script: Scripted) -> None:
+    wrong = plan_text({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
+    right = plan_text(call("a", "plus", left=1, right=1))
+    async with serve_script(wrong, right, "It is 2.", right, "Two.") as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
+        assert [*(await checked_document(runs, handle))["nodes"]] == [
+            "plan",
+            "read",
+            "a",
+            "plan#2",
+            "read#2",
+            "a#2",
+            "answer",
+        ]
         with pytest.raises(ForkRejected, match="or add 'plan' to `rerun` to have the model plan again"):
             await _draft(runs, handle.id)
-        found = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "plan"))))
+        found = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "plan"))))
     assert (found["status"], found["output"]) == ("completed", "Two.")
     assert [*found["nodes"]] == ["plan", "read", "a", "answer"]
 
 
-async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(scripted: Scripted) -> None:
-    plan, again = written(_FRAGILE, call("b", "plus", left=1, right=2)), written(call("a", "plus", left=1, right=1))
-    other = written(call("c", "plus", left="{{b.result}}", right=1))
-    async with scripted(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
-        assert (await ended(runs, handle))["output"] == "It is 2."
+async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(serve_script: Scripted) -> None:
+    plan, again = plan_text(_FRAGILE, call("b", "plus", left=1, right=2)), plan_text(call("a", "plus", left=1, right=1))
+    other = plan_text(call("c", "plus", left="{{b.result}}", right=1))
+    async with serve_script(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
+        assert (await checked_document(runs, handle))["output"] == "It is 2."
         with pytest.raises(ForkRejected, match="have superseded others"):
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]
-        found = bare(await document_of(await _started(runs, draft)))
+        found = bare(await document_of(await _start_fork(runs, draft)))
     assert (found["status"], found["output"], found["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
     assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]
 
 
-async def _started(runs: Runs, draft: ForkDraft) -> Handle:
+async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
     snapshot = (await _forks(runs).create_run_input(draft)).snapshot
     message = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
     return await runs.start_raw(message, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))

@@ -34,10 +34,10 @@ from tests.support.runs import (
     Handle,
     Runs,
     bare,
-    cancelled,
+    cancelled_node,
     chain_of,
+    completed_node,
     document_of,
-    done,
     end_of,
     events_of,
     serving_runs,
@@ -121,7 +121,7 @@ async def test_steps_run_once_in_all(
     memo = await (await handle.describe()).memo()
     started = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
     assert memo == {wire.MEMO_STARTED_AT: started.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_signals_at_any_moment_are_all_applied(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ async def test_signals_at_any_moment_are_all_applied(cached_runs: Runs, monkeypa
     assert document["status"] == "completed"
     assert len(await chain_of(cached_runs.client, handle)) > 2
     assert len(document["notes"]) == sent
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_long_state_goes_through_the_store(runs: Runs) -> None:
@@ -151,7 +151,7 @@ async def test_long_state_goes_through_the_store(runs: Runs) -> None:
         document = bare(await document_of(handle))
         assert document["output"] == {"after": {}}
         chain = await chain_of(runs.client, handle)
-        await runs.check_ended()
+        await runs.check_runs()
     started = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
     carried = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in started]
     assert all(len(snapshot["refs"]) > 1 and "state" not in snapshot for snapshot in carried)
@@ -172,7 +172,7 @@ async def test_deadline_holds_without_the_store(eager_client: Client, registry: 
         with small, outage(tmp_path):
             handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
             document = bare(await document_of(handle))
-            await runs.check_ended()
+            await runs.check_runs()
     message = "deadline_exceeded: the run took over its deadline"
     assert (document["status"], document["error"]) == ("failed", message)
     assert await _puts(handle) == ["~put state 1"]
@@ -188,12 +188,12 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
         with small, patch.object(FolderStore, "put", side_effect=refused):
             handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
-            await runs.check_ended()
+            await runs.check_runs()
     message = "the history is full, and the payload store permanently refused the state of the run: given up by hand"
     assert (document["status"], document["error"]) == ("failed", f"store_refused: {message}")
-    assert document["nodes"]["n0"] == done(1.0)
-    assert document["nodes"]["n59"] == cancelled(message)
-    assert document["nodes"]["sub"] == cancelled("the sub-plan was cancelled")
+    assert document["nodes"]["n0"] == completed_node(1.0)
+    assert document["nodes"]["n59"] == cancelled_node(message)
+    assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
 
 
 async def test_state_is_put_again_under_another_id_when_something_came_meanwhile(
@@ -215,7 +215,7 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
                 bench.open(unique)
                 await eventually(partial(has_put, 2), timeout_s=30)
             document = bare(await document_of(handle))
-            await runs.check_ended()
+            await runs.check_runs()
     assert document["output"] == {"sub": unique, "n59": 60.0}
     puts = await _puts(first)
     assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
@@ -253,7 +253,7 @@ async def test_large_map_continues_across_changes_of_parent_and_child(
     assert document["output"] == {"last": 201}
     assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
     done_ones = [*range(50), *range(191, 201)]
-    restored = await cached_runs.restored(handle, full=True)
+    restored = await cached_runs.read_document(handle, full=True)
     assert restored["nodes"]["many"]["result"] == [1 + n if n in done_ones else None for n in range(201)]
     scope = str(handle.first_execution_run_id)
     assert {name: found for name, found in keys.items() if name.startswith(f"{unique} ")} == {
@@ -262,7 +262,7 @@ async def test_large_map_continues_across_changes_of_parent_and_child(
     assert len(await chain_of(cached_runs.client, handle)) > 1
     below = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-50]").fetch_history()
     assert below.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 def _sub_plan_on_hold(name: str) -> dict[str, Any]:
@@ -293,7 +293,7 @@ async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs,
     bench.open(unique)
     document = bare(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"got": unique})
-    assert document["nodes"]["n59"] == done(60.0)
+    assert document["nodes"]["n59"] == completed_node(60.0)
     refused = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
     assert document["notes"] == [refused]
 
@@ -316,7 +316,7 @@ async def test_cancel_reaches_the_sub_plan_of_an_execution_before(runs: Runs, be
     await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"
-    assert document["nodes"]["sub"] == cancelled("the sub-plan was cancelled")
+    assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
     assert bench.cleaned.count(unique) == 1
 
 
@@ -372,7 +372,7 @@ async def test_run_past_its_first_deadline_continues_in_new_executions(runs: Run
         await eventually(lambda: time.time() > started_at + 2.5)
         bench.open(unique)
         document = await ended_document(runs, handle)
-        await runs.check_ended()
+        await runs.check_runs()
     assert document["status"] == "completed"
     assert len(await chain_of(runs.client, handle)) > 1
 
@@ -410,15 +410,15 @@ async def test_cancel_at_any_moment_is_kept(cached_runs: Runs, unique: str) -> N
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n99"]}
     handles = [await cached_runs.start({"nodes": [*_steps(100, "n", width=4), hold]}) for _ in range(4)]
 
-    async def end_of_cancelled(place: int, handle: Handle) -> str:
+    async def cancel_and_get_status(place: int, handle: Handle) -> str:
         await eventually(partial(_has_gone_on, cached_runs, handle))
         newest = cached_runs.client.get_workflow_handle(handle.id)
         await (newest.signal("cancel") if place % 2 else newest.cancel())
         return str((await document_of(handle))["status"])
 
-    ends = await asyncio.gather(*(end_of_cancelled(place, handle) for place, handle in enumerate(handles)))
+    ends = await asyncio.gather(*(cancel_and_get_status(place, handle) for place, handle in enumerate(handles)))
     assert ends == ["cancelled"] * 4
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_flood_of_signals_makes_the_run_continue_as_new(runs: Runs, bench: Bench, unique: str) -> None:
@@ -433,4 +433,4 @@ async def test_flood_of_signals_makes_the_run_continue_as_new(runs: Runs, bench:
         document = await document_of(handle)
         assert len(document["notes"]) == 25
         assert document["output"] == {"sub": unique}
-        await runs.check_ended()
+        await runs.check_runs()

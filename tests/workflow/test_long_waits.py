@@ -9,7 +9,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from dagwright.core.boundary import wire
 from dagwright.settings import Settings
-from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, failed, serving_runs
+from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, failed_node, serving_runs
 from tests.support.time_skipping import time_skipping
 from tests.support.tools import Bench
 
@@ -32,7 +32,7 @@ async def far_runs(environment: WorkflowEnvironment, tmp_path_factory: pytest.Te
     settings = Settings(state_dir=tmp_path_factory.mktemp("far"))
     async with serving_runs(environment.client, Bench().registry(), settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def _days_of_alarms(handle: Handle) -> list[float]:
@@ -47,7 +47,7 @@ async def test_month_without_an_answer_has_four_reminders_and_then_fails(far_run
     handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
     document = bare(await document_of(handle))
 
-    assert document["nodes"]["check"] == failed("no_answer: 'check' was not answered in time: Publish?")
+    assert document["nodes"]["check"] == failed_node("no_answer: 'check' was not answered in time: Publish?")
     assert document["nodes"]["after"]["status"] == "blocked"
     assert await _days_of_alarms(handle) == [7.0, 14.0, 21.0, 28.0, 30.0]
 
@@ -62,8 +62,8 @@ async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment,
     assert (asked["request_id"], asked["assignee"]) == ("check", "ann")
     assert result == {"ok": True, "message": "'check' is answered"}
     assert bare(await document_of(handle))["nodes"] == {
-        "check": done({"approved": True, "reason": None}),
-        "after": done({"check": True}),
+        "check": completed_node({"approved": True, "reason": None}),
+        "after": completed_node({"check": True}),
     }
     assert (await _days_of_alarms(handle))[:2] == [7.0, 14.0]
 

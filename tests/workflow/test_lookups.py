@@ -195,7 +195,7 @@ async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, databas
     handle = await runs.start({"intents": [intent(who=looking(name)) for name in names]})
     await asks(runs, handle, "lookup:person:Crowd")
     await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
-    document = await runs.restored(handle) if await document_of(handle) else {}
+    document = await runs.read_document(handle) if await document_of(handle) else {}
     assert document["status"] == "completed"
     ids = {binding["search_text"]: binding["entity"]["id"] for binding in document["lookups"]}
     assert len(ids) == 21

@@ -119,4 +119,4 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     }
     assert {closing.outcome for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
     assert len(view.scheduler.features.feedback.requests.closed) == 2 * _HALF + 1
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()

@@ -29,10 +29,10 @@ from tests.support.runs import (
     Runs,
     bare,
     bare_node,
+    completed_node,
     document_of,
-    done,
     events_of,
-    failed,
+    failed_node,
     histories_of,
     serving_runs,
 )
@@ -82,7 +82,7 @@ async def runs_of_maps(
         return context().idempotency_key
 
     @tool(effects="read")
-    async def metered(n: int) -> int:
+    async def meter_call(n: int) -> int:
         meter.running += 1
         meter.most = max(meter.most, meter.running)
         await asyncio.sleep(0.02)
@@ -94,10 +94,10 @@ async def runs_of_maps(
         return {"rows": [{"name": f"row {number}", "text": "x" * size} for number in range(rows)]}
 
     @tool(effects="read", max_parallel=3)
-    async def metered_narrow(n: int) -> int:
-        return await metered(n)
+    async def meter_narrow_call(n: int) -> int:
+        return await meter_call(n)
 
-    registry = ToolRegistry.of(*bench.registry(), square, odd_only, keep_key, metered, metered_narrow, wide_table)
+    registry = ToolRegistry.of(*bench.registry(), square, odd_only, keep_key, meter_call, meter_narrow_call, wide_table)
     settings = Settings(state_dir=tmp_path_factory.mktemp("maps"))
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
@@ -107,7 +107,7 @@ async def runs_of_maps(
 async def runs(runs_of_maps: Runs) -> AsyncIterator[Runs]:
     """Runs of a worker with memory; every history of a test replays."""
     yield runs_of_maps
-    await runs_of_maps.check_ended()
+    await runs_of_maps.check_runs()
 
 
 def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     assert document["output"] == {"after": {"ends": [{"n": 0, "at": 0}, last]}}
     assert list(document["nodes"]) == ["m", "after"]
     assert document["nodes"]["m"]["items"] == {"completed": size}
-    restored = await runs.restored(handle, full=True)
+    restored = await runs.read_document(handle, full=True)
     assert restored["nodes"]["m"]["result"] == [{"n": number, "at": number} for number in range(size)]
     assert restored["nodes"]["m"]["items"] == {"completed": size}
 
@@ -173,15 +173,15 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
     assert document["output"] == [{"name": f"row {at}", "at": at} for at in (7, rows - 1)]
-    found = await _found(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
-    assert found[1] == done({"name": f"row {rows - 1}", "at": rows - 1})
+    found = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
+    assert found[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
 
 
 async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 2_000, "size": 190}}
     plan = _over("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
     document = await runs.run(plan)
-    assert document["nodes"]["m"] == failed(
+    assert document["nodes"]["m"] == failed_node(
         "too_large: the key of item 0 needs a part of the item that is in the payload store, where the run itself "
         "cannot read it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every "
         "item has; omit `key`, or make a smaller list in a tool"
@@ -207,8 +207,8 @@ async def test_death_of_a_worker_is_noticed_in_each_activity_of_a_map(
 
 async def test_maps_share_the_limit_of_their_run(runs: Runs, meter: Meter) -> None:
     meter.most = 0
-    (first,) = _over(list(range(24)), tool="metered")["nodes"]
-    plan = {"nodes": [first, {**first, "id": "n"}, {"id": "alone", "tool": "metered", "arguments": {"n": 7}}]}
+    (first,) = _over(list(range(24)), tool="meter_call")["nodes"]
+    plan = {"nodes": [first, {**first, "id": "n"}, {"id": "alone", "tool": "meter_call", "arguments": {"n": 7}}]}
     document = await document_of(await runs.start_raw({"plan": plan, "options": {"max_parallel": 6}}))
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
         ("m", "n", "alone"), "completed"
@@ -231,7 +231,7 @@ async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) ->
     assert {"/m[0-5]/m[0]", "/m[11-15]/m[12]", "/m[16-20]/m[20]"} <= names
 
 
-async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
+async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
     """Return the run that has a node or item, without the prefix of its id, and the document of the node."""
     reader = partial(RunReader, runs.client)
     view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
@@ -243,9 +243,9 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) 
     items = [{"name": f"item {number}"} for number in range(22)]
     handle = await runs.start(_over(items, tool="echo", key="{{item.name}}", arguments={"n": "{{index}}"}))
     await document_of(handle)
-    assert await _found(runs, handle.id, "m[item 13]") == ("/m[12-16]", done({"n": 13}))
-    assert await _found(runs, handle.id, "m[item 22]") == ("", None)
-    assert (await _found(runs, handle.id, "m"))[0] == ""
+    assert await _find_item(runs, handle.id, "m[item 13]") == ("/m[12-16]", completed_node({"n": 13}))
+    assert await _find_item(runs, handle.id, "m[item 22]") == ("", None)
+    assert (await _find_item(runs, handle.id, "m"))[0] == ""
 
 
 async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique: str) -> None:
@@ -256,11 +256,11 @@ async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, b
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
     message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
-        await _found(runs, handle.id, "by_key[k80]")
+        await _find_item(runs, handle.id, "by_key[k80]")
     message = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
-        await _found(runs, handle.id, "by_place[80]")
-    assert (await _found(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-10]"
+        await _find_item(runs, handle.id, "by_place[80]")
+    assert (await _find_item(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-10]"
     await handle.signal("cancel", {})
     await document_of(handle)
 
@@ -285,7 +285,7 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 18, "failed": 6}
     failure = "6 of 24 items failed; the first: m[0-5]: the sub-plan failed: the sub-plan was terminated"
-    assert bare(document)["nodes"]["m"] == failed(f"sub_plan_failed: {failure}")
+    assert bare(document)["nodes"]["m"] == failed_node(f"sub_plan_failed: {failure}")
     runs.forget(handle)
 
 
@@ -296,4 +296,4 @@ async def test_map_batches_whose_results_are_refused_permanently_fail_with_the_r
         document = await runs.run(_over(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
     message = "the items are done, but the payload store permanently refused their results: given up by hand"
     failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"
-    assert (document["status"], document["nodes"]["m"]) == ("failed", failed(failure))
+    assert (document["status"], document["nodes"]["m"]) == ("failed", failed_node(failure))

@@ -15,10 +15,10 @@ from dagwright_maritime.search import requests
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
 from tests.support.gates import gate_to
-from tests.support.goals import ended
+from tests.support.goals import checked_document
 from tests.support.maritime_runs import (
     SCRIPTS,
-    answered,
+    answer_question,
     maritime_runs,
     one_round,
     query,
@@ -29,7 +29,7 @@ from tests.support.maritime_runs import (
     start,
     worker_says,
 )
-from tests.support.rounds import done, failed, prompt_of, ref, results_of, sub_goal
+from tests.support.rounds import done_response, failed_response, prompt_of, ref, results_of, sub_goal
 from tests.support.search import LiveSearch, Maritime, load_maritime
 
 pytestmark = [pytest.mark.server, pytest.mark.search]
@@ -47,11 +47,11 @@ async def test_new_worker_and_planner_know_why_nothing_was_found(
         "Show shipments of Maersk to Houston.",
         one_round(run_query(1, maritime, asked)),
         one_round(why),
-        done(why=ref(2, "why_nothing")),
+        done_response(why=ref(2, "why_nothing")),
     )
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
     async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
-        found = await answered(runs, "Show shipments of Maersk to Houston")
+        found = await answer_question(runs, "Show shipments of Maersk to Houston")
         result = prompt_of(server, "plan")
     assert found["status"] == "completed"
     assert slot(found, "sg1", "hit_count") == 0
@@ -73,10 +73,10 @@ async def test_missing_index_is_reported_to_planner_and_person(
     script = (
         "Show shipments to Houston.",
         one_round(run_query(1, lost, {"query": TO_HOUSTON}), shows(2, 1)),
-        failed("The shipments are not loaded."),
+        failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
-        found = await answered(runs, "Show shipments to Houston")
+        found = await answer_question(runs, "Show shipments to Houston")
         result = prompt_of(server, "plan#2")
     assert (found["status"], found["error"]["code"]) == ("failed", "planner_failed")
     assert results_of(found)[0] == [(1, "failed")]
@@ -126,7 +126,7 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
     script = (
         "Show shipments to Houston.",
         one_round(generated, run_generated_query(2, 1), shows(3, 2)),
-        done(table=ref(3, "formatted_results")),
+        done_response(table=ref(3, "formatted_results")),
         worker_says("sg1", query(body), released=answered_now),
     )
     async with gate_to(search.address) as gate:
@@ -134,7 +134,7 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
         async with maritime_runs(client, tmp_path, gated, *script) as (server, runs):
             handle = await start(runs, "Show shipments to Houston")
 
-            def asked() -> int:
+            def count_calls() -> int:
                 return sum(call.metadata.get("node_id") == "sg1" for call in server.calls)
 
             async def was_away_for_a_minute() -> bool:
@@ -146,17 +146,17 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
                 return call.attempt > OUTAGE_ATTEMPTS
 
             # It has read the fields of the index, and its query is to be judged as soon as it is written.
-            await eventually(lambda: asked() == 1)
+            await eventually(lambda: count_calls() == 1)
             await gate.close()
             answered_now.set()
             await eventually(was_away_for_a_minute)
             gate.silent = 1
             await gate.open()
-            await ended(runs, handle)
-            found = await runs.restored(handle, full=True)
+            await checked_document(runs, handle)
+            found = await runs.read_document(handle, full=True)
     assert results_of(found)[0] == [(1, "success"), (2, "success"), (3, "success")]
     # Those for which it was away, the one that it left without an answer, and the last.
     assert found["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
-    assert (asked(), gate.silent) == (1, 0)
+    assert (count_calls(), gate.silent) == (1, 0)
     assert slot(found, "sg2", "hit_count") == expected
     assert found["status"] == "completed"

@@ -17,7 +17,7 @@ from temporalio.client import Client
 
 from dagwright.planning.conversation import TurnSummary
 from dagwright_maritime.shipments import Shipment
-from tests.support.maritime_runs import answered, scenario_runs, slot
+from tests.support.maritime_runs import answer_question, scenario_runs, slot
 from tests.support.rounds import prompt_of, results_of
 from tests.support.runs import Document
 from tests.support.search import TODAY, Maritime
@@ -50,7 +50,7 @@ def table_rows(text: str) -> list[list[str]]:
     ]
 
 
-def assert_shown(text: str, shipments: list[Shipment]) -> None:
+def assert_shipments(text: str, shipments: list[Shipment]) -> None:
     """Assert that the tables of an answer show these shipments, in this order."""
     shown = [row[0] for row in table_rows(text) if row[0].startswith("SH-")]
     assert shown == [each["shipment_id"] for each in shipments[:20]]
@@ -80,7 +80,7 @@ def assert_arrived_yesterday(found: Document) -> None:
 
 async def test_unclear_word_is_asked_next_to_the_clear_part(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-asked") as (server, runs):
-        found = await answered(runs, ONE)
+        found = await answer_question(runs, ONE)
         planned = prompt_of(server, "plan#3")
     assert (found["status"], found["rounds"]["phase"]) == ("completed", "done")
     assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
@@ -97,7 +97,7 @@ async def test_unclear_word_is_asked_next_to_the_clear_part(client: Client, tmp_
 async def test_unclear_word_is_taken_as_the_likeliest_one(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     arrived = matching(maritime, lambda each: each.get("arrival_date") == YESTERDAY)
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-taken") as (server, runs):
-        found = await answered(runs, ONE)
+        found = await answer_question(runs, ONE)
         purposes = [call.metadata["purpose"] for call in server.calls]
     assert found["status"] == "completed"
     assert_arrived_yesterday(found)
@@ -107,7 +107,7 @@ async def test_unclear_word_is_taken_as_the_likeliest_one(client: Client, tmp_pa
     which = "These arrived on that day. Did you mean another date?\n\n1. arrival_date\n2. eta_date"
     table = slot(found, "sg5", "formatted_results")
     assert found["output"] == f"{slot(found, 'sg1', 'answer')}\n\n{table}\n\n{which}"
-    assert_shown(table, arrived)
+    assert_shipments(table, arrived)
 
 
 # 2: one goal
@@ -118,10 +118,10 @@ async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_pa
         maritime, lambda each: each["carrier_name"] == "MAERSK" and each["destination_port_code"] == "USLAX"
     )
     async with scenario_runs(client, tmp_path, maritime, "one-carrier") as (server, runs):
-        found = await answered(runs, TWO)
+        found = await answer_question(runs, TWO)
         result = prompt_of(server, "sg2")
     assert found["status"] == "completed"
-    assert_shown(found["output"], expected)
+    assert_shipments(found["output"], expected)
     # The names were found in the data, and the query generator gets their spelling.
     named = {(each["field"], each["value"]) for each in slot(found, "sg1", "value_results")}
     assert {("carrier_name", "MAERSK"), ("destination_port", "Los Angeles")} <= named
@@ -145,7 +145,7 @@ async def test_volumes_of_two_carriers_are_compared_at_once(client: Client, tmp_
             teu[each["carrier_name"]] += each["teu"]
             number[each["carrier_name"]] += 1
     async with scenario_runs(client, tmp_path, maritime, "two-carriers") as (_, runs):
-        found = await answered(runs, THREE)
+        found = await answer_question(runs, THREE)
     assert found["status"] == "completed"
     assert found["output"].startswith("The table has the volumes of both carriers side by side.\n\n")
     for name in carriers:
@@ -183,10 +183,10 @@ async def test_next_turn_knows_which_company_was_meant(client: Client, tmp_path:
         maritime, lambda each: each["shipper_name"] == "Acme Corp LLC" and each["destination_port_code"] == "USHOU"
     )
     async with scenario_runs(client, tmp_path, maritime, "which-company") as (server, runs):
-        asked = await answered(runs, FOUR)
+        asked = await answer_question(runs, FOUR)
         planned = prompt_of(server, "plan#2")
         which = asked["output"]
-        found = await answered(runs, "Acme Corp LLC", turns=[TurnSummary(1, FOUR, which)])
+        found = await answer_question(runs, "Acme Corp LLC", turns=[TurnSummary(1, FOUR, which)])
         heard = prompt_of(server, "intention")
     assert asked["status"] == "completed"
     heading, _, *options = which.splitlines()
@@ -196,7 +196,7 @@ async def test_next_turn_knows_which_company_was_meant(client: Client, tmp_path:
     assert [name for name in ACMES if name not in result["message"]] == []
     assert [name for name in ACMES if name not in planned] == []
     assert found["status"] == "completed"
-    assert_shown(found["output"], expected)
+    assert_shipments(found["output"], expected)
     assert FOUR in heard
     assert json.dumps(which) in heard
     assert results_of(found)[0] == [(1, "success"), (2, "success"), (3, "success"), (4, "success")]
@@ -216,7 +216,7 @@ async def test_top_shippers_are_reported_with_transit_times(client: Client, tmp_
     silent = [name for name in top if not days[name]]
     assert len(silent) == 2
     async with scenario_runs(client, tmp_path, maritime, "missing-times") as (server, runs):
-        found = await answered(runs, FIVE)
+        found = await answer_question(runs, FIVE)
         planned = prompt_of(server, "plan#4")
     assert found["status"] == "completed"
     names = [("destination_port", "is", "Los Angeles")]

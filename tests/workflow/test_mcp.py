@@ -19,7 +19,16 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, done, events_of, failed, histories_of, serving_runs
+from tests.support.runs import (
+    Runs,
+    bare,
+    completed_node,
+    document_of,
+    events_of,
+    failed_node,
+    histories_of,
+    serving_runs,
+)
 from tests.support.tool_servers import calls_of, load, server_entry, without_pids, write_servers
 
 pytestmark = pytest.mark.server
@@ -45,7 +54,7 @@ async def mcp_runs(client: Client, did: Path) -> AsyncIterator[Runs]:
     servers = await asyncio.to_thread(load, did.parent, srv=server_entry(did))
     async with _serving(client, servers, did.parent) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def _node(tool: str, node_id: str = "n", /, **arguments: Any) -> dict[str, Any]:
@@ -70,8 +79,8 @@ async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Run
     before = len(calls_of(did))
     nodes = (await mcp_runs.run(_plan(read, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
     assert nodes == {
-        "read": failed("tool_failed: Error executing tool refuse: tired", attempts=2),
-        "write": failed(
+        "read": failed_node("tool_failed: Error executing tool refuse: tired", attempts=2),
+        "write": failed_node(
             "tool_failed: The MCP server 'srv': it ended during the call, so its result is unknown; "
             "its last output: the disk is full"
         ),
@@ -87,7 +96,7 @@ async def test_a_server_that_dies_during_a_read_restarts_and_reads_again(mcp_run
 
     await eventually(lambda: len(started_calls()) == 1)
     os.kill(started_calls()[0]["pid"], signal.SIGKILL)
-    assert bare(await document_of(handle))["nodes"] == {"n": done("done", attempts=2)}
+    assert bare(await document_of(handle))["nodes"] == {"n": completed_node("done", attempts=2)}
     assert len({call["pid"] for call in started_calls()}) == 2
 
 
@@ -104,15 +113,15 @@ async def test_a_call_of_a_tool_that_no_server_had_waits(client: Client, tmp_pat
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
         handle = await runs.start(_plan(node))
 
-        async def held() -> list[str]:
+        async def missing_tool_notes() -> list[str]:
             notes = (await RunReader(client, handle.id).read()).notes
             return [note["message"] for note in notes if note["code"] == "tool_missing"]
 
         async def is_held() -> bool:
-            return bool(await held())
+            return bool(await missing_tool_notes())
 
         await eventually(is_held)
-        assert "has no tool 'srv.gone'; its call waits" in (await held())[0]
+        assert "has no tool 'srv.gone'; its call waits" in (await missing_tool_notes())[0]
         await handle.signal("cancel")
         assert (await document_of(handle))["status"] == "cancelled"
-        await runs.check_ended()
+        await runs.check_runs()

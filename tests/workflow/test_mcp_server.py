@@ -41,7 +41,7 @@ async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "double.yaml").write_text(_DOUBLE, encoding="utf-8")
     yield McpBench(cached_runs, bench, tmp_path)
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 def _plan(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
     async with mcp.client(mode) as call:
         tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
         result = await call("double", value=4)
-        wrong = await call.refused("double", valu=4)
+        wrong = await call.error_result("double", valu=4)
     expected = ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "double"]
     assert list(tools) == expected
     assert tools["double"].title == "Double"
@@ -146,10 +146,10 @@ async def test_unanswered_request_is_reported_with_how_to_answer(mcp: McpBench, 
             f"call answer_feedback with run_id '{run}', request_id 'check' and approved."
         )
         assert [request["request_id"] for request in result["waiting_for"]] == ["check"]
-        two = await call.refused("answer_feedback", run_id=run, approved=True, text="yes")
-        bad = await call.refused("answer_feedback", run_id=run, text="yes")
+        two = await call.error_result("answer_feedback", run_id=run, approved=True, text="yes")
+        bad = await call.error_result("answer_feedback", run_id=run, text="yes")
         ended = await call("answer_feedback", run_id=run, approved=True)
-        late = await call.refused("answer_feedback", run_id=run, request_id="check", approved=True)
+        late = await call.error_result("answer_feedback", run_id=run, request_id="check", approved=True)
     assert two["message"].startswith("send exactly one of approved, selected, text, data")
     assert bad["status"] == "refused"
     assert "approved" in bad["message"]
@@ -163,8 +163,8 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=_plan(asking))
         run = result["run_id"]
-        unclear = await call.refused("answer_feedback", run_id=run, approved=True)
-        odd = await call.refused("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
+        unclear = await call.error_result("answer_feedback", run_id=run, approved=True)
+        odd = await call.error_result("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
         one = await call("answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1)
         ended = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
     open_requests = "each[0], each[1], each[2]"
@@ -203,7 +203,7 @@ async def test_call_of_a_long_run_returns_before_its_end(mcp: McpBench, mode: st
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
         again = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
-        other = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, run_id=unique)
+        other = await call.error_result("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, run_id=unique)
         bench.open(unique)
         ended = await call("get_run", run_id=unique)
     assert (result["status"], result["run_id"]) == ("running", unique)
@@ -232,20 +232,20 @@ async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
     async with mcp.client(mode) as call:
         await call("run_plan", plan=plan, wait_s=0, run_id=unique)
         result = await call("cancel", run_id=unique, reason="enough")
-        ended = await call.refused("get_run", run_id=unique)
+        ended = await call.error_result("get_run", run_id=unique)
     assert (result["status"], result["run_id"]) == ("cancelling", unique)
     assert ended["status"] == "cancelled"
 
 
 async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: str, unique: str) -> None:
     async with mcp.client(mode) as call:
-        invalid = await call.refused("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
-        text = await call.refused("check_plan", plan="nodes: [")
-        missing = await call.refused("run_plan", plan=_plan(_sum("a", "{{PLACEHOLDER_n}}", 1)))
-        nobody = await call.refused("get_run", run_id=unique)
-        silent = await call.refused("answer_feedback", run_id=unique, approved=True)
-        asked = await call.refused("ask", request="Do it.")
-        late = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), timeout="soon")
+        invalid = await call.error_result("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
+        text = await call.error_result("check_plan", plan="nodes: [")
+        missing = await call.error_result("run_plan", plan=_plan(_sum("a", "{{PLACEHOLDER_n}}", 1)))
+        nobody = await call.error_result("get_run", run_id=unique)
+        silent = await call.error_result("answer_feedback", run_id=unique, approved=True)
+        asked = await call.error_result("ask", request="Do it.")
+        late = await call.error_result("run_plan", plan=_plan(_sum("a", 1, 1)), timeout="soon")
         with pytest.raises(MCPError, match="there is no tool 'fly'"):
             await call.client.call_tool("fly", {})
     assert [(error["code"], error["pointer"]) for error in invalid["errors"]] == [("unknown_tool", "/nodes/0/tool")]

@@ -93,7 +93,7 @@ class _Tasks:
 @pytest.fixture
 async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
     yield McpBench(cached_runs, bench, tmp_path)
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 @asynccontextmanager

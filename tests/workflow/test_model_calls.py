@@ -71,14 +71,14 @@ def request(words: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **field
     return ModelRequest(ModelCall((user(words),), tools=tuple(tools), output=output), **fields)
 
 
-def answered(words: Any, **more: Any) -> Mapping[str, Any]:
+def answer_document(words: Any, **more: Any) -> Mapping[str, Any]:
     return {"text": words, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **more}
 
 
 async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -> None:
     async with ModelServer("Hi") as server, asking(client, server) as asked:
         handle = await asked.start(request())
-        assert await handle.result() == [answered("Hi")]
+        assert await handle.result() == [answer_document("Hi")]
         history = await handle.fetch_history()
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
     [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)

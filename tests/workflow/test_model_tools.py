@@ -59,7 +59,7 @@ async def serving(
     registry = ToolRegistry.of(add, echo, hangs)
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def services() -> ModuleType:
@@ -129,7 +129,7 @@ async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Cl
         spec = AgentSpec("helper", tools={"calculator": runs.tools["calculator"]})
         plan = agent_plan(spec, prompt="Calculate.", results={})
         inputs = {"objective": "What is 69 less 55?"}
-        handle = await runs.start_compiled(plan, inputs=inputs, model={"model": "large", "seed": 7})
+        handle = await runs.start_compiled_plan(plan, inputs=inputs, model={"model": "large", "seed": 7})
         document = await document_of(handle)
     assert document["output"] == "It is 14."
     expected = [("large", 7, "agent"), ("large", 7, "calculate"), ("large", 7, "agent")]

@@ -20,7 +20,7 @@ from dagwright.workflows import notifying
 from tests.support.eventually import eventually
 from tests.support.people import answer, human
 from tests.support.receiver import SECRET, Receiver, receiving
-from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, serving_runs
+from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
@@ -34,7 +34,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-async def hooked(client: Client, bench: Bench, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Runs]:
+async def notifying_runs(client: Client, bench: Bench, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Runs]:
     settings = Settings(
         state_dir=tmp_path,
         notify_url=receiver.url,
@@ -43,14 +43,14 @@ async def hooked(client: Client, bench: Bench, tmp_path: Path, receiver: Receive
     )
     async with serving_runs(client, bench.registry(), settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def _answer(handle: Handle, request: str) -> None:
     await answer(handle, request, {"approved": True}, note="fine")
 
 
-async def _received(receiver: Receiver, *names: str) -> None:
+async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
     """Wait until the hook has taken exactly these, in any order."""
     await eventually(lambda: sorted(receiver.accepted) == sorted(names))
 
@@ -61,10 +61,10 @@ async def _notes(handle: Handle, runs: Runs) -> list[str]:
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 
-async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: Receiver) -> None:
+async def test_webhook_gets_signed_requests_and_answers(notifying_runs: Runs, receiver: Receiver) -> None:
     plan = {"title": "Report", "nodes": [human("check", assignee="ann", deadline="2d"), human("odd id")]}
-    handle = await hooked.start(plan, notifies=True)
-    await _received(receiver, "check opened", "odd id opened")
+    handle = await notifying_runs.start(plan, notifies=True)
+    await _wait_for_notifications(receiver, "check opened", "odd id opened")
     [asked, odd] = receiver.deliveries
     request = (await handle.query(wire.QUERY_PENDING))[0]
     run_id = handle.first_execution_run_id
@@ -81,7 +81,7 @@ async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: 
     }
     assert odd.notice["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
     await _answer(handle, "check")
-    await _received(receiver, "check opened", "odd id opened", "check answered")
+    await _wait_for_notifications(receiver, "check opened", "odd id opened", "check answered")
     answered = receiver.deliveries[-1].notice
     requested_at = answered["closing"].pop("requested_at")
     assert requested_at <= answered["at"]
@@ -97,9 +97,11 @@ async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: 
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
 
 
-async def test_reminders_escalations_and_deadlines_are_reported(hooked: Runs, receiver: Receiver) -> None:
+async def test_reminders_escalations_and_deadlines_are_reported(notifying_runs: Runs, receiver: Receiver) -> None:
     late: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
-    handle = await hooked.start({"nodes": [human("late", **late), human("slow", reminder="500ms")]}, notifies=True)
+    handle = await notifying_runs.start(
+        {"nodes": [human("late", **late), human("slow", reminder="500ms")]}, notifies=True
+    )
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted))
     await _answer(handle, "slow")
     await document_of(handle)
@@ -112,11 +114,11 @@ async def test_reminders_escalations_and_deadlines_are_reported(hooked: Runs, re
     assert len({delivery.id for delivery in receiver.deliveries}) == len(receiver.deliveries)
 
 
-async def test_refused_notifications_are_repeated_under_their_ids(hooked: Runs, receiver: Receiver) -> None:
+async def test_refused_notifications_are_repeated_under_their_ids(notifying_runs: Runs, receiver: Receiver) -> None:
     statuses = {"b opened": [500, 503]}
     receiver.answer = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
-    handle = await hooked.start({"nodes": [human("a"), human("b"), human("c")]}, notifies=True)
-    await _received(receiver, "a opened", "b opened", "c opened")
+    handle = await notifying_runs.start({"nodes": [human("a"), human("b"), human("c")]}, notifies=True)
+    await _wait_for_notifications(receiver, "a opened", "b opened", "c opened")
     names = [delivery.name for delivery in receiver.deliveries]
     assert names == ["a opened", "b opened", "c opened", "b opened", "b opened"]
     assert len({delivery.id for delivery in receiver.deliveries if delivery.name == "b opened"}) == 1
@@ -126,20 +128,22 @@ async def test_refused_notifications_are_repeated_under_their_ids(hooked: Runs, 
     assert (await document_of(handle))["notes"] == []
 
 
-async def test_hanging_webhook_delays_nothing(hooked: Runs, receiver: Receiver) -> None:
+async def test_hanging_webhook_delays_nothing(notifying_runs: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.answer = lambda name: 0
-        handle = await hooked.start({"nodes": [human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True)
+        handle = await notifying_runs.start(
+            {"nodes": [human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True
+        )
         await eventually(lambda: bool(receiver.deliveries))
         await _answer(handle, "check")
-        document = await ended_document(hooked, handle)
+        document = await ended_document(notifying_runs, handle)
         assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
             ("check", "beside"), "completed"
         )
         assert [note["message"] for note in document["notes"]] == [
             "2 notifications were not sent: the webhook did not accept them within 0.5 s of the end of the run"
         ]
-        await hooked.check_ended()
+        await notifying_runs.check_runs()
 
 
 @pytest.fixture
@@ -150,19 +154,19 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_attempt")
-async def test_missing_webhook_becomes_a_note_while_the_run_continues(hooked: Runs, receiver: Receiver) -> None:
+async def test_missing_webhook_becomes_a_note_while_the_run_continues(notifying_runs: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
-    handle = await hooked.start({"nodes": [human("check"), human("other")]}, notifies=True)
+    handle = await notifying_runs.start({"nodes": [human("check"), human("other")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
     async def is_noted() -> bool:
-        return await _notes(handle, hooked) == [message]
+        return await _notes(handle, notifying_runs) == [message]
 
     await eventually(is_noted)
     receiver.answer = lambda name: 204
     await _answer(handle, "check")
     await _answer(handle, "other")
-    document = await ended_document(hooked, handle)
+    document = await ended_document(notifying_runs, handle)
     assert [note["message"] for note in document["notes"]] == [message]
     assert "hidden" not in str(document)
     assert sorted(receiver.accepted) == ["check answered", "other answered"]
@@ -177,28 +181,28 @@ async def test_worker_without_a_webhook_explains_how_to_set_one(runs: Runs) -> N
 
     await eventually(is_noted)
     await _answer(handle, "check")
-    assert bare(await document_of(handle))["nodes"] == {"check": done({"approved": True, "reason": None})}
+    assert bare(await document_of(handle))["nodes"] == {"check": completed_node({"approved": True, "reason": None})}
 
 
-async def test_run_without_notifications_calls_no_webhook(hooked: Runs, receiver: Receiver) -> None:
-    handle = await hooked.start({"nodes": [human("check")]})
-    await _answer_when_asked(handle, "check")
+async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
+    handle = await notifying_runs.start({"nodes": [human("check")]})
+    await _wait_and_answer(handle, "check")
     await document_of(handle)
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     assert (scheduled, receiver.deliveries) == ([], [])
 
 
-async def test_written_plan_and_its_sub_plans_notify_the_webhook(hooked: Runs, receiver: Receiver) -> None:
+async def test_written_plan_and_its_sub_plans_notify_the_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
     below = {"id": "archive", "plan": {"nodes": [human("check")]}}
-    handle = await hooked.start_raw({"plan": {"nodes": [below]}})
-    await _received(receiver, "check opened")
+    handle = await notifying_runs.start_raw({"plan": {"nodes": [below]}})
+    await _wait_for_notifications(receiver, "check opened")
     assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
     await _answer(handle, "archive/check")
     await document_of(handle)
     assert receiver.accepted == ["check opened", "check answered"]
 
 
-async def _answer_when_asked(handle: Handle, request: str) -> None:
+async def _wait_and_answer(handle: Handle, request: str) -> None:
     async def is_asked() -> bool:
         return [each["request_id"] for each in await handle.query(wire.QUERY_PENDING)] == [request]
 
@@ -206,22 +210,24 @@ async def _answer_when_asked(handle: Handle, request: str) -> None:
     await _answer(handle, request)
 
 
-async def test_new_execution_sends_the_unsent_notifications_under_their_ids(hooked: Runs, receiver: Receiver) -> None:
+async def test_new_execution_sends_the_unsent_notifications_under_their_ids(
+    notifying_runs: Runs, receiver: Receiver
+) -> None:
     receiver.answer = lambda name: 500
-    handle = await hooked.start({"nodes": [human("check")]}, notifies=True)
+    handle = await notifying_runs.start({"nodes": [human("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
         await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "nobody", "answer": {}})
-        newest = hooked.client.get_workflow_handle(handle.id)
+        newest = notifying_runs.client.get_workflow_handle(handle.id)
 
         async def is_new() -> bool:
             return (await newest.describe()).run_id != handle.first_execution_run_id
 
         await eventually(is_new)
         receiver.answer = lambda name: 204
-        await _received(receiver, "check opened")
+        await _wait_for_notifications(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1
         assert receiver.deliveries[-1].notice["execution_id"] != receiver.deliveries[0].notice["execution_id"]
-        await _answer_when_asked(newest, "check")
+        await _wait_and_answer(newest, "check")
         await document_of(handle)
-        await hooked.check_ended()
+        await notifying_runs.check_runs()

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, document_of, done, raw
+from tests.support.runs import Runs, bare, completed_node, document_of, raw
 from tests.support.tools import Bench
 from tests.workflow.building import end_of_run
 
@@ -74,8 +74,8 @@ async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
     native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
     found = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
     assert [document["nodes"] for document in found] == [
-        {"@result_1": done({"x": 1}), "@result_2": done({"x": {"x": 1}})},
-        {"a": done({"x": "1"})},
+        {"@result_1": completed_node({"x": 1}), "@result_2": completed_node({"x": {"x": 1}})},
+        {"a": completed_node({"x": "1"})},
     ]
 
 
@@ -98,8 +98,16 @@ async def test_odd_ids_run(runs: Runs) -> None:
     documents = await asyncio.gather(*(runs.run(_plan_with(node_id)) for node_id in _ODD_IDS))
     for node_id, document in zip(_ODD_IDS, documents, strict=True):
         assert document["nodes"] == {
-            **{node_id: done({"x": 1}), "sub": done({node_id: {"a": {}}}), "each": done([{}, {}])},
-            **{f"each[{node_id}]": done({}), f"each[{'y' * 190}]": done({}), "uses": done({"got": 1})},
+            **{
+                node_id: completed_node({"x": 1}),
+                "sub": completed_node({node_id: {"a": {}}}),
+                "each": completed_node([{}, {}]),
+            },
+            **{
+                f"each[{node_id}]": completed_node({}),
+                f"each[{'y' * 190}]": completed_node({}),
+                "uses": completed_node({"got": 1}),
+            },
         }
 
 
@@ -159,7 +167,7 @@ async def test_other_signals_are_refused_or_kept_and_never_fatal(runs: Runs, ben
             await handle.signal(name, args=arguments)
     bench.open(unique)
     document = bare(await document_of(handle))
-    assert document["nodes"] == {"a": done(unique)}
+    assert document["nodes"] == {"a": completed_node(unique)}
     assert [note["code"] for note in document["notes"]] == ["refused"] * 3 * (len(GARBAGE) + 2)
 
 
@@ -173,7 +181,7 @@ async def test_flood_of_refused_signals_keeps_a_hundred_notes(cached_runs: Runs,
     document = await document_of(handle)
     assert len(document["notes"]) == 101
     assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are omitted"}
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 # Workers of others.
@@ -245,7 +253,7 @@ async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queu
     document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
     assert document["nodes"]["fail"] == {"status": "failed", "error": "Foreign: no"}
     assert document["nodes"]["missing"]["error"].startswith("NotFoundError: ")
-    assert document["nodes"]["fine"] == done({"id": "fine", "attempt": 1, "arguments": {"x": 1}})
+    assert document["nodes"]["fine"] == completed_node({"id": "fine", "attempt": 1, "arguments": {"x": 1}})
 
 
 _ODD_FIELDS: list[dict[str, Any]] = [

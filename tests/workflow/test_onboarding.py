@@ -71,7 +71,7 @@ async def test_plan_adds_its_rows_and_none_when_it_runs_again(desk: Onboarding, 
     first, second = [await desk.runs.run(plan) for _ in range(2)]
     assert [first["status"], second["status"]] == ["completed", "completed"]
     assert [*first["nodes"]] == [f"@result_{number + 1}" for number in range(len(plan["intents"]))]
-    assert desk.added() == sorted(added)
+    assert desk.added_rows() == sorted(added)
     made = [node["result"]["created"] for node in first["nodes"].values()]
     assert (made, {node["result"]["created"] for node in second["nodes"].values()}) == ([True] * len(made), {False})
 
@@ -99,7 +99,7 @@ async def test_intent_does_not_wait_for_a_stage_to_end(desk: Onboarding, gates: 
     assert gates.reached == ["@result_3"]
     gates.release("@result_3")
     assert bare(await document_of(handle))["status"] == "completed"
-    assert desk.added() == ALL
+    assert desk.added_rows() == ALL
 
 
 async def test_lookup_and_reference_are_used_as_in_the_table(desk: Onboarding) -> None:
@@ -121,7 +121,7 @@ async def test_lookup_and_reference_are_used_as_in_the_table(desk: Onboarding) -
         ]
     }
     assert (await desk.runs.run(plan, context={"cbu": fund.id}))["status"] == "completed"
-    assert desk.added() == [
+    assert desk.added_rows() == [
         f"{FUND}: CUSTODY",
         f"{FUND}: DIRECTOR: John Smith (GB)",
         "Apex Capital Fund: LU, fund, active",
@@ -146,4 +146,4 @@ async def test_of_two_runs_one_creates_the_fund_and_the_other_gets_it(desk: Onbo
         made = [end["nodes"][node]["result"] for end in ends]
         assert sorted(result["created"] for result in made) == [False, True]
         assert made[0]["id"] == made[1]["id"]
-    assert desk.added() == [f"{FUND}: CUSTODY", "Apex Capital Fund: LU, fund, active"]
+    assert desk.added_rows() == [f"{FUND}: CUSTODY", "Apex Capital Fund: LU, fund, active"]

@@ -45,7 +45,7 @@ async def order(item: str, amount: int) -> str:
 
 
 @tool(effects="read")
-def broken(item: str) -> str:
+def give_up(item: str) -> str:
     """Fail."""
     raise dagwright.GiveUp(f"no {item}")
 
@@ -127,9 +127,7 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVE, str(tools), env=environment)
     try:
         async with Client.connect(settings=settings) as client:
-            run = await _start_when_served(
-                client, {"nodes": [{"tool": "shelf", "id": "a", "arguments": {"item": "x"}}]}
-            )
+            run = await _wait_and_start(client, {"nodes": [{"tool": "shelf", "id": "a", "arguments": {"item": "x"}}]})
             assert (await run.result()).nodes["a"].result == "shelf of x"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -138,7 +136,7 @@ async def test_worker_in_another_process_serves_its_tools_until_sigterm(server: 
             process.kill()
 
 
-async def _start_when_served(client: Client, plan: dict[str, object]) -> Run:
+async def _wait_and_start(client: Client, plan: dict[str, object]) -> Run:
     async with asyncio.timeout(SERVING_S):
         while True:
             with contextlib.suppress(PlanInvalid):
@@ -239,7 +237,7 @@ async def test_scripts_and_notebooks_need_no_event_loop(server: LiveServer, caps
     """The loop of this test runs, as that of a notebook does."""
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
     assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4
-    with SyncClient.connect(settings=settings) as client, client.worker(tools=[stock, broken]):
+    with SyncClient.connect(settings=settings) as client, client.worker(tools=[stock, give_up]):
         run = client.start(LAMPS, run_id=(name := f"sync-{uuid4()}"))
         assert run.watch().output == 4
         assert "completed  lamps  stock" in capsys.readouterr().out
@@ -248,7 +246,7 @@ async def test_scripts_and_notebooks_need_no_event_loop(server: LiveServer, caps
         events = [*run.events()]
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
         assert client.get_run(name).status() == "completed"
-        failing = client.start({"nodes": [{"id": "a", "tool": "broken", "arguments": {"item": "lamp"}}]})
+        failing = client.start({"nodes": [{"id": "a", "tool": "give_up", "arguments": {"item": "lamp"}}]})
         with pytest.raises(dagwright.RunFailed, match="no lamp") as failed:
             failing.result()
         assert [problem.node for problem in failed.value.problems] == ["a"]

@@ -17,7 +17,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
-from tests.support.goals import goal, written
+from tests.support.goals import goal, plan_text
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
 from tests.support.tools import Bench
@@ -285,15 +285,15 @@ async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
         await events_of(run)
 
 
-async def test_text_of_a_model_continues_from_a_cursor(scripted: Scripted, bench: Bench, tmp_path: Path) -> None:
+async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, bench: Bench, tmp_path: Path) -> None:
     words_of_model = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     released = asyncio.Event()
     script = (
-        written(call("one", "echo", said="rain")),
+        plan_text(call("one", "echo", said="rain")),
         slow(json_text({"answer": words_of_model, "missing": []}), characters=7, held_after=6, released=released),
     )
-    async with scripted(*script) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo"))
+    async with serve_script(*script) as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
         run = PythonRuns(runs, bench, tmp_path).of(handle)
         started = ""
         async with aclosing(run.events(text=True)) as events:

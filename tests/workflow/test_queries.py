@@ -15,7 +15,7 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, without_cache
+from tests.support.runs import Handle, Runs, bare, bare_node, completed_node, document_of, events_of, without_cache
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -54,14 +54,14 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
         "status": "running",
         "output": None,
         "nodes": {
-            "first": done(2.0),
+            "first": completed_node(2.0),
             "held": {"status": "running"},
-            "each": done([{}]),
-            "each[x]": done({}),
+            "each": completed_node([{}]),
+            "each[x]": completed_node({}),
             "last": {"status": "pending"},
         },
     }
-    assert bare_node(await handle.query(wire.QUERY_NODE, "each[x]")) == done({})
+    assert bare_node(await handle.query(wire.QUERY_NODE, "each[x]")) == completed_node({})
     assert await handle.query(wire.QUERY_NODE, "nobody") is None
     with pytest.raises(WorkflowQueryFailedError):
         await handle.query(wire.QUERY_NODE)
@@ -98,17 +98,17 @@ async def test_run_of_any_starter_has_its_state(runs: Runs, bench: Bench) -> Non
     held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
     handle = await runs.start_raw({"plan": {"nodes": [held]}})
     await eventually(lambda: unique in bench.entered)
-    assert await _states_written(handle) == ["running"]
+    assert await _written_states(handle) == ["running"]
     bench.open(unique)
     await document_of(handle)
     refused = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
     await document_of(refused)
-    assert await _states_written(handle) == ["running", "completed"]
-    assert await _states_written(refused) == ["failed"]
+    assert await _written_states(handle) == ["running", "completed"]
+    assert await _written_states(refused) == ["failed"]
     assert (await handle.describe()).typed_search_attributes.get(_STATE) == "completed"
 
 
-async def _states_written(handle: Handle) -> list[str]:
+async def _written_states(handle: Handle) -> list[str]:
     upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
     written = [event.upsert_workflow_search_attributes_event_attributes.search_attributes for event in upserts]
     return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in written]

@@ -92,7 +92,7 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: C
         f"no worker serves the queue {queue!r} of far; start your own worker for it"
     ]
     assert {node["status"] for name, node in ended["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
-    await runs.check_ended()
+    await runs.check_runs()
 
 
 async def test_sub_plan_and_run_wait_for_the_worker_of_a_child_node(client: Client, cached_runs: Runs) -> None:
@@ -116,7 +116,7 @@ async def test_sub_plan_and_run_wait_for_the_worker_of_a_child_node(client: Clie
             "message": f"no worker serves the queue {queue!r} of far; {_start_one(queue)}",
         }
     ]
-    await runs.check_ended()
+    await runs.check_runs()
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were
     handle = await cached_runs.start({"nodes": [_add("a")]})
     views = [view async for view in RunReader(client, handle.id).follow()]
     assert (views[-1].status, lost) == ("completed", [])
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_pure_nodes_that_would_run_together_wait_like_others(client: Client, cached_runs: Runs) -> None:
@@ -201,4 +201,4 @@ async def test_pure_nodes_that_would_run_together_wait_like_others(client: Clien
     assert [note["message"] for note in document["notes"]] == [
         f"no worker serves the queue {queue!r} of left, right; {_start_one(queue)}"
     ]
-    await runs.check_ended()
+    await runs.check_runs()

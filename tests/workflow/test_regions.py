@@ -12,7 +12,17 @@ from dagwright.core.model.compiled import plan_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, blocked, cancelled, document_of, done, events_of, failed
+from tests.support.runs import (
+    Handle,
+    Runs,
+    bare,
+    blocked_node,
+    cancelled_node,
+    completed_node,
+    document_of,
+    events_of,
+    failed_node,
+)
 from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
@@ -37,7 +47,7 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     handle = await runs.start({"nodes": [pure("n0"), *later], "output": "{{n49.result}}"})
     document = await document_of(handle)
     assert bare(document)["output"] == 51
-    assert bare(document)["nodes"] == {f"n{n}": done(n + 2) for n in range(50)}
+    assert bare(document)["nodes"] == {f"n{n}": completed_node(n + 2) for n in range(50)}
     node = document["nodes"]["n7"]
     assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "add", ["n6"])
     assert node["started_at"] <= node["ended_at"]
@@ -62,7 +72,7 @@ async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Ru
         found = await handle.query("node", "slow")
     assert (await handle.query("node", "held"))["status"] == "ready"
     bench.threads[unique].set()
-    assert bare(await document_of(handle))["nodes"]["held"] == done(unique)
+    assert bare(await document_of(handle))["nodes"]["held"] == completed_node(unique)
     assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
 
 
@@ -123,7 +133,7 @@ async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_
         "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
     )
     assert written["nodes"]["text5"]["result"]["bytes"] == 50_007
-    restored = await runs.restored(handle)
+    restored = await runs.read_document(handle)
     assert restored["nodes"]["text5"]["result"] == "x" * 50_005
     history = await handle.fetch_history()
     assert sum(event.ByteSize() for event in history.events) < 200_000
@@ -138,7 +148,7 @@ async def test_pure_tools_refuse_secrets_for_every_compiler(runs: Runs, monkeypa
     reading = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
     compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, reading), {}))
     assert (await runs.run_raw({"compiled": compiled}))["nodes"] == {
-        "known": failed("secret_refused: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
+        "known": failed_node("secret_refused: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
     }
 
 
@@ -151,9 +161,9 @@ async def test_pure_node_over_its_timeout_fails_and_the_others_continue(runs: Ru
     found = await runs.run({"nodes": nodes})
     bench.threads[unique].set()
     assert found["nodes"] == {
-        "slow": failed("timeout: pure_hold took over 0.2 s"),
-        "after": blocked("slow"),
-        "good": done(2),
+        "slow": failed_node("timeout: pure_hold took over 0.2 s"),
+        "after": blocked_node("slow"),
+        "good": completed_node(2),
     }
 
 
@@ -168,10 +178,14 @@ async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: B
     await handle.signal("cancel", {"reason": "enough"})
     found = bare(await document_of(handle))
     assert found["status"] == "cancelled"
-    assert found["nodes"] == {"done": done(2), "held": done(unique), "after": cancelled("enough")}
+    assert found["nodes"] == {
+        "done": completed_node(2),
+        "held": completed_node(unique),
+        "after": cancelled_node("enough"),
+    }
 
 
 async def test_long_ids_are_accepted(runs: Runs) -> None:
     first, second = "é" * 100, "ö" * 100
     found = await runs.run({"nodes": [pure(first), pure(second, f"{{{{{first}.result}}}}")]})
-    assert found["nodes"] == {first: done(2), second: done(3)}
+    assert found["nodes"] == {first: completed_node(2), second: completed_node(3)}

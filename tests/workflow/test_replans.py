@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.testing import slow, text
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, written
+from tests.support.goals import call, checked_document, goal, plan_text
 from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
@@ -32,40 +32,40 @@ def held_answer(words: str, released: asyncio.Event) -> Any:
     return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
 
 
-async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scripted: Scripted) -> None:
+async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    plan = written(FRAGILE, call("b", "echo", name="early"))
+    plan = plan_text(FRAGILE, call("b", "echo", name="early"))
     new_plan = json.dumps(
         {"nodes": [call("c", "hold", name="{{b.result.name}}"), call("a", "echo", of="{{c.result}}")]}
     )
     stopped = slow(
         text(new_plan), characters=_PIECE, held_after=-(-(new_plan.index('"id": "a"')) // _PIECE), released=released
     )
-    async with scripted(plan, stopped, "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
+    async with serve_script(plan, stopped, "Done.", bench=bench) as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         released.set()
         bench.open("early")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert (bench.entered, found["nodes"]["a#2"]["result"]) == (["early"], {"of": "early"})
     assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
 
 
-async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(scripted: Scripted) -> None:
+async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    plan = written(
+    plan = plan_text(
         {**call("a", "give_up"), "on_error": "replan"},
         call("b", "echo", of="{{a.result}}"),
         call("c", "echo", name="early"),
     )
-    new_plan = written(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
-    async with scripted(plan, held_answer(new_plan, released), "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
+    new_plan = plan_text(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
+    async with serve_script(plan, held_answer(new_plan, released), "Done.", bench=bench) as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         released.set()
         bench.open("early")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
     assert {name: found["nodes"][name]["status"] for name in "abcd"} == expected
@@ -75,11 +75,11 @@ def answer_with_gaps(words: str, *missing: str) -> str:
     return json.dumps({"answer": words, "missing": list(missing)})
 
 
-async def test_large_answer_in_its_response_format_is_given_out(scripted: Scripted) -> None:
+async def test_large_answer_in_its_response_format_is_given_out(serve_script: Scripted) -> None:
     words = "long " * 60_000
     answer = slow(text(answer_with_gaps(words, "more")), characters=4_000)
-    async with scripted(written(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "More.", "echo"))
+    async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "More.", "echo"))
         found = await document_of(handle)
         [_, title] = await titles(runs, handle, "plan")
     assert (found["status"], found["output"]["bytes"]) == ("completed", len(words) + 2)

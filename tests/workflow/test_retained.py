@@ -76,7 +76,7 @@ async def own_client(tmp_path: Path) -> AsyncIterator[Client]:
             yield client
 
 
-async def _shown(client: Client, count: int) -> list[ListedRun]:
+async def _wait_for_runs(client: Client, count: int) -> list[ListedRun]:
     """Return the runs, by workflow id and start, as soon as the server shows so many."""
 
     async def are_shown() -> bool:
@@ -94,7 +94,7 @@ async def test_continuations_and_sub_plans_need_the_run_that_they_started_in(own
         await own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, order, id=name, task_queue=QUEUE)
     await own_client.execute_workflow("SomebodyElses", True, id="foreign", task_queue=QUEUE)
 
-    first, second, *foreign, resumed, again, root, child = await _shown(own_client, 9)
+    first, second, *foreign, resumed, again, root, child = await _wait_for_runs(own_client, 9)
 
     assert first == ListedRun("continued", first.run_id, first.run_id, first.started_at)
     assert second == ListedRun("continued", second.run_id, second.run_id, second.started_at, chain_started_at=BEGAN)
@@ -133,7 +133,7 @@ async def test_oldest_beginning_bounds_what_a_real_namespace_needs(own_client: C
     await own_client.execute_workflow(
         wire.WORKFLOW_RUN_PLAN, {"began": BEGAN.isoformat()}, id="continued", task_queue=QUEUE
     )
-    await _shown(own_client, 2)
+    await _wait_for_runs(own_client, 2)
     assert removal_bound(await retained_of(own_client), owners=owners, now=now).renewed_before == BEGAN - MARGIN
 
 
@@ -157,7 +157,7 @@ async def test_every_page_of_runs_is_read(own_client: Client, monkeypatch: pytes
     await asyncio.gather(
         *(own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
     )
-    assert [run.workflow_id for run in await _shown(own_client, 8)] == names
+    assert [run.workflow_id for run in await _wait_for_runs(own_client, 8)] == names
 
 
 # The store of a task queue.

@@ -8,11 +8,11 @@ from temporalio.client import Client
 
 from dagwright.core.model.policy import Policy
 from dagwright.testing import ANY_NUMBER, Completion, HttpError, ScriptedToolCall, step
-from tests.support.goals import ended, purposes
+from tests.support.goals import checked_document, purposes
 from tests.support.rounds import (
     Workers,
     continue_with,
-    done,
+    done_response,
     prompt_of,
     question,
     ref,
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 INTENTION = "Compare the totals of Maersk and Evergreen."
 CLARIFY = sub_goal(9, "clarify", question="Which one?")
-ASK_BACK = (continue_with(CLARIFY), done(question=ref(9, "clarification")))
+ASK_BACK = (continue_with(CLARIFY), done_response(question=ref(9, "clarification")))
 
 
 async def test_question_is_planned_round_by_round_and_answered(client: Client, tmp_path: Path) -> None:
@@ -39,12 +39,12 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
             sub_goal(4, "add_up", numbers=ref(2, "numbers")),
             sub_goal(5, "compare", "Maersk and Evergreen", total=[ref(3, "total"), ref(4, "total")]),
         ),
-        done(comparison=ref(5, "comparison")),
+        done_response(comparison=ref(5, "comparison")),
         "Maersk has 7 and Evergreen 11.",
     )
     workers = Workers()
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs, synthesis="model")))
+        found = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
     assert (found["status"], found["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
     assert [*found["nodes"]] == ["intention", "plan", "sg1", "sg2", "plan#2", "sg3", "sg4", "sg5", "plan#3", "answer"]
     assert purposes([*server.calls]) == [
@@ -73,7 +73,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
 async def test_planner_that_calls_a_tool_is_asked_for_its_plan(client: Client, tmp_path: Path) -> None:
     called = Completion(text="Let me look.", tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
     async with rounds_runs(client, tmp_path, INTENTION, called, *ASK_BACK) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs)))
+        found = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
     assert (found["status"], found["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
     assert "This answer is invalid" in prompt_of(server, "plan#2")
@@ -83,7 +83,7 @@ async def test_no_person_is_asked(client: Client, tmp_path: Path) -> None:
     workers = Workers()
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs)))
+        found = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
     assert found["status"] == "completed"
     assert "no requests to people are opened while a question is answered in rounds" in prompt_of(server, "plan#2")
     # Supporting sub-goals are left behind.
@@ -94,15 +94,15 @@ async def test_tool_that_asks_while_it_runs_fails_with_a_message(client: Client,
     policy = Policy()
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs), policy=policy))
+        found = await checked_document(runs, await runs.start_compiled_plan(question(runs), policy=policy))
     assert found["status"] == "completed"
     assert "refused: it asks a person, but no requests to people are opened" in prompt_of(server, "plan#2")
 
 
 async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:
     async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY)) as (_, runs):
-        handle = await runs.start_compiled(question(runs), budget={"calls": 2, "on_limit": "ask"})
-        found = await ended(runs, handle)
+        handle = await runs.start_compiled_plan(question(runs), budget={"calls": 2, "on_limit": "ask"})
+        found = await checked_document(runs, handle)
     assert found["status"] == "completed_with_failures"
     assert found["output"].startswith("Which one?\n\nIncomplete:\n- The work ended early: the budget was used up")
     assert found["error"].startswith("budget_spent: ")
@@ -113,22 +113,26 @@ async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Cli
     script = (
         INTENTION,
         continue_with(CLARIFY),
-        done(question=ref(9, "clarification")),
+        done_response(question=ref(9, "clarification")),
         step(refused, times=ANY_NUMBER),
     )
     async with rounds_runs(client, tmp_path, *script) as (_, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs, synthesis="model")))
+        found = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
     assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
     assert found["nodes"]["answer"]["status"] == "failed"
 
 
 async def test_planner_gets_the_start_of_a_slot_and_the_answer_all_of_it(client: Client, tmp_path: Path) -> None:
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
-    script = (INTENTION, continue_with(CLARIFY, sub_goal(1, "rows", count=9_000)), done("All is there.", **inputs))
+    script = (
+        INTENTION,
+        continue_with(CLARIFY, sub_goal(1, "rows", count=9_000)),
+        done_response("All is there.", **inputs),
+    )
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        handle = await runs.start_compiled(question(runs))
-        await ended(runs, handle)
-        found = await runs.restored(handle, full=True)
+        handle = await runs.start_compiled_plan(question(runs))
+        await checked_document(runs, handle)
+        found = await runs.read_document(handle, full=True)
         result = prompt_of(server, "plan#2")
         assert len(server.calls) == 3
     assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in result
@@ -145,7 +149,7 @@ async def test_model_that_formulates_the_question_gets_the_turns(client: Client,
     document = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
     async with rounds_runs(client, tmp_path, INTENTION, *ASK_BACK) as (server, runs):
         handle = await runs.start_raw({"plan": document}, workflow="PlanAndExecute")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["rounds"]["max_rounds"]) == ("completed", 3)
     result = prompt_of(server, "intention")
     assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in result

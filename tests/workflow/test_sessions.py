@@ -42,17 +42,17 @@ async def cached_bench(client: Client, tmp_path_factory: pytest.TempPathFactory)
 async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
     """Sessions of a worker that the tests share; each history that a test made is checked and replayed."""
     yield cached_bench
-    await cached_bench.runs.check_ended()
+    await cached_bench.runs.check_runs()
 
 
 async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBench, unique: str) -> None:
     first = await bench.sessions.start_turn(unique, bench.turn(call("a", "name_fund", name="Apex"), request="Make it."))
-    session = await bench.ended(unique, first.workflow_id)
+    session = await bench.wait_for_turn_end(unique, first.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     second = await bench.sessions.start_turn(unique, bench.turn(call("b", "echo", value="@cbu"), request="And that."))
     document = await document_of(bench.client.get_workflow_handle(second.workflow_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
-    session = await bench.ended(unique, second.workflow_id)
+    session = await bench.wait_for_turn_end(unique, second.workflow_id)
     expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
     assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == expected
     await eventually(lambda: _has_nothing_to_do(bench, unique))
@@ -77,7 +77,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
         return await bench.turn(call("b", "echo", value=1))(session)
 
     first = await bench.sessions.start_turn(unique, long)
-    session = await bench.ended(unique, first.workflow_id)
+    session = await bench.wait_for_turn_end(unique, first.workflow_id)
     document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     [kept] = session.turns
@@ -86,7 +86,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
     [whole] = (await bench.sessions.with_full_answers(session)).turns
     assert whole.answer == "x" * 20_000
     second = await bench.sessions.start_turn(unique, next_turn)
-    await bench.ended(unique, second.workflow_id)
+    await bench.wait_for_turn_end(unique, second.workflow_id)
     [answer] = entries
     assert answer is not None
     assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
@@ -118,7 +118,7 @@ async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: Sessio
     for run in runs:
         document = await document_of(bench.client.get_workflow_handle(run))
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
-        await bench.ended(unique, run)
+        await bench.wait_for_turn_end(unique, run)
     session = (await bench.sessions.find(unique)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
     assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
@@ -134,7 +134,7 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
         *(bench.sessions.start_turn(unique, prepare, run=run, on_busy=lambda turn: None) for _ in range(2))
     )
     assert first.workflow_id == second.workflow_id == run
-    session = await bench.ended(unique, run)
+    session = await bench.wait_for_turn_end(unique, run)
     again = await bench.sessions.start_turn(unique, prepare, run=run)
     assert (again.workflow_id, again.is_new) == (run, False)
     assert (await bench.sessions.find(unique)).session == session
@@ -157,7 +157,7 @@ async def test_id_of_a_run_outside_the_session_is_refused(bench: SessionBench, u
     ends = await asyncio.gather(*map(take, names[:2]), return_exceptions=True)
     assert [type(end) for end in ends].count(RunIdInUse) == 1, ends
     owner = names[[isinstance(end, Started) for end in ends].index(True)]
-    await bench.ended(owner, run)
+    await bench.wait_for_turn_end(owner, run)
     # A command for the turn of the other session would steer the run of the first one.
     [other_name] = {*names[:2]} - {owner}
 
@@ -315,7 +315,7 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
         return PreparedTurn("Do it.", await bench.started.encode(start))
 
     started = await bench.sessions.start_turn(unique, prepare)
-    await bench.ended(unique, started.workflow_id)
+    await bench.wait_for_turn_end(unique, started.workflow_id)
     expected: dict[str, dict[str, Any]] = {
         started.workflow_id: {
             "DagwrightTitle": unique,
@@ -368,7 +368,7 @@ async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: Se
     again = await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
     document = await document_of(bench.client.get_workflow_handle(again.workflow_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
-    await bench.ended(unique, again.workflow_id)
+    await bench.wait_for_turn_end(unique, again.workflow_id)
     await bench.close(unique)
 
 
@@ -394,14 +394,14 @@ async def test_session_continues_between_turns(
         started = await bench.sessions.start_turn(
             unique, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
-        session = await bench.ended(unique, started.workflow_id)
+        session = await bench.wait_for_turn_end(unique, started.workflow_id)
         executions.append((await bench.sessions.find(unique)).run_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
     assert len(set(executions)) > 1
     await _close_all(bench, unique)
     # With the marks of these executions.
-    await bench.runs.check_ended()
+    await bench.runs.check_runs()
 
 
 async def test_terminated_earlier_turn_fails(bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,13 +429,13 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
 
     await eventually(is_looking)
     bench.bench.open(unique)
-    assert [*(await bench.ended(unique, started.workflow_id)).names] == ["cbu"]
+    assert [*(await bench.wait_for_turn_end(unique, started.workflow_id)).names] == ["cbu"]
     following = await bench.sessions.start_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
     await eventually(lambda: f"{unique} 2" in bench.bench.entered)
     kinds = await _kinds_of_events(bench, unique)
     assert (kinds[EventType.EVENT_TYPE_TIMER_STARTED], kinds[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
     bench.bench.open(f"{unique} 2")
-    await bench.ended(unique, following.workflow_id)
+    await bench.wait_for_turn_end(unique, following.workflow_id)
     await bench.sessions.end(unique)
 
 
@@ -491,5 +491,5 @@ async def test_turn_without_a_worker_is_reported_and_starts_once_when_one_comes(
         await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
         started = await bench.sessions.start_turn(unique, prepare, run=f"{unique} run")
-        assert len((await bench.ended(unique, started.workflow_id)).turns) == 1
+        assert len((await bench.wait_for_turn_end(unique, started.workflow_id)).turns) == 1
         await bench.close(unique)

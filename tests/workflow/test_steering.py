@@ -16,14 +16,14 @@ from tests.support.people import refusal_of
 from tests.support.runs import (
     Handle,
     Runs,
-    as_shown,
     bare,
     bare_error,
-    cancelled,
+    cancelled_node,
+    completed_node,
     document_of,
-    done,
     end_of,
     events_of,
+    with_run_error,
     without_cache,
 )
 from tests.support.tools import Bench
@@ -79,7 +79,7 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     assert result == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
-    assert bare(document)["nodes"] == {"held": done(unique), "after": done({})}
+    assert bare(document)["nodes"] == {"held": completed_node(unique), "after": completed_node({})}
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("refused", "pause: the run is paused already, paused by ann: too early"),
@@ -137,7 +137,7 @@ async def test_run_that_is_paused_before_it_starts_starts_nothing(runs: Runs, be
     assert bare(await document_of(handle))["status"] == "cancelled"
 
 
-def _held(name: str, *, count: int = 1) -> dict[str, Any]:
+def _held_plan(name: str, *, count: int = 1) -> dict[str, Any]:
     """Return a plan of so many nodes that run until `name` is opened."""
     nodes = [
         {"id": f"n{number}", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"} for number in range(count)
@@ -158,7 +158,7 @@ async def _has_timers(handle: Handle, count: int) -> bool:
 
 
 async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({**_held(unique), "deadline": "3s"})
+    handle = await runs.start({**_held_plan(unique), "deadline": "3s"})
     await eventually(lambda: unique in bench.entered)
     started_at = time.time()
     assert await _set(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
@@ -172,11 +172,11 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
     )
     bench.open(unique)
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"n0": done(unique)}
+    assert bare(document)["nodes"] == {"n0": completed_node(unique)}
 
 
 async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({**_held(unique), "deadline": "1h"})
+    handle = await runs.start({**_held_plan(unique), "deadline": "1h"})
     await eventually(lambda: unique in bench.entered)
     gone_s = time.time() - (await RunReader(runs.client, handle.id).read()).started_at  # type: ignore[operator]
     limit_s = round(gone_s) + 3
@@ -185,11 +185,11 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
     message = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", message)
     view = await RunReader(runs.client, handle.id).read()
-    assert view.document() == as_shown(document)
+    assert view.document() == with_run_error(document)
 
 
 async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_held(unique, count=4), max_in_flight=1)
+    handle = await runs.start(_held_plan(unique, count=4), max_in_flight=1)
     await eventually(lambda: bench.running[unique] == 1)
     assert await _set(handle, max_parallel=3) == "the run now has max_parallel 3"
     await eventually(lambda: bench.running[unique] == 3)
@@ -212,7 +212,7 @@ async def test_batches_share_a_new_limit(
     bench.open(unique)
     assert (await document_of(handle))["status"] == "completed"
     assert bench.most_running[unique] == 8
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, bench: Bench, unique: str) -> None:
@@ -224,13 +224,13 @@ async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, benc
         ({"by": "ann"}, "set_limits must be an object such as "),
         (None, "set_limits must be an object such as "),
     ]
-    handle = await cached_runs.start(_held(unique))
+    handle = await cached_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
     for message, reason in refused:
         assert (await refusal_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
     bench.open(unique)
     assert (await document_of(handle))["notes"] == []
-    await cached_runs.check_ended()
+    await cached_runs.check_runs()
 
 
 def _held_in_task_and_thread(name: str) -> dict[str, Any]:
@@ -258,7 +258,12 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
     assert bare(await document_of(handle)) == {
         "status": "cancelled",
         "output": {},
-        "nodes": {"done": done(2.0), "task": cancelled(), "thread": cancelled(), "after": cancelled("wrong plan")},
+        "nodes": {
+            "done": completed_node(2.0),
+            "task": cancelled_node(),
+            "thread": cancelled_node(),
+            "after": cancelled_node("wrong plan"),
+        },
         "notes": [{"code": "cancel", "node_id": None, "message": "cancelled by ann: wrong plan"}],
     }
     assert bench.cleaned.count(unique) == 2
@@ -281,10 +286,10 @@ async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, benc
         "status": "cancelled",
         "output": {},
         "nodes": {
-            "done": done(2.0),
-            "task": cancelled(),
-            "thread": cancelled(),
-            "after": cancelled("cancelled through Temporal"),
+            "done": completed_node(2.0),
+            "task": cancelled_node(),
+            "thread": cancelled_node(),
+            "after": cancelled_node("cancelled through Temporal"),
         },
     }
     assert bench.cleaned.count(unique) == 2
@@ -297,7 +302,7 @@ async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, benc
 async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
-    assert bare(await document_of(handle))["nodes"] == {"w": cancelled("no")}
+    assert bare(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
     assert bench.effects[unique] == []
 
 
@@ -313,4 +318,4 @@ async def test_calls_that_ended_with_the_cancel_have_ended(uncached_runs: Runs, 
     ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
     completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
     assert len(completed) == len(ended)
-    await uncached_runs.check_ended()
+    await uncached_runs.check_runs()

@@ -8,7 +8,7 @@ from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import Document, Handle, Runs, bare, done, without_cache
+from tests.support.runs import Document, Handle, Runs, bare, completed_node, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
@@ -21,11 +21,11 @@ async def _document(runs: Runs, handle: Handle) -> Document:
 
 
 async def _is(runs: Runs, handle: Handle, node: str, status: str) -> None:
-    async def reached() -> bool:
+    async def has_status() -> bool:
         nodes = (await _document(runs, handle))["nodes"]
         return node in nodes and nodes[node]["status"] == status
 
-    await eventually(reached)
+    await eventually(has_status)
 
 
 async def _update(handle: Handle, name: str, **message: Any) -> Any:
@@ -65,7 +65,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs
     result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique in bench.cleaned)
-    assert bare(await ended_document(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
+    assert bare(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
     inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     assert inner["nodes"]["inner"]["reason"] == "cancelled by ann"
     assert inner["nodes"]["inner"]["lineage"]["overrides"][0]["through"] == "signal"
@@ -85,9 +85,9 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
     bench.open(f"{unique} on")
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
-        "a": done(unique, attempts=2),
-        "b": done({"a": unique}),
-        "on": done(f"{unique} on"),
+        "a": completed_node(unique, attempts=2),
+        "b": completed_node({"a": unique}),
+        "on": completed_node(f"{unique} on"),
     }
     assert len(bench.effects[unique]) == 2
     assert len(set(bench.effects[unique])) == 1
@@ -104,7 +104,7 @@ async def test_sub_plan_is_retried_as_a_separate_run(runs: Runs, bench: Bench, u
     await _update(handle, wire.RETRY_NODE, node_id="sub")
     await _is(runs, handle, "sub", "completed")
     bench.open(f"{unique} on")
-    assert bare(await ended_document(runs, handle))["nodes"]["sub"] == done(unique, attempts=2)
+    assert bare(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique, attempts=2)
     assert len(set(bench.effects[unique])) == 1
 
 
@@ -122,4 +122,4 @@ async def test_invalid_message_is_refused(runs: Runs, bench: Bench, unique: str)
     assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
     assert "at most" in await refusal_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique)
-    assert bare(await ended_document(runs, handle))["nodes"] == {"on": done(unique)}
+    assert bare(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique)}

@@ -22,7 +22,7 @@ from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
 from dagwright.worker import serving
 from tests.support.eventually import eventually
-from tests.support.runs import Document, Handle, Runs, assert_replays, bare, document_of, done, serving_runs
+from tests.support.runs import Document, Handle, Runs, assert_replays, bare, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.test_insides import COUNT, full_of, node_of, plan, value_of
 
@@ -40,7 +40,7 @@ async def own_runs(
     monkeypatch.setattr(serving, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 @contextmanager
@@ -70,7 +70,7 @@ async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
-async def until_reported(runs: Runs, handle: Handle) -> None:
+async def wait_for_report(runs: Runs, handle: Handle) -> None:
     """Wait until the run reports that the store does not respond."""
 
     async def is_reported() -> bool:
@@ -87,7 +87,7 @@ async def test_region_waits_for_the_store_and_continues(
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_reported(own_runs, handle)
+        await wait_for_report(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
@@ -95,7 +95,7 @@ async def test_region_waits_for_the_store_and_continues(
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
     assert await notes_of(own_runs, handle) == []
-    assert bare(await full_of(own_runs, handle))["nodes"]["n77"] == done(value_of(77))
+    assert bare(await full_of(own_runs, handle))["nodes"]["n77"] == completed_node(value_of(77))
 
 
 async def test_waiting_region_can_be_cancelled(own_runs: Runs, bench: Bench, tmp_path: Path, unique: str) -> None:
@@ -104,7 +104,7 @@ async def test_waiting_region_can_be_cancelled(own_runs: Runs, bench: Bench, tmp
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_reported(own_runs, handle)
+        await wait_for_report(own_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -124,7 +124,7 @@ async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_an
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_reported(own_runs, handle)
+        await wait_for_report(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node == "whole"
         assert message.startswith(f"whole waits for the payload store: the payload store {tmp_path}")
@@ -144,7 +144,7 @@ async def test_waiting_call_can_be_cancelled(own_runs: Runs, bench: Bench, tmp_p
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_reported(own_runs, handle)
+        await wait_for_report(own_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["whole"]["status"]) == ("cancelled", "cancelled")
@@ -218,7 +218,7 @@ async def runs_refusing_the_table(
     monkeypatch.setattr(LargeValues.__init__, "__kwdefaults__", {"retry_pauses_s": ()})
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def _waits_of(handle: Handle) -> list[dict[str, Any]]:
@@ -240,4 +240,4 @@ async def test_call_whose_result_is_never_stored_fails_after_five_repeats(runs_r
     waits = await _waits_of(handle)
     assert [wait["pause_s"] for wait in waits] == [0.0, 0.01, 0.02, 0.04, 0.08]
     assert all(wait["size_bytes"] > 10_000 for wait in waits)
-    assert (await runs_refusing_the_table.restored(handle))["nodes"]["table"]["attempts"] == MAX_STORE_WAITS + 1
+    assert (await runs_refusing_the_table.read_document(handle))["nodes"]["table"]["attempts"] == MAX_STORE_WAITS + 1

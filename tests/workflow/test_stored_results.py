@@ -17,7 +17,7 @@ from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.runs import SKIPPED, Runs, bare, document_of, done, events_of, failed, serving_runs
+from tests.support.runs import SKIPPED, Runs, bare, completed_node, document_of, events_of, failed_node, serving_runs
 from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
@@ -68,24 +68,24 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
     assert {
         name: nodes[name] for name in [*(node["id"] for node in plan["nodes"][1:9]), "odd[7]", "yes", "no", "any"]
     } == {
-        "whole": done(digest_of({"n": 500, "rows": _ROWS})),
-        "large": done(digest_of(_ROWS)),
-        "query": done(digest_of([row["name"] for row in _ROWS])),
-        "text": done(digest_of(f"{json_of(_ROWS)} of 500")),
-        "inside": done(digest_of({"list": [1, "x" * 20]})),
-        "small": done({"r": _ROWS[3], "n": 500}),
-        "unknown": failed(f"{missing} table.result.row: 'row' not found in table.result; it has n, rows"),
-        "deep": failed(
+        "whole": completed_node(digest_of({"n": 500, "rows": _ROWS})),
+        "large": completed_node(digest_of(_ROWS)),
+        "query": completed_node(digest_of([row["name"] for row in _ROWS])),
+        "text": completed_node(digest_of(f"{json_of(_ROWS)} of 500")),
+        "inside": completed_node(digest_of({"list": [1, "x" * 20]})),
+        "small": completed_node({"r": _ROWS[3], "n": 500}),
+        "unknown": failed_node(f"{missing} table.result.row: 'row' not found in table.result; it has n, rows"),
+        "deep": failed_node(
             f"{missing} table.result.rows[600].name: [600] not found in table.result.rows; it has 500 items"
         ),
-        "odd[7]": failed(f"{missing} item.nme: 'nme' not found in item; it has name, text"),
-        "yes": done({}),
+        "odd[7]": failed_node(f"{missing} item.nme: 'nme' not found in item; it has name, text"),
+        "yes": completed_node({}),
         "no": SKIPPED,
-        "any": done({}),
+        "any": completed_node({}),
     }
     ran = {name: node["result"] for name, node in nodes.items() if "result" in node and name.startswith("each[")}
     assert ran == {f"each[row {number}]": {"name": f"row {number}"} for number in (99, 199, 299, 399, 499)}
-    assert nodes["part"] == done([{"x": row} for row in _ROWS[495:]])
+    assert nodes["part"] == completed_node([{"x": row} for row in _ROWS[495:]])
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     assert max(event.ByteSize() for event in scheduled) < 6_000
 
@@ -105,9 +105,9 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
     )
     assert (document["nodes"]["keyed"]["status"], document["output"]) == ("completed", {"name": "row 399"})
     assert {name: document["nodes"][name] for name in ("each", "size", "all")} == {
-        "each": done([{"name": f"row {number}"} for number in (0, 100, 200, 300)]),
-        "size": done({}),
-        "all": failed(
+        "each": completed_node([{"name": f"row {number}"} for number in (0, 100, 200, 300)]),
+        "size": completed_node({}),
+        "all": failed_node(
             "too_large: when: long.result.rows has 298,891 bytes as JSON and is in the payload store, where the run "
             "itself cannot read it; name a smaller part of it, or compute it in a tool and read its result"
         ),
@@ -131,11 +131,11 @@ async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> N
     nodes = bare(await document_of(await runs.start(plan)))["nodes"]
     tables = [{"n": count, "rows": _ROWS[:count]} for count in (300, 400)]
     assert {name: nodes[name] for name in ("all", "one", "counts", "each[300]", "each[400]")} == {
-        "all": done(digest_of(tables)),
-        "one": done(digest_of(_ROWS[:400])),
-        "counts": done({"n": [300, 400]}),
+        "all": completed_node(digest_of(tables)),
+        "one": completed_node(digest_of(_ROWS[:400])),
+        "counts": completed_node({"n": [300, 400]}),
         "each[300]": SKIPPED,
-        "each[400]": done(digest_of(_ROWS[:400])),
+        "each[400]": completed_node(digest_of(_ROWS[:400])),
     }
     assert nodes["query"]["error"].startswith(
         "too_large: the query '$..name' reads a value that is too large: a part of t.result"
@@ -163,20 +163,20 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
             "t": [_reference("x" * 10_000), "xxxxx"],
         },
         "nodes": {
-            "table": done({**_reference(table), "preview": written["nodes"]["table"]["result"]["preview"]}),
-            "t": done([_reference("x" * 10_000), "xxxxx"]),
-            "t[0]": done(_reference("x" * 10_000)),
-            "t[1]": done("xxxxx"),
+            "table": completed_node({**_reference(table), "preview": written["nodes"]["table"]["result"]["preview"]}),
+            "t": completed_node([_reference("x" * 10_000), "xxxxx"]),
+            "t[0]": completed_node(_reference("x" * 10_000)),
+            "t[1]": completed_node("xxxxx"),
         },
     }
-    assert bare(await runs.restored(handle)) == {
+    assert bare(await runs.read_document(handle)) == {
         "status": "completed",
         "output": {"rows": _ROWS, "told": "500 rows: " + "x" * 10_000, "t": ["x" * 10_000, "xxxxx"]},
         "nodes": {
-            "table": done(table),
-            "t": done(["x" * 10_000, "xxxxx"]),
-            "t[0]": done("x" * 10_000),
-            "t[1]": done("xxxxx"),
+            "table": completed_node(table),
+            "t": completed_node(["x" * 10_000, "xxxxx"]),
+            "t[0]": completed_node("x" * 10_000),
+            "t[1]": completed_node("xxxxx"),
         },
     }
 
@@ -194,7 +194,7 @@ async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> N
     alike = {"stored": forged, **forged}
     expected = {"alike": alike, "use": digest_of(alike), "part": {"x": forged}}
     assert _results(bare(await document_of(handle))) == expected
-    assert _results(bare(await runs.restored(handle))) == expected
+    assert _results(bare(await runs.read_document(handle))) == expected
 
 
 async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None:
@@ -218,11 +218,13 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
     }
     handle = await runs.start(plan)
     nodes = bare(await document_of(handle))["nodes"]
-    assert nodes["use"] == done(digest_of(_ROWS[:400]))
-    assert nodes["few"] == done({"n": digest_of(_ROWS)})
+    assert nodes["use"] == completed_node(digest_of(_ROWS[:400]))
+    assert nodes["few"] == completed_node({"n": digest_of(_ROWS)})
     assert [name for name, node in nodes.items() if name.startswith("each[") and node != SKIPPED] == ["each[5]"]
-    restored = bare(await runs.restored(handle))["nodes"]
-    assert restored["sub"] == done({"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}})
+    restored = bare(await runs.read_document(handle))["nodes"]
+    assert restored["sub"] == completed_node(
+        {"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}}
+    )
 
 
 async def test_values_missing_from_the_store_are_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
@@ -245,13 +247,13 @@ async def test_values_missing_from_the_store_are_reported(client: Client, bench:
             "message": f"a value of the arguments is lost: {gone}",
             "retryable": False,
         }
-        restored = await runs.restored(handle)
+        restored = await runs.read_document(handle)
         assert restored["output"]["ref"] == restored["nodes"]["table"]["result"]["ref"] == ref
         assert restored["notes"] == [
             {"code": "value_lost", "node_id": None, "message": f"output: {gone}"},
             {"code": "value_lost", "node_id": "table", "message": f"table: {gone}"},
         ]
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Runs, client: Client) -> None:
@@ -272,18 +274,18 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         view = await RunReader(client, handle.id).read()
     found = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
     assert found == {
-        "large": failed(
+        "large": failed_node(
             "too_large: the arguments have 300,011 bytes with their values, over the limit of "
             "262,144 for an activity outside Dagwright; pass a smaller part, or a file name"
         ),
-        "missing": failed(
+        "missing": failed_node(
             "missing_data: Missing data: table.result.no: 'no' not found in table.result; it has n, rows"
         ),
-        "forged": done(forged),
-        "use": done(digest_of(_ROWS)),
+        "forged": completed_node(forged),
+        "use": completed_node(digest_of(_ROWS)),
     }
     assert document["nodes"]["rows"]["result"]["bytes"] == len(json_of({"rows": _ROWS, "n": 1}))
-    assert bare(view.document())["nodes"] == {**document["nodes"], "rows": done({"rows": _ROWS, "n": 1})}
+    assert bare(view.document())["nodes"] == {**document["nodes"], "rows": completed_node({"rows": _ROWS, "n": 1})}
 
 
 async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs: Runs, client: Client) -> None:
@@ -300,8 +302,8 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
         document = await runs.run_raw({"compiled": compiled})
     message = "invalid_arguments: 'foreign.echo' runs in a foreign worker, which cannot be given secrets"
     assert {name: document["nodes"][name] for name in ("both", "alone")} == {
-        "both": failed(message),
-        "alone": failed(message),
+        "both": failed_node(message),
+        "alone": failed_node(message),
     }
 
 
@@ -314,12 +316,12 @@ async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
     handle = await runs.start({"nodes": nodes, "output": "{{huge.result}}"})
     document = bare(await document_of(handle))
     assert document["output"] == _reference("x" * 30_000_000)
-    assert document["nodes"]["length"] == done(digest_of("x" * 30_000_000))
-    assert document["nodes"]["when"] == done({})
+    assert document["nodes"]["length"] == completed_node(digest_of("x" * 30_000_000))
+    assert document["nodes"]["when"] == completed_node({})
     history = await handle.fetch_history()
     assert sum(event.ByteSize() for event in history.events) < 30_000
-    assert (await runs.restored(handle))["output"] == _reference("x" * 30_000_000)
-    assert (await runs.restored(handle, full=True))["output"] == "x" * 30_000_000
+    assert (await runs.read_document(handle))["output"] == _reference("x" * 30_000_000)
+    assert (await runs.read_document(handle, full=True))["output"] == "x" * 30_000_000
 
 
 async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: Bench, tmp_path: Path) -> None:
@@ -334,7 +336,7 @@ async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: B
             use = {"id": "use", "tool": "echo", "arguments": {"x": "{{leak.result.token}}"}}
             handle = await runs.start({"nodes": [node, use]})
             await document_of(handle)
-            restored = await runs.restored(handle)
+            restored = await runs.read_document(handle)
             history = await handle.fetch_history()
     assert restored["nodes"]["leak"]["result"] == {"token": "***", "text": "*** " * 4_000}
     assert restored["nodes"]["use"]["result"] == {"x": "***"}

@@ -15,7 +15,7 @@ from dagwright.core.boundary import wire
 from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import slow, step, text
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, written
+from tests.support.goals import call, checked_document, goal, plan_text
 from tests.support.people import answer, asks, view_of
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
@@ -29,7 +29,7 @@ _CLOCKS_S = 0.01
 """By how much the clock of the server and that of the worker may differ in a quarter of a second."""
 
 
-def held(words: str, released: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:
+def held_answer(words: str, released: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:
     """Return an answer that stops behind a part of its text, or behind a share of it, until it is released."""
     end = words.index(after) + len(after) if after else int(len(words) * share)
     return slow(text(words), characters=_PIECE, held_after=-(-end // _PIECE), released=released)
@@ -72,30 +72,30 @@ async def update_events(handle: Handle) -> list[HistoryEvent]:
     ]
 
 
-async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(scripted: Scripted) -> None:
+async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    plan = written(*[call(f"n{place}", "hold", name=f"n{place}") for place in range(6)])
-    async with scripted(held(plan, released, share=0.4), "Done.", bench=bench) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
+    plan = plan_text(*[call(f"n{place}", "hold", name=f"n{place}") for place in range(6)])
+    async with serve_script(held_answer(plan, released, share=0.4), "Done.", bench=bench) as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in bench.entered)
         assert server.calls[0].is_streamed
         released.set()
         for place in range(6):
             bench.open(f"n{place}")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert sorted(reported_nodes(found)) == sorted(["plan", "read", *[f"n{place}" for place in range(6)], "answer"])
     assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
 
 
-async def test_node_with_side_effects_waits_until_the_plan_is_complete(scripted: Scripted) -> None:
+async def test_node_with_side_effects_waits_until_the_plan_is_complete(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     change = call("change", "change", name="world")
-    plan = written(
+    plan = plan_text(
         change, call("order", "order", name="x", choices=["b"]), call("look", "hold", name="look"), title="t" * 40
     )
-    async with scripted(held(plan, released, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Change it.", "change", "order", "hold"))
+    async with serve_script(held_answer(plan, released, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Change it.", "change", "order", "hold"))
         await eventually(lambda: bench.entered == ["look"])
         assert [[node["id"] for node in message["nodes"]] for message in await updates_of(handle)] == [["look"]]
         assert not bench.effects
@@ -104,27 +104,27 @@ async def test_node_with_side_effects_waits_until_the_plan_is_complete(scripted:
         await asks(runs, handle, "change", "order")
         await answer(handle, "change", {"approved": True})
         await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert reported_nodes(found) == ["plan", "read", "look", "change", "order", "answer"]
     assert len(bench.effects["world"]) == 1
 
 
-async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(scripted: Scripted) -> None:
+async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
-    wrong = written(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
+    wrong = plan_text(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
     last = call("d", "echo", of="{{a.result}}")
-    repaired = written(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
-    async with scripted(held(wrong, released, after=json.dumps(first)), repaired, "Done.", bench=bench) as (
+    repaired = plan_text(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
+    async with serve_script(held_answer(wrong, released, after=json.dumps(first)), repaired, "Done.", bench=bench) as (
         server,
         runs,
     ):
-        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         released.set()
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     repair = server.calls[1]
     assert "This plan cannot be run:" in repair.text
     assert '"at": "/nodes/1/tool"' in repair.text
@@ -135,16 +135,16 @@ async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(sc
     assert found["nodes"]["b"]["result"]["of"] == {"of": "a"}
 
 
-async def test_interrupted_stream_continues_with_the_accepted_nodes(scripted: Scripted) -> None:
+async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: Scripted) -> None:
     bench = Bench()
     first = call("a", "hold", name="a")
-    broken = written(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
-    rest = written(call("b", "echo", of="{{a.result}}"))
-    async with scripted(cut(broken, after="x" * 500), rest, "Done.", bench=bench) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+    broken = plan_text(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
+    rest = plan_text(call("b", "echo", of="{{a.result}}"))
+    async with serve_script(cut(broken, after="x" * 500), rest, "Done.", bench=bench) as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
         messages = await updates_of(handle)
     assert [(m["attempt"], m["from"], [n["id"] for n in m["nodes"]]) for m in messages] == [
         (1, 0, ["a"]),
@@ -158,12 +158,12 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(scripted: Sc
     assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
 
 
-async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(scripted: Scripted) -> None:
+async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
-    plan = written(first, call("b", "echo"))
-    async with scripted(held(plan, released, after=json.dumps(first)), "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+    plan = plan_text(first, call("b", "echo"))
+    async with serve_script(held_answer(plan, released, after=json.dumps(first)), "Done.", bench=bench) as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first]))
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
@@ -171,7 +171,7 @@ async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(scripted:
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=1, nodes=[late]))
         released.set()
         bench.open("a")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
     assert (found["status"], found.get("notes"), bench.entered) == ("completed", None, ["a"])
 
@@ -195,50 +195,50 @@ _REFUSED: list[tuple[Any, str]] = [
 """Message of a stream -> a part of the reason for which it is refused."""
 
 
-async def test_message_that_brings_what_must_not_start_is_refused(scripted: Scripted) -> None:
+async def test_message_that_brings_what_must_not_start_is_refused(serve_script: Scripted) -> None:
     gates = [asyncio.Event() for _ in _REFUSED]
-    plan = written(call("a", "echo"))
+    plan = plan_text(call("a", "echo"))
     script = [each for gate in gates for each in (step(plan, released=gate), "Done.")]
-    async with scripted(*script) as (server, runs):
+    async with serve_script(*script) as (server, runs):
         for gate, (message, why) in zip(gates, _REFUSED, strict=True):
             called = len(server.calls)
-            handle = await runs.start_compiled(goal(runs, "Look.", "change", "echo"))
+            handle = await runs.start_compiled_plan(goal(runs, "Look.", "change", "echo"))
             await eventually(lambda called=called: len(server.calls) == called + 1)  # type: ignore[misc] # bound at once
             await handle.signal(wire.SIGNAL_PLANNED, message)
             gate.set()
-            found = await ended(runs, handle)
+            found = await checked_document(runs, handle)
             assert [note["code"] for note in found["notes"]] == ["refused"], why
             assert why in found["notes"][0]["message"]
             assert reported_nodes(found) == ["plan", "read", "a", "answer"]
 
 
-async def test_nothing_starts_before_the_plan_is_approved(scripted: Scripted) -> None:
-    async with scripted(written(call("a", "echo")), "Done.") as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "echo", approve_plan=True))
+async def test_nothing_starts_before_the_plan_is_approved(serve_script: Scripted) -> None:
+    async with serve_script(plan_text(call("a", "echo")), "Done.") as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo", approve_plan=True))
         await asks(runs, handle, "approve")
         assert (await updates_of(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
         await answer(handle, "approve", {"approved": True})
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
     assert [note["code"] for note in found["notes"]] == ["refused"]
     assert reported_nodes(found) == ["plan", "read", "approve", "a", "answer"]
 
 
-async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(scripted: Scripted) -> None:
+async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(serve_script: Scripted) -> None:
     released = asyncio.Event()
     names = [f"n{place}" for place in range(40)]
-    plan = written(*[call(name, "echo") for name in names], title="t" * 40)
+    plan = plan_text(*[call(name, "echo") for name in names], title="t" * 40)
     end = -(-plan.index("]") // _PIECE)
     paced = slow(text(plan), characters=_PIECE, each_s=0.005, held_after=end + 1, released=released)
-    async with scripted(paced, "Done.") as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "echo"))
+    async with serve_script(paced, "Done.") as (_, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo"))
 
         async def all_came() -> bool:
             return [node["id"] for message in await updates_of(handle) for node in message["nodes"]] == names
 
         await eventually(all_came)
         released.set()
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
         messages = await updates_of(handle)
         times = await update_times(handle)
     assert [message["from"] for message in messages] == [
@@ -250,14 +250,14 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(scripted: Script
     assert reported_nodes(found) == ["plan", "read", *names, "answer"]
 
 
-async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(scripted: Scripted) -> None:
+async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
-    broken = written(first, call("long", "echo", words="x" * 600))
-    filtered = replace(held(broken, released, after=json.dumps(first)), finish_reason="content_filter")
-    rest = written(call("b", "echo", of="{{a.result}}"))
-    async with scripted(filtered, rest, "Done.", bench=bench) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+    broken = plan_text(first, call("long", "echo", words="x" * 600))
+    filtered = replace(held_answer(broken, released, after=json.dumps(first)), finish_reason="content_filter")
+    rest = plan_text(call("b", "echo", of="{{a.result}}"))
+    async with serve_script(filtered, rest, "Done.", bench=bench) as (server, runs):
+        handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
 
         async def has_failed() -> bool:
             return bool((await view_of(runs, handle)).document()["nodes"]["plan"]["status"] == "failed")
@@ -268,7 +268,7 @@ async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(sc
         await handle.execute_update(wire.RETRY_NODE, {"node_id": "plan"})
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
-        found = await ended(runs, handle)
+        found = await checked_document(runs, handle)
         messages = await updates_of(handle)
     assert [(m["call"], m["attempt"], [n["id"] for n in m["nodes"]]) for m in messages][:2] == [
         ("plan", 1, ["a"]),

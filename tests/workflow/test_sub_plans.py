@@ -10,13 +10,13 @@ from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,
     bare,
-    blocked,
-    cancelled,
+    blocked_node,
+    cancelled_node,
     chain_of,
+    completed_node,
     document_of,
-    done,
     events_of,
-    failed,
+    failed_node,
     histories_of,
 )
 from tests.support.tools import Bench
@@ -57,10 +57,10 @@ async def test_failed_sub_plan_fails_its_node_and_one_with_failures_completes_in
     message = "sub_plan_failed: the sub-plan failed: no required node was completed"
     document = await runs.run(plan)
     assert document["nodes"] == {
-        "sub": failed(message),
-        "after": blocked("sub"),
-        "value": done(0, error=message),
-        "part": done({"good": {}}, partial=True),
+        "sub": failed_node(message),
+        "after": blocked_node("sub"),
+        "value": completed_node(0, error=message),
+        "part": completed_node({"good": {}}, partial=True),
     }
 
 
@@ -73,7 +73,7 @@ async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, uniq
     assert bare(await document_of(handle)) == {
         "status": "cancelled",
         "output": {},
-        "nodes": {"one": cancelled("the sub-plan was cancelled")},
+        "nodes": {"one": cancelled_node("the sub-plan was cancelled")},
         "notes": [{"code": "cancel", "node_id": None, "message": "cancelled: enough"}],
     }
     assert bench.cleaned.count(unique) == 1
@@ -81,7 +81,7 @@ async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, uniq
         (bare(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
         for history in (await histories_of(runs.client, handle))[1:]
     ]
-    assert ends == [{"two": cancelled("the sub-plan was cancelled")}, {"hold": cancelled()}]
+    assert ends == [{"two": cancelled_node("the sub-plan was cancelled")}, {"hold": cancelled_node()}]
 
 
 async def test_cancel_at_the_very_start_leaves_no_sub_plan(runs: Runs) -> None:
@@ -110,7 +110,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     await child.terminate("by hand")
     bench.open(unique)
     assert bare(await document_of(handle))["nodes"] == {
-        "sub": failed("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
+        "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
     }
     await check_projection(await handle.fetch_history(), await document_of(handle))
     runs.forget(handle)
@@ -121,7 +121,7 @@ async def test_sub_plan_cancelled_in_temporal_is_so_in_its_parent(runs: Runs, be
     handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
     await eventually(lambda: unique in bench.entered)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
-    assert bare(await document_of(handle))["nodes"] == {"sub": cancelled("the sub-plan was cancelled")}
+    assert bare(await document_of(handle))["nodes"] == {"sub": cancelled_node("the sub-plan was cancelled")}
 
 
 async def test_output_of_a_sub_plan_that_is_too_large_in_sum_fails_its_node(runs: Runs) -> None:
@@ -129,7 +129,7 @@ async def test_output_of_a_sub_plan_that_is_too_large_in_sum_fails_its_node(runs
     sub = {"nodes": nodes, "output": [f"{{{{t{number}.result}}}}" for number in range(40)]}
     document = await runs.run({"nodes": [{"id": "sub", "plan": sub}]})
     assert document["nodes"] == {
-        "sub": failed(
+        "sub": failed_node(
             "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, which is too large for a report"
         )
     }
@@ -160,7 +160,7 @@ async def test_sub_plan_that_cannot_start_fails_its_node(runs: Runs, bench: Benc
     document = await document_of(handle)
     bench.open(f"{unique} before")
     await document_of(before)
-    assert bare(document)["nodes"]["sub"] == failed(
+    assert bare(document)["nodes"]["sub"] == failed_node(
         "sub_plan_failed: the sub-plan failed: Workflow execution already started"
     )
     await check_projection(await handle.fetch_history(), document)
@@ -184,6 +184,6 @@ async def test_sub_plan_that_takes_too_long_is_named_with_its_limit(
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [{"id": "held", "plan": {"nodes": [hold], **of_plan}, **of_node}]})
     document = bare(await document_of(handle))
-    assert document["nodes"]["held"] == failed(f"sub_plan_failed: the sub-plan failed: {reported}")
+    assert document["nodes"]["held"] == failed_node(f"sub_plan_failed: the sub-plan failed: {reported}")
     below = bare(await document_of(runs.client.get_workflow_handle(f"{handle.id}/held")))
     assert (below["status"], below["error"]) == ("failed", f"deadline_exceeded: {reported}")

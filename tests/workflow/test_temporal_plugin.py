@@ -63,7 +63,7 @@ def catalogue(size: int) -> str:
 
 
 @tool(effects="pure")
-def broken() -> None:
+def fail() -> None:
     """Fail."""
     raise ValueError("broken for good")
 
@@ -104,7 +104,7 @@ class Shop:
     async def has_published(self, name: str) -> bool:
         return name in await find_published_tools(self.services.store, [name], task_queue=self.task_queue)
 
-    async def replayed(self, handle: WorkflowHandle[Any, Any]) -> None:
+    async def check_replay(self, handle: WorkflowHandle[Any, Any]) -> None:
         replayer = Replayer(
             workflows=[OrderWorkflow, PassingOrderWorkflow],
             plugins=[self.plugin],
@@ -119,7 +119,7 @@ async def open_shop(
 ) -> AsyncIterator[Shop]:
     """Serve the workflows of the shop with a worker of its own, whose client has the plugin."""
     settings = Settings(state_dir=tmp_path)
-    plugin = DagwrightPlugin(tools=[price, catalogue, broken], settings=settings, **options.pop("plugin", {}))
+    plugin = DagwrightPlugin(tools=[price, catalogue, fail], settings=settings, **options.pop("plugin", {}))
     client = await Client.connect(server.address, data_converter=converter, plugins=[plugin])
     queue = f"shop-{uuid4().hex}"
     workflows = [OrderWorkflow, PassingOrderWorkflow, NotifyingOrderWorkflow]
@@ -152,7 +152,7 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
         for handle in (order, shop.client.get_workflow_handle(run_id)):
             history = await handle.fetch_history()
             assert b"secretlamp" not in b"".join(event.SerializeToString() for event in history.events)
-            await shop.replayed(handle)
+            await shop.check_replay(handle)
 
 
 async def test_plan_built_with_functions_runs_on_the_queue_of_the_plugin(server: LiveServer, tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Pat
     async with open_shop(server, tmp_path) as shop:
         order = await shop.order(plan, {})
         assert await order.result() == {"status": "completed", "output": "lamp " * 80_000}
-        await shop.replayed(order)
+        await shop.check_replay(order)
 
 
 async def test_failure_of_a_plan_is_a_typed_error(server: LiveServer, tmp_path: Path) -> None:
-    failing = {"nodes": [{"id": "broken", "tool": "broken"}]}
+    failing = {"nodes": [{"id": "broken", "tool": "fail"}]}
     async with open_shop(server, tmp_path, converter=DataConverter.default) as shop:
         refused = await (await shop.order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
         assert refused["problems"] == ["unknown_tool"]
@@ -215,7 +215,7 @@ async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path:
         assert (await order.describe()).status is WorkflowExecutionStatus.CANCELED
         assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
         assert (await shop.services.runs.reader(child.id).read()).status == "cancelled"
-        await shop.replayed(order)
+        await shop.check_replay(order)
 
 
 async def test_activity_with_a_name_of_the_engine_is_refused(server: LiveServer, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Deployment:
         """Return the run as a command shows it."""
         return await RunReader(self._client, handle.id).read()
 
-    async def started(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
+    async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
         """Start a run with a first version of the file, and stop the worker after its first node."""
         async with self.serving(*parts) as runs:
             first = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
@@ -71,7 +71,7 @@ class Deployment:
             await eventually(has_started)
         return handle
 
-    async def ended(self, handle: Handle) -> dict[str, Any]:
+    async def checked_document(self, handle: Handle) -> dict[str, Any]:
         """Return the document of a run, whose histories replay."""
         document = await document_of(handle)
         for history in await histories_of(self._client, handle):
@@ -91,19 +91,19 @@ def _greeting(**more: Any) -> dict[str, Any]:
 
 
 async def test_new_version_with_another_tool_and_changed_code_serves_the_run(deployment: Deployment) -> None:
-    handle = await deployment.started(_greeting())
+    handle = await deployment.start_run(_greeting())
     old = deployment.load(_BEGIN, _GREET).declarations()["greet"].version
     added = _GREET.replace("greet", "wave")
     changed = _GREET.replace("hello", "good day")
     async with deployment.serving(_BEGIN, changed, added) as runs:
-        document = await deployment.ended(handle)
+        document = await deployment.checked_document(handle)
         assert document["nodes"]["second"]["result"] == "good day ann"
         lineage = document["nodes"]["second"]["lineage"]
         assert lineage["tool_version"] == runs.versions["greet"] != old
 
 
 async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(deployment: Deployment) -> None:
-    handle = await deployment.started(_greeting())
+    handle = await deployment.start_run(_greeting())
     found: dict[str, Any] = {}
 
     async def is_held() -> bool:
@@ -120,25 +120,25 @@ async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(d
         )
         assert note["node_id"] == "second"
     async with deployment.serving(_BEGIN, _GREET):
-        document = await deployment.ended(handle)
+        document = await deployment.checked_document(handle)
     assert (document["nodes"]["second"]["result"], document["nodes"]["second"]["attempts"]) == ("hello ann", 1)
 
 
 async def test_renamed_tool_serves_the_run_by_its_alias(deployment: Deployment) -> None:
     pure = _GREET.replace('"write"', '"pure"').replace("greet", "shout")
-    handle = await deployment.started(_greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure])
+    handle = await deployment.start_run(_greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure])
     renamed = _GREET.replace("def greet", "def welcome").replace('"write"', '"write", aliases=["greet"]')
     pure = pure.replace("def shout", "def call_out").replace('"pure"', '"pure", aliases=["shout"]')
     async with deployment.serving(_BEGIN, renamed, pure):
-        document = await deployment.ended(handle)
+        document = await deployment.checked_document(handle)
     assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
 
 
 async def test_call_that_no_longer_fits_fails_with_its_reason(deployment: Deployment) -> None:
-    handle = await deployment.started(_greeting())
+    handle = await deployment.start_run(_greeting())
     other = _GREET.replace("name: str", "person: str").replace("{name}", "{person}")
     async with deployment.serving(_BEGIN, other):
-        document = await deployment.ended(handle)
+        document = await deployment.checked_document(handle)
     assert document["nodes"]["second"]["error"]["code"] == "invalid_arguments"
     assert "person" in document["nodes"]["second"]["error"]["message"]
 
@@ -146,7 +146,7 @@ async def test_call_that_no_longer_fits_fails_with_its_reason(deployment: Deploy
 async def test_removed_pure_tools_of_a_region_hold_their_calls(deployment: Deployment) -> None:
     pure = _GREET.replace('"write"', '"pure"')
     chain = [_greeting(), _greeting(id="third", depends_on=["second"])]
-    handle = await deployment.started(*chain, parts=[_BEGIN, pure])
+    handle = await deployment.start_run(*chain, parts=[_BEGIN, pure])
 
     async def is_held() -> bool:
         return any(note["code"] == "tool_missing" for note in (await deployment.view(handle)).notes)
@@ -154,7 +154,7 @@ async def test_removed_pure_tools_of_a_region_hold_their_calls(deployment: Deplo
     async with deployment.serving(_BEGIN):
         await eventually(is_held)
     async with deployment.serving(_BEGIN, pure):
-        document = await deployment.ended(handle)
+        document = await deployment.checked_document(handle)
     assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
 
 

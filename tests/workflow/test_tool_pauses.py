@@ -28,7 +28,7 @@ from dagwright.server.tool_pauses import (
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, document_of, done, serving_runs
+from tests.support.runs import Handle, Runs, bare, completed_node, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
@@ -49,11 +49,11 @@ class Service:
     def registry(self) -> ToolRegistry:
         @tool(name=self.send, effects="write")
         async def send(name: str) -> str:
-            return await self._called(name)
+            return await self._record_call(name)
 
         @tool(name=self.get, effects="read", max_attempts=2)
         async def get(name: str) -> str:
-            return await self._called(name)
+            return await self._record_call(name)
 
         @tool(name=self.beside, effects="read")
         async def beside(name: str) -> str:
@@ -61,7 +61,7 @@ class Service:
 
         return ToolRegistry.of(send, get, beside)
 
-    async def _called(self, name: str) -> str:
+    async def _record_call(self, name: str) -> str:
         self.calls.append(name)
         if self.is_down:
             raise ConnectionError("down")
@@ -75,7 +75,7 @@ def service() -> Service:
 
 
 @pytest.fixture
-async def served(
+async def served_runs(
     client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that asks before every call."""
@@ -83,7 +83,7 @@ async def served(
     monkeypatch.setattr(paused_calls, "PAUSE_CACHE_S", 0.0)
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
     for each in (service.send, service.get):
         await resume_tool(client, each, by=None)
 
@@ -115,9 +115,9 @@ async def _message(runs: Runs, tool_name: str) -> str:
     return found.message
 
 
-async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served: Runs, service: Service) -> None:
-    assert await pause_tool(served.client, service.send, by="ann", reason="they migrate") is None
-    words = await _message(served, service.send)
+async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served_runs: Runs, service: Service) -> None:
+    assert await pause_tool(served_runs.client, service.send, by="ann", reason="they migrate") is None
+    words = await _message(served_runs, service.send)
     assert words.startswith("tool paused by ann at 20")
     assert words.endswith("Z: they migrate")
     nodes = [
@@ -126,9 +126,9 @@ async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served: Runs, 
         _node("beside", service.beside),
         _node("after", service.beside, "one"),
     ]
-    handle = await served.start({"nodes": nodes})
+    handle = await served_runs.start({"nodes": nodes})
     await _holds(handle, 3)
-    view = await _view(served, handle)
+    view = await _view(served_runs, handle)
     assert (view.status, view.reason) == ("waiting", words)
     document = view.document()
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
@@ -141,51 +141,61 @@ async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served: Runs, 
     ]
     assert service.calls == []
 
-    released = await resume_tool(served.client, service.send, by="bob", ramp_s=0.1)
+    released = await resume_tool(served_runs.client, service.send, by="bob", ramp_s=0.1)
     assert (released.pause is not None, released.calls, released.runs) == (True, 3, 1)
     document = await document_of(handle)
     # A `write` has one attempt, and the one that found its tool paused has not counted.
     assert bare(document)["nodes"] == {
-        **{"one": done("one"), "each": done(["each", "each"]), "each[0]": done("each"), "each[1]": done("each")},
-        **{"beside": done("beside"), "after": done("after")},
+        **{
+            "one": completed_node("one"),
+            "each": completed_node(["each", "each"]),
+            "each[0]": completed_node("each"),
+            "each[1]": completed_node("each"),
+        },
+        **{"beside": completed_node("beside"), "after": completed_node("after")},
     }
     assert sorted(service.calls) == ["each", "each", "one"]
-    assert await find_tool_pause(served.client, service.send) is None
+    assert await find_tool_pause(served_runs.client, service.send) is None
 
 
-async def test_running_call_ends_and_the_next_does_not_start(served: Runs, service: Service) -> None:
+async def test_running_call_ends_and_the_next_does_not_start(served_runs: Runs, service: Service) -> None:
     service.going.clear()
-    handle = await served.start({"nodes": [_node("first", service.send), _node("second", service.send, "first")]})
+    handle = await served_runs.start({"nodes": [_node("first", service.send), _node("second", service.send, "first")]})
     await eventually(lambda: service.calls == ["first"])
-    await pause_tool(served.client, service.send, by=None, reason=None)
+    await pause_tool(served_runs.client, service.send, by=None, reason=None)
     service.going.set()
     await _holds(handle, 1)
-    nodes = (await _view(served, handle)).document()["nodes"]
+    nodes = (await _view(served_runs, handle)).document()["nodes"]
     assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
-    await resume_tool(served.client, service.send, by=None, ramp_s=0.1)
-    assert bare(await document_of(handle))["nodes"] == {"first": done("first"), "second": done("second")}
+    await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
+    assert bare(await document_of(handle))["nodes"] == {
+        "first": completed_node("first"),
+        "second": completed_node("second"),
+    }
 
 
-async def test_failing_call_is_held_and_keeps_its_attempts_after_the_release(served: Runs, service: Service) -> None:
+async def test_failing_call_is_held_and_keeps_its_attempts_after_the_release(
+    served_runs: Runs, service: Service
+) -> None:
     service.is_down = True
-    handle = await served.start({"nodes": [_node("a", service.get)]})
+    handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
-    await pause_tool(served.client, service.get, by=None, reason=None)
+    await pause_tool(served_runs.client, service.get, by=None, reason=None)
     await _holds(handle, 1)
     assert service.calls == ["a"]
-    await resume_tool(served.client, service.get, by=None, ramp_s=0.1)
+    await resume_tool(served_runs.client, service.get, by=None, ramp_s=0.1)
     await eventually(lambda: len(service.calls) > 1)
     service.is_down = False
     document = await document_of(handle)
     assert (document["status"], service.calls) == ("completed", ["a"] * 3)
 
 
-async def test_release_is_gradual(served: Runs, service: Service) -> None:
-    await pause_tool(served.client, service.get, by=None, reason=None)
-    handle = await served.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
+async def test_release_is_gradual(served_runs: Runs, service: Service) -> None:
+    await pause_tool(served_runs.client, service.get, by=None, reason=None)
+    handle = await served_runs.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
     await _holds(handle, 8)
-    released = await resume_tool(served.client, service.get, by=None, ramp_s=600)
+    released = await resume_tool(served_runs.client, service.get, by=None, ramp_s=600)
     assert (released.calls, released.ramp_s) == (8, 600)
     waits = [call.next_attempt_schedule_time.seconds for call in await _pending(handle)]
     assert max(waits) - min(waits) > 30
@@ -193,20 +203,20 @@ async def test_release_is_gradual(served: Runs, service: Service) -> None:
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-async def test_sub_plan_waits_with_its_tool_and_the_parent_run_reports_it(served: Runs, service: Service) -> None:
-    await pause_tool(served.client, service.send, by="ann", reason=None)
-    words = await _message(served, service.send)
+async def test_sub_plan_waits_with_its_tool_and_the_parent_run_reports_it(served_runs: Runs, service: Service) -> None:
+    await pause_tool(served_runs.client, service.send, by="ann", reason=None)
+    words = await _message(served_runs, service.send)
     below = {"nodes": [_node("deep", service.send)]}
-    handle = await served.start({"nodes": [{"id": "sub", "plan": below}]})
+    handle = await served_runs.start({"nodes": [{"id": "sub", "plan": below}]})
 
     async def is_waiting() -> bool:
-        return (await _view(served, handle)).status == "waiting"
+        return (await _view(served_runs, handle)).status == "waiting"
 
     await eventually(is_waiting)
-    document = (await _view(served, handle)).document()
+    document = (await _view(served_runs, handle)).document()
     assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", words)
     assert [(note["code"], note["node_id"]) for note in document["notes"]] == [("tool_paused", "sub")]
-    await resume_tool(served.client, service.send, by=None, ramp_s=0.1)
+    await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
     assert (await document_of(handle))["status"] == "completed"
 
 
@@ -230,16 +240,16 @@ async def test_pausing_a_tool_twice_names_the_actor_and_resuming_twice_does_noth
     await resume_tool(client, service.send, by=None)
 
 
-async def test_manually_paused_call_stays_paused(served: Runs, service: Service) -> None:
+async def test_manually_paused_call_stays_paused(served_runs: Runs, service: Service) -> None:
     service.is_down = True
-    handle = await served.start({"nodes": [_node("a", service.get)]})
+    handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
     run = WorkflowExecution(workflow_id=handle.id)
-    await pause_call(served.client, run, "a", reason="I look at it")
+    await pause_call(served_runs.client, run, "a", reason="I look at it")
     await _holds(handle, 1)
-    node = (await _view(served, handle)).document()["nodes"]["a"]
-    assert (node["status"], node["reason"]) == ("waiting", f"paused by {served.client.identity}: I look at it")
-    assert (await resume_tool(served.client, service.get, by=None)).calls == 0
+    node = (await _view(served_runs, handle)).document()["nodes"]["a"]
+    assert (node["status"], node["reason"]) == ("waiting", f"paused by {served_runs.client.identity}: I look at it")
+    assert (await resume_tool(served_runs.client, service.get, by=None)).calls == 0
     await _holds(handle, 1)
     await handle.signal(wire.CANCEL)
     await document_of(handle)

@@ -33,7 +33,7 @@ async def test_resolver_of_an_application_asks_and_its_values_reach_the_calls(cl
             await eventually(is_asked)
             await answer(handle, "lookup:rack:Long shelf", {"selected": ["s2"]})
             document = await document_of(handle)
-            await runs.check_ended()
+            await runs.check_runs()
     assert document["status"] == "completed"
     expected = ["lamp is on s2 in north", "cup is on s1 in north"]
     assert [node["result"]["text"] for node in document["nodes"].values()] == expected

@@ -42,7 +42,7 @@ async def test_run_needs_a_worker_of_both_roles(client: Client, bench: Bench, tm
         assert "of add" in str(document["notes"])
         await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=calls))
         await asyncio.wait_for(handle.result(), 60)
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 async def _waiting_document(client: Client, run_id: str) -> dict[str, object]:

@@ -39,7 +39,7 @@ async def workers(client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path)
     async with serving_runs(client, ToolRegistry.of(find, show), settings=settings) as runs:
         yield runs
-        await runs.check_ended()
+        await runs.check_runs()
 
 
 def sub_goal(number: int, worker: str, *, params: Any = None, inputs: Any = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
 from tests.support.order_shop import ShipmentWorkflow
-from tests.support.runs import Handle, Runs, bare, chain_of, done, end_of, failed, serving_runs
+from tests.support.runs import Handle, Runs, bare, chain_of, completed_node, end_of, failed_node, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
@@ -26,7 +26,7 @@ async def shop(runs: Runs, client: Client) -> AsyncIterator[Runs]:
     async with shop_worker(client) as tools:
         found = with_tools(runs, tools)
         yield found
-        await found.check_ended()
+        await found.check_runs()
 
 
 def ship(tool: str = "ship", **arguments: Any) -> dict[str, Any]:
@@ -54,8 +54,8 @@ async def test_workflow_and_activity_of_another_worker_are_nodes(shop: Runs) -> 
     shipped = {"id": "ship", "tool": "ship", "arguments": {"item": "{{reserve.result.reserved}}"}}
     handle = await shop.start({"nodes": [reserved, shipped]})
     assert await ended_nodes(shop, handle) == {
-        "reserve": done({"reserved": "lamp"}),
-        "ship": done({"shipped": "lamp", "as": f"{handle.id}/ship"}),
+        "reserve": completed_node({"reserved": "lamp"}),
+        "ship": completed_node({"shipped": "lamp", "as": f"{handle.id}/ship"}),
     }
 
 
@@ -70,11 +70,13 @@ async def test_each_item_of_a_map_has_a_workflow(shop: Runs) -> None:
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (ship(fails=True, for_good=True), failed("NoTruck: no truck")),
-        (ship("try_ship", fails=True), failed("NoTruck: no truck", attempts=2)),
+        (ship(fails=True, for_good=True), failed_node("NoTruck: no truck")),
+        (ship("try_ship", fails=True), failed_node("NoTruck: no truck", attempts=2)),
         (
             {**ship(waits=True), "timeout": "1s"},
-            failed("outcome_unknown: outcome unknown: it took over 1 s, so ship may or may not have made its change"),
+            failed_node(
+                "outcome_unknown: outcome unknown: it took over 1 s, so ship may or may not have made its change"
+            ),
         ),
     ],
     ids=["fails", "fails_twice", "takes_too_long"],
@@ -110,7 +112,7 @@ async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: R
     handle = await shop.start({"nodes": [ship(waits=True)]})
     await (await running(shop, handle)).terminate()
     message = "outcome unknown: its workflow was terminated, so ship may or may not have made its change"
-    assert await ended_nodes(shop, handle) == {"ship": failed(f"outcome_unknown: {message}")}
+    assert await ended_nodes(shop, handle) == {"ship": failed_node(f"outcome_unknown: {message}")}
 
 
 @pytest.mark.usefixtures("low_marks")
@@ -126,7 +128,7 @@ async def test_run_continues_as_new_between_its_workflows(eager_client: Client, 
         handle = await runs.start({"nodes": [node]}, max_in_flight=2)
         document = await ended_document(runs, handle)
         chain = await chain_of(runs.client, handle)
-        await runs.check_ended()
+        await runs.check_runs()
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
     assert len(chain) > 1
     assert [each["shipped"] for each in document["nodes"]["ship"]["result"]] == items

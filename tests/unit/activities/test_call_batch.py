@@ -82,26 +82,26 @@ class Scene:
         return tool in self.paused
 
     def _tools(self) -> list[Any]:
-        def called() -> None:
+        def record_call() -> None:
             self.calls.append((context().node, context().idempotency_key, context().attempt))
 
         @tool(effects="idempotent", batch=True)
         def short(value: Any = None) -> Any:
-            called()
+            record_call()
             if value == "bad":
                 raise RetryLater("not now", timedelta(seconds=5))
             return value
 
         @tool(effects="read", batch=True)
-        async def held(value: Any = None) -> Any:
-            called()
+        async def hold(value: Any = None) -> Any:
+            record_call()
             self.running["now"] += 1
             self.most = max(self.most, self.running["now"])
             await self.released.wait()
             self.running["now"] -= 1
             return value
 
-        return [short, held]
+        return [short, hold]
 
     def message(self, *nodes: dict[str, Any], parallel: int = 9) -> dict[str, Any]:
         """Return the input of the batch that a run of these nodes starts."""
@@ -193,14 +193,14 @@ async def test_a_failed_call_leaves_the_batch_and_fails_again_in_its_own_activit
 
 async def test_slow_call_leaves_the_batch_for_its_own_activity(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await scene.run(call("slow", 3, tool="held"), call("next", "{{slow.result}}"))
-    assert (results(result), result.detached, result.separate) == ({}, {"slow": None}, ["held"])
-    own = asyncio.ensure_future(scene.own("held", "slow").payload({"value": 3}))
+    result = await scene.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
+    assert (results(result), result.detached, result.separate) == ({}, {"slow": None}, ["hold"])
+    own = asyncio.ensure_future(scene.own("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
     scene.released.set()
     assert (await own).data == b"3"
     assert [name for name, _, _ in scene.calls] == ["slow"], "the call is made once"
-    assert (await scene.own("held", "slow").payload({"value": 4})).data == b"4", "only one activity continues it"
+    assert (await scene.own("hold", "slow").payload({"value": 4})).data == b"4", "only one activity continues it"
 
 
 @pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
@@ -209,7 +209,7 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
 ) -> None:
     scene.slots.limit = slots
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
-    result = await scene.run(*(call(f"n{n}", tool="held") for n in range(5)), parallel=parallel)
+    result = await scene.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
     assert (scene.most, [*result.detached], scene.slots.in_use) == (2, ["n0", "n1"], 2)
     scene.released.set()
     await eventually(lambda: scene.slots.in_use == 0)
@@ -228,7 +228,7 @@ async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_
 
     monkeypatch.setattr(scene, "is_paused", no_answer)
     batch = asyncio.ensure_future(
-        scene.run(call("a"), call("slow", tool="held"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
+        scene.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
     )
     await asked.wait()
     batch.cancel()
@@ -244,7 +244,7 @@ async def test_calls_of_a_paused_tool_leave_the_batch(scene: Scene) -> None:
 
 
 async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> None:
-    message = scene.message(call("a"), call("b", tool="held"))
+    message = scene.message(call("a"), call("b", tool="hold"))
     message["calls"][0][2] = "gone"
     payload = await ActivityBench(scene._batch).payload(message)
     scene.released.set()

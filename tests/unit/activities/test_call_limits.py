@@ -39,7 +39,7 @@ class _Heartbeats:
         pass
 
 
-async def _admitted(limit: _Limiter) -> None:
+async def _admit(limit: _Limiter) -> None:
     class Known(CallLimits):
         async def limiters(self, subjects: Any) -> list[Limiter]:
             return [limit]
@@ -51,7 +51,7 @@ async def _admitted(limit: _Limiter) -> None:
 
 async def test_model_call_of_a_tool_keeps_its_start_after_a_hold_although_another_call_ends() -> None:
     limit = _Limiter(LimitAnswer("later", 0.1, "was asked to wait until"), LimitAnswer("start"))
-    waiting = asyncio.create_task(_admitted(limit))
+    waiting = asyncio.create_task(_admit(limit))
     await asyncio.sleep(0)
     limit.release("another")
     await waiting
@@ -60,7 +60,7 @@ async def test_model_call_of_a_tool_keeps_its_start_after_a_hold_although_anothe
 
 async def test_model_call_of_a_tool_that_is_next_for_a_lease_requests_it_when_another_call_ends() -> None:
     limit = _Limiter(LimitAnswer("line", 5.0, "concurrency limit 5"), LimitAnswer("start"))
-    waiting = asyncio.create_task(_admitted(limit))
+    waiting = asyncio.create_task(_admit(limit))
     await asyncio.sleep(0)
     limit.release("another")
     await asyncio.wait_for(waiting, 2)

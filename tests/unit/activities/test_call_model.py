@@ -203,7 +203,7 @@ async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
 # The text while the model writes it.
 
 
-async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
+async def _stream_call(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
     """Return the answer of a call, and the text in its heartbeats."""
     bench, result = Bench(server), list[Any]()
     bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_INDEX : TEXT_INDEX + 1])
@@ -215,7 +215,7 @@ async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> 
 async def test_text_is_sent_from_its_first_piece_on_but_not_with_each_piece() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
-        answer, result = await _streamed(
+        answer, result = await _stream_call(
             server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
         )
     started, first, *more = [each for each in result if each is not None]
@@ -231,7 +231,7 @@ async def test_text_at_a_field_is_streamed_as_text() -> None:
     output = OutputSchema("answer", {"type": "object"}, is_enforced=False)
     call = ModelCall((user("?"),), output=output)
     async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
-        answer, result = await _streamed(server, request_to_json(ModelRequest(call, streamed_field="answer")))
+        answer, result = await _stream_call(server, request_to_json(ModelRequest(call, streamed_field="answer")))
     texts = [each.text for each in result if each is not None]
     assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
 
@@ -241,14 +241,14 @@ async def test_response_of_a_service_that_does_not_stream_is_accepted() -> None:
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
-        answer, result = await _streamed(server, request(streamed_field="", tools=(OfferedTool("look"),)))
+        answer, result = await _stream_call(server, request(streamed_field="", tools=(OfferedTool("look"),)))
     assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
     assert result[-1] == HeartbeatText(2, 0, "Let me look.")
 
 
 async def test_answer_without_a_reader_is_neither_streamed_nor_reported() -> None:
     async with ModelServer("Hi") as server:
-        _, result = await _streamed(server, request())
+        _, result = await _stream_call(server, request())
     assert not server.calls[0].is_streamed
     assert all(each is None for each in result)
 

@@ -33,7 +33,7 @@ from dagwright.tools import NotStarted, ToolRegistry, tool
 from dagwright.tools.spec import EffectsName
 from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
-from tests.support.plan_building import compiled, node, plan_of, started
+from tests.support.plan_building import compiled_plan, node, plan_of, start_ready_tasks
 
 _STARTED = [None, None, {"started": 1}]
 
@@ -189,7 +189,7 @@ async def test_only_attempts_with_calls_count(
     assert (failure.value.type, failure.value.non_retryable) == ("not_started", is_final)
 
 
-def _lost(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityError:
+def _timeout_failure(kind: TimeoutType, details: list[Any], state: RetryState) -> ActivityError:
     error = ActivityError(
         "lost",
         scheduled_event_id=1,
@@ -221,7 +221,9 @@ def test_lost_write_is_unknown_only_if_it_may_have_started(
     kind: TimeoutType, details: list[Any], state: RetryState, *, is_uncalled: bool, records_starts: bool
 ) -> None:
     called = CompiledNode("w", tool="mail")
-    failure, _ = read_failure(_lost(kind, details, state), called, Effects.WRITE, records_starts=records_starts)
+    failure, _ = read_failure(
+        _timeout_failure(kind, details, state), called, Effects.WRITE, records_starts=records_starts
+    )
     expected = "not_started" if is_uncalled and records_starts else "outcome_unknown"
     assert (failure.code, failure.retryable) == (expected, expected == "not_started")
 
@@ -229,10 +231,10 @@ def test_lost_write_is_unknown_only_if_it_may_have_started(
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
     mail = ToolDeclaration("mail", Effects.WRITE, task_queue="theirs" if is_foreign else None, is_foreign=is_foreign)
-    scheduler = create_scheduler(compiled(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
+    scheduler = create_scheduler(compiled_plan(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
     scheduler.start(0.0)
-    assert [task.id for task in started(scheduler)] == ["w"]
-    error = _lost(TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED)
+    assert [task.id for task in start_ready_tasks(scheduler)] == ["w"]
+    error = _timeout_failure(TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED)
     failure = apply_failure(scheduler, "w", error, at=1.0)
     assert failure is not None
     assert failure.code == ("outcome_unknown" if is_foreign else "not_started")
@@ -256,7 +258,7 @@ async def _run(
     return sent
 
 
-async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+async def _heartbeats_of(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Return the heartbeats of an attempt that calls a function and ends."""
 
     async def at_once(heartbeats: Heartbeats) -> None:
@@ -271,7 +273,7 @@ async def test_excess_heartbeats_are_sent_twice_first_and_last() -> None:
         for _ in range(1_000):
             heartbeats.add_usage(Usage(calls=1))
 
-    sent = await _sent(work)
+    sent = await _heartbeats_of(work)
     assert [usage_of_heartbeat(details).calls for details in sent] == [1, 1_000]
 
 
@@ -281,7 +283,7 @@ async def test_text_is_sent_each_time_with_the_other_details() -> None:
         heartbeats.add_usage(Usage(calls=1))
         heartbeats.report_text(HeartbeatText(1, 0, "Oslo has"))
 
-    first, second = await _sent(work, before=["cursor"])
+    first, second = await _heartbeats_of(work, before=["cursor"])
     assert first == ("cursor", None, None, TEXT.to_json())
     assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
 

@@ -47,7 +47,7 @@ class Server:
         self.done.append(f"go on {activity_id}")
 
 
-async def _held(calls: int = 1) -> list[ToolPause | None]:
+async def _hold_calls(calls: int = 1) -> list[ToolPause | None]:
     parked = PausedCalls(cast(Client, None))
 
     async def hold() -> list[ToolPause | None]:
@@ -58,37 +58,37 @@ async def _held(calls: int = 1) -> list[ToolPause | None]:
 
 async def test_server_is_queried_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, None)
-    assert await _held(calls=5) == [None] * 5
+    assert await _hold_calls(calls=5) == [None] * 5
     assert (server.answers, server.done) == ([], [])
 
 
 async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, _PAUSED)
-    assert await _held() == [_PAUSED]
+    assert await _hold_calls() == [_PAUSED]
     assert server.done == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
 async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, None)
-    assert await _held() == [None]
+    assert await _hold_calls() == [None]
     assert (server.answers, server.done) == ([], [])
 
 
 async def test_call_paused_too_late_for_the_release_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, None)
-    assert await _held() == [None]
+    assert await _hold_calls() == [None]
     assert [each.partition(":")[0] for each in server.done] == ["pause test", "go on test"]
 
 
 async def test_without_reports_of_the_server_no_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, _LOST)
-    assert await _held() == [None]
+    assert await _hold_calls() == [None]
 
 
 async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED)
     server.refuses = True
-    assert await _held() == [_PAUSED]
+    assert await _hold_calls() == [_PAUSED]
 
 
 @pytest.mark.parametrize("effects", Effects)

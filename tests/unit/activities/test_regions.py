@@ -63,7 +63,7 @@ PLAN = {
 }
 
 
-def ended(
+def region_results(
     inline_results: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
     """Return the result or error of each node of a plan that ended in one batch."""
@@ -100,21 +100,21 @@ async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
     # The event loop does not let a GeneratorExit of an async tool through to an activity.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
-    actual = await asyncio.to_thread(ended, None, nodes=odd_nodes(tool, ODD_FAILURES), registry=BENCH)
+    actual = await asyncio.to_thread(region_results, None, nodes=odd_nodes(tool, ODD_FAILURES), registry=BENCH)
     assert actual.pop("good") == 2
     assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
 
 async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
     expected = await failures_of_activities("odd_result", ODD_RESULTS)
-    actual = await asyncio.to_thread(ended, None, nodes=odd_nodes("pure_result", ODD_RESULTS), registry=BENCH)
+    actual = await asyncio.to_thread(region_results, None, nodes=odd_nodes("pure_result", ODD_RESULTS), registry=BENCH)
     assert actual.pop("good") == 2
     assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
 
 def test_transient_failure_is_retried_at_once() -> None:
     nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
-    actual = ended(None, nodes=nodes, registry=BENCH)
+    actual = region_results(None, nodes=nodes, registry=BENCH)
     assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")
 
 
@@ -122,7 +122,7 @@ def test_tool_that_changes_its_arguments_changes_no_result() -> None:
     values = {"a": [{"n": 1}], "b": ["{{a.result[0]}}", "{{a.result}}"], "c": [{"a": "{{a.result}}"}]}
     nodes = [{"id": name, "tool": "pure_change", "arguments": {"values": given}} for name, given in values.items()]
     one = {"n": 1, "changed": True}
-    assert ended(None, nodes=nodes, registry=BENCH) == {
+    assert region_results(None, nodes=nodes, registry=BENCH) == {
         "a": [one],
         "b": [one, [one]],
         "c": [{"a": [one], "changed": True}],
@@ -130,11 +130,11 @@ def test_tool_that_changes_its_arguments_changes_no_result() -> None:
 
 
 def test_a_call_that_uses_a_model_stays_open_and_the_others_continue() -> None:
-    assert ended(None) == {"a": 2, "b": 4}
+    assert region_results(None) == {"a": 2, "b": 4}
 
 
 def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
-    actual = ended(frozenset())
+    actual = region_results(frozenset())
     assert (actual["a"], actual["b"]) == (2, 4)
     assert [actual[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
 

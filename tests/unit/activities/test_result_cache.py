@@ -248,7 +248,7 @@ def key(tool: str = "t", code: str = "c", **call: Any) -> str | None:
     return result_key(tool, code, **{**CALL, **call})
 
 
-def stored(ref: str, name: str = "a.result", paths: Any = ()) -> StoredValue:
+def stored_value(ref: str, name: str = "a.result", paths: Any = ()) -> StoredValue:
     return StoredValue(ref=ref, name=name, paths=paths)
 
 
@@ -267,7 +267,7 @@ def test_calls_whose_objects_have_another_order_have_other_keys() -> None:
         {"arguments": {"a": 1, "b": [1, None]}},
         {"arguments": {"a": "1", "b": [True, None]}},
         {"arguments": {"a": 1, "b": [None, True]}},
-        {"bindings": bindings_of({"a": stored("sha256-1")})},
+        {"bindings": bindings_of({"a": stored_value("sha256-1")})},
     ],
 )
 def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:
@@ -278,10 +278,10 @@ def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
     def of(value: Any) -> str | None:
         return key(bindings=bindings_of({"a": value}))
 
-    first = stored("sha256-1")
-    assert of(first) == of(stored("sha256-1", "z.result"))
-    assert of(WorkerText(["x", first])) == of(WorkerText(["x", stored("sha256-1", "z.result")]))
-    assert len({of(first), of(stored("sha256-2")), of(stored("sha256-1", paths=(("n",),)))}) == 3
+    first = stored_value("sha256-1")
+    assert of(first) == of(stored_value("sha256-1", "z.result"))
+    assert of(WorkerText(["x", first])) == of(WorkerText(["x", stored_value("sha256-1", "z.result")]))
+    assert len({of(first), of(stored_value("sha256-2")), of(stored_value("sha256-1", paths=(("n",),)))}) == 3
 
 
 @pytest.mark.parametrize("part", [Secret("TOKEN"), WorkerText(["Bearer ", Secret("TOKEN")])])
@@ -366,7 +366,7 @@ class Counted:
 
 
 @tool(effects="read", secrets=["TOKEN"])
-def counted(size: int = 0, text: str = "") -> dict[str, Any]:
+def count_calls(size: int = 0, text: str = "") -> dict[str, Any]:
     Counted.calls += 1
     return {"call": Counted.calls, "text": "x" * size}
 
@@ -406,9 +406,9 @@ TTL = {HEADER_CACHE: 60.0}
 @pytest.mark.usefixtures("counting")
 async def test_result_of_an_equal_call_replaces_the_call() -> None:
     store = MemoryStore()
-    bench = FunctionBench(counted, store=store)
+    bench = FunctionBench(count_calls, store=store)
     first, again = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
-    elsewhere = await FunctionBench(counted, store=store).payload({}, **TTL)
+    elsewhere = await FunctionBench(count_calls, store=store).payload({}, **TTL)
     assert first.data == again.data == elsewhere.data == b'{"call":1,"text":""}'
     assert METADATA_CACHED not in first.metadata
     entries = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
@@ -422,10 +422,10 @@ async def test_result_of_an_equal_call_replaces_the_call() -> None:
 @pytest.mark.usefixtures("counting")
 async def test_large_result_of_an_equal_call_is_stored_again_for_the_run_that_uses_it() -> None:
     store = MemoryStore()
-    first = await FunctionBench(counted, store=store).payload({"size": 10_000}, **TTL)
+    first = await FunctionBench(count_calls, store=store).payload({"size": 10_000}, **TTL)
     kept = dict(store.contents)
     for holds_memory in (False, True):
-        bench = FunctionBench(counted, store=store)
+        bench = FunctionBench(count_calls, store=store)
         for _ in range(2 if holds_memory else 1):
             again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_PROJECTIONS: [[["call"], "value"]]})
         assert json.loads(again.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}

@@ -90,17 +90,17 @@ def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_pat
         "class Thinker:\n    async def run(self, objective, context, agent):\n        return objective\n"
     )
 
-    def loaded(**classes: str) -> Mapping[str, Any]:
+    def load_classes(**classes: str) -> Mapping[str, Any]:
         card = {"description": "d", "objective_template": "o", "type": "class"}
         agents = {name: {**card, "class_name": path} for name, path in classes.items()}
         (tmp_path / "agents.json").write_text(json.dumps({"agents": agents}))
         return load_agents([str(tmp_path / "agents.json")]).classes
 
-    actual = loaded(a="minds_of_a_test:Thinker", b="minds_of_a_test.Thinker", c="ReasoningAgent")
+    actual = load_classes(a="minds_of_a_test:Thinker", b="minds_of_a_test.Thinker", c="ReasoningAgent")
     assert [each.__name__ for each in actual.values()] == ["Thinker", "Thinker", "ReasoningAgent"]
     assert (actual["a"] is actual["b"], actual["c"] is ReasoningAgent) == (True, True)
     with pytest.raises(AgentsUnreadable) as caught:
-        loaded(a="minds_of_a_test:Thinkr")
+        load_classes(a="minds_of_a_test:Thinkr")
     assert str(caught.value) == "agents.json: /agents/a/class_name: there is no class 'Thinkr' in minds_of_a_test"
     with pytest.raises(ToolLoadError, match=r"no class 'Mind' comes with Dagwright \(ReasoningAgent does\)"):
         load_class("Mind", folder=tmp_path)

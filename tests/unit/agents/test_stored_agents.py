@@ -47,7 +47,7 @@ def url(request: pytest.FixtureRequest, file_url: str) -> str:
 
 
 @pytest.fixture
-def stored(url: str) -> Iterator[StoredAgents]:
+def stored_agents(url: str) -> Iterator[StoredAgents]:
     database = Database(url, AGENTS)
     yield StoredAgents(database)
     database.dispose()
@@ -57,25 +57,25 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
     return card_of("service", name=name, service_url="https://desk.example.com/ask", **fields)
 
 
-def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored: StoredAgents) -> None:
+def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored_agents: StoredAgents) -> None:
     first, second = card(), card(description="Helps more")
-    assert stored.add([first, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
+    assert stored_agents.add([first, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
     for each, added in ((first, (1, False)), (second, (2, True)), (first, (3, True))):
-        assert stored.add([each]) == [AddResult("helper", *added)]
-    versions = [(each.card, each.number, each.is_current) for each in stored.versions("helper")]
+        assert stored_agents.add([each]) == [AddResult("helper", *added)]
+    versions = [(each.card, each.number, each.is_current) for each in stored_agents.versions("helper")]
     assert versions == [(first, 3, True), (second, 2, False), (first, 1, False)]
-    assert [(each.card.name, each.number) for each in stored.current()] == [("helper", 3), ("other", 1)]
+    assert [(each.card.name, each.number) for each in stored_agents.current()] == [("helper", 3), ("other", 1)]
 
 
-def test_removed_agent_stays_available_by_its_version(stored: StoredAgents) -> None:
+def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgents) -> None:
     first, second = card(), card(description="Helps more")
-    stored.add([first])
-    stored.add([second])
-    assert [stored.remove(name) for name in ("helper", "helper", "nobody")] == [True, False, False]
-    assert stored.current() == []
-    assert (stored.card("helper", first.version), stored.card("helper", "0123456789ab")) == (first, None)
-    assert stored.add([second]) == [AddResult("helper", 3, True)]
-    assert stored.card("helper", None) == second
+    stored_agents.add([first])
+    stored_agents.add([second])
+    assert [stored_agents.remove(name) for name in ("helper", "helper", "nobody")] == [True, False, False]
+    assert stored_agents.current() == []
+    assert (stored_agents.card("helper", first.version), stored_agents.card("helper", "0123456789ab")) == (first, None)
+    assert stored_agents.add([second]) == [AddResult("helper", 3, True)]
+    assert stored_agents.card("helper", None) == second
 
 
 def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: str, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: st
     assert StoredAgentTools(file_url, ToolEnvironment(tmp_path)).spec("helper", None) is None
 
 
-def test_unreadable_database_is_logged(url: str, stored: StoredAgents, caplog: pytest.LogCaptureFixture) -> None:
-    stored.add([card()])
+def test_unreadable_database_is_logged(url: str, stored_agents: StoredAgents, caplog: pytest.LogCaptureFixture) -> None:
+    stored_agents.add([card()])
     database = Database(url, AGENTS)
     database.write(lambda session: session.connection().exec_driver_sql("ALTER TABLE agent_card DROP COLUMN card"))
     database.dispose()
@@ -109,11 +109,11 @@ def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
     assert (result["agent.helper"].task_queue, result["agent.helper"].is_pinned) == (None, True)
 
 
-def test_worker_calls_the_version_of_the_checked_plan(url: str, stored: StoredAgents, tmp_path: Path) -> None:
+def test_worker_calls_the_version_of_the_checked_plan(url: str, stored_agents: StoredAgents, tmp_path: Path) -> None:
     first, second = card(), card(description="Helps more")
     for each in (first, second, card("writer")):
-        stored.add([each])
-    stored.remove("helper")
+        stored_agents.add([each])
+    stored_agents.remove("helper")
     tools = StoredAgentTools(url, ToolEnvironment(tmp_path))
     for version, expected in ((first.version, first), (second.version, second), (None, second)):
         spec = tools.spec("helper", version)

@@ -360,10 +360,10 @@ class FakeRequests:
 
 
 async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
-    async def added(_: RequestRef) -> Mapping[str, Any]:
+    async def get_extras(_: RequestRef) -> Mapping[str, Any]:
         return more
 
-    return await send_answer(cast("NamespaceRequests", people), target, Answer({"approved": True}), extras=added)
+    return await send_answer(cast("NamespaceRequests", people), target, Answer({"approved": True}), extras=get_extras)
 
 
 def test_name_selects_one_request_or_all_requests_of_its_node() -> None:

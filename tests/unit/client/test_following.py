@@ -9,7 +9,7 @@ from dagwright.client.run_follower import RunMoment, follow, request_key, wait_f
 from dagwright.client.runs import Runs
 from dagwright.history.run_subscriptions import RunUpdate
 from dagwright.history.run_view import RunView
-from tests.support.scripted_run import requests_named
+from tests.support.scripted_run import approval_requests
 
 
 def _view(status: str) -> RunView:
@@ -22,7 +22,7 @@ class _Requests:
     def __init__(self, *_: Any) -> None: ...
 
     async def read(self, _: RunView) -> list[Any]:
-        return requests_named(["check", "other"])
+        return approval_requests(["check", "other"])
 
 
 def _runs(*statuses: str) -> Runs:
@@ -46,7 +46,7 @@ async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypat
 
 
 async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> None:
-    answered = [request_key(each) for each in requests_named(["check", "other"])]
+    answered = [request_key(each) for each in approval_requests(["check", "other"])]
     first, _ = await _moments(monkeypatch, answered=answered[:1])
     assert [each["request_id"] for each in first.requests] == ["other"]
     first, _ = await _moments(monkeypatch, answered=answered)

@@ -32,7 +32,7 @@ from tests.support.memory_store import MemoryStore
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
 
-async def stored(store: MemoryStore, value: Any, *, name: str) -> Any:
+async def store_value(store: MemoryStore, value: Any, *, name: str) -> Any:
     content = pydantic_core.to_json(value)
     return project_value(
         value, await store.put(content), size_bytes=len(content), projections=(), name=f"{name}.result"
@@ -55,7 +55,7 @@ def ended_run(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:
 
 async def test_values_of_the_store_are_loaded() -> None:
     store = MemoryStore()
-    view = ended_run(node("a"), node("b", "a"), results={"a": await stored(store, "x" * 50_000, name="a"), "b": 2})
+    view = ended_run(node("a"), node("b", "a"), results={"a": await store_value(store, "x" * 50_000, name="a"), "b": 2})
     result = await read_result(view, store)
     assert (result.nodes["a"].result, result.nodes["b"].result) == ("x" * 50_000, 2)
     assert (result.output, result.status) == ({"b": 2}, RunStatus.COMPLETED)
@@ -78,7 +78,7 @@ async def test_results_are_short_in_print() -> None:
 
 async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one() -> None:
     store = MemoryStore()
-    values = {name: await stored(store, name * 50_000, name=name) for name in "abc"}
+    values = {name: await store_value(store, name * 50_000, name=name) for name in "abc"}
     view = ended_run(*(node(name) for name in "abc"), results=values)
     result = await read_result(view, store, max_bytes=60_000)
     assert [(name, each.is_loaded) for name, each in result.nodes.items()] == [("a", True), ("b", False), ("c", False)]
@@ -90,7 +90,7 @@ async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one()
 
 async def test_value_that_is_lost_is_an_error_and_not_a_reference() -> None:
     store = MemoryStore()
-    lost = await stored(store, "x" * 50_000, name="a")
+    lost = await store_value(store, "x" * 50_000, name="a")
     store.contents.clear()
     result = await read_result(ended_run(node("a"), node("b", "a"), results={"a": lost, "b": 2}), store)
     assert result.output == {"b": 2}

@@ -56,7 +56,7 @@ class _FakeSessions(Sessions):
         self.parent = parent
         self.dropped = dropped
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
-        super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._served)
+        super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._record_serving)
         self._session = session
         self._run = existing
 
@@ -73,7 +73,7 @@ class _FakeSessions(Sessions):
         self._session.drop_turn(self.dropped)
         return SessionView(self._session)
 
-    async def _served(self) -> None:
+    async def _record_serving(self) -> None:
         self.done.append("served")
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:

@@ -91,11 +91,11 @@ def called_outside_of_event_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[A
     def watch(module: Any, name: str) -> dict[str, bool]:
         watched = getattr(module, name)
 
-        def noted(*args: Any, **named: Any) -> Any:
+        def record_thread(*args: Any, **named: Any) -> Any:
             actual[name] = get_ident() != main_thread().ident
             return watched(*args, **named)
 
-        monkeypatch.setattr(module, name, noted)
+        monkeypatch.setattr(module, name, record_thread)
         return actual
 
     return watch
@@ -110,11 +110,11 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
     async def view(*_: Any) -> Any:
         return SimpleNamespace(scheduler=None)
 
-    async def taken(*_: Any, **__: Any) -> str:
+    async def accept_command(*_: Any, **__: Any) -> str:
         return "added"
 
     monkeypatch.setattr(Steering, "_open_view", view)
-    monkeypatch.setattr(Steering, "_send", taken)
+    monkeypatch.setattr(Steering, "_send", accept_command)
     actual = called_outside_of_event_loop(steering, "_check_nodes")
     people = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
     assert await people.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"

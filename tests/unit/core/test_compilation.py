@@ -26,7 +26,7 @@ from dagwright.core.model.compiled import (
     plan_to_json,
 )
 from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
-from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
+from tests.support.plan_building import TOOLS, check, compiled_plan, node, plan_of, problems_of
 
 _EACH = {
     **{"for_each": "{{a.result.files[*]}}", "key": "{{item.name}}-{{index}}", "max_parallel": 2, "join": "any"},
@@ -53,13 +53,13 @@ def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versio
     made = compile_plan(check(EVERYTHING, workers=[0]))
     # Schemas and descriptions are omitted: only the check needs them.
     assert made.tools.keys() == {"any"}
-    assert compiled(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
+    assert compiled_plan(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [made.id for made in plan.nodes] == ["a"]
 
 
 def test_node_is_compiled_with_numbers_bindings_and_seconds() -> None:
-    plan = compiled(EVERYTHING, workers=[0])
+    plan = compiled_plan(EVERYTHING, workers=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",
@@ -88,10 +88,12 @@ def test_node_is_compiled_with_numbers_bindings_and_seconds() -> None:
 
 
 def test_cache_and_timeout_are_compiled_to_seconds() -> None:
-    plan = compiled(plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None)))
+    plan = compiled_plan(
+        plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None))
+    )
     assert [each.cache_s for each in plan.nodes] == [None, 0.0, 3600.0, None]
     tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
-    plan = compiled(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
+    plan = compiled_plan(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
     assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
 
 
@@ -109,7 +111,7 @@ def test_write_is_tried_once_unless_the_plan_or_the_tool_overrides_it(
     effects: Effects, declared: int | None, written: dict[str, Any] | None, attempts: int
 ) -> None:
     tools = {"t": ToolDeclaration("t", effects, max_attempts=declared)}
-    plan = compiled(plan_of(node("a", tool="t", retry=written)), tools=tools)
+    plan = compiled_plan(plan_of(node("a", tool="t", retry=written)), tools=tools)
     assert plan.nodes[0].retry.max_attempts == attempts
 
 
@@ -147,7 +149,9 @@ def test_planner_fields_are_rejected_in_other_plans_with_their_location() -> Non
 
 def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None:
     tools = {**TOOLS, "writer": ToolDeclaration("writer", Effects.READ)}
-    plan = compiled(plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools)
+    plan = compiled_plan(
+        plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools
+    )
     made = plan.nodes[1]
     assert (made.kind, made.tool, made.arguments) == ("tool", "writer", {"objective": None, "context": {"a": None}})
     assert made.bindings == (
@@ -186,13 +190,13 @@ def test_plan_includes_short_schemas_where_people_may_be_asked() -> None:
 
     tools = [tool("long", 17_000), tool("pure", 10, Effects.PURE), *(tool(f"t{number}", 15_000) for number in range(6))]
     plan = plan_of(*(node(each.name, tool=each.name) for each in tools))
-    actual = compiled(plan, tools={each.name: each for each in tools}).tools
+    actual = compiled_plan(plan, tools={each.name: each for each in tools}).tools
     with_schema = [name for name, each in actual.items() if each.input_schema is not None]
     assert with_schema == ["t0", "t1", "t2", "t3"]
     assert [actual["t0"], actual["long"].input_schema] == [tool("t0", 15_000), None]
 
 
-_NODES = compiled(
+_NODES = compiled_plan(
     plan_of(
         node("a", timeout="5s", retry={"max_attempts": 2}, on_error={"value": True}),
         node("b", "a", arguments={"x": ["{{a.result.rows[0]}} of {{PLACEHOLDER_p}}"]}, on_error={"value": 1}),
@@ -214,7 +218,7 @@ def test_nodes_survive_serialization(nodes: tuple[CompiledNode, ...]) -> None:
 
 
 def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_nodes() -> None:
-    plan = compiled(
+    plan = compiled_plan(
         plan_of(
             node("a"),
             node("b", arguments={"x": "{{a.result}}", "y": "{{a.result.n}}"}),
@@ -232,7 +236,7 @@ def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_n
 
 
 def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
-    nodes = [CompiledNode(id="a"), *(_bound(each, "a") for each in "bc"), _bound("d", "on another page")]
+    nodes = [CompiledNode(id="a"), *(_bound_node(each, "a") for each in "bc"), _bound_node("d", "on another page")]
 
     encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
 
@@ -240,7 +244,7 @@ def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
     assert [repr(each) for each in nodes_from_columns(encoded)] == [repr(each) for each in nodes]
 
 
-def _bound(node_id: str, other: str) -> CompiledNode:
+def _bound_node(node_id: str, other: str) -> CompiledNode:
     return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(other, "result"),)),))
 
 

@@ -20,11 +20,11 @@ from dagwright.core.scheduler import map_items
 from dagwright.core.validation.condition_checks import check_condition
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
-    compiled,
+    compiled_plan,
     error_of,
     node,
     plan_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
     states,
@@ -168,7 +168,7 @@ def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 10_000)
 
 
-def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
+def scheduler_with_items(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
     """Return a scheduler in which `m` has its items, and its condition has read the result of `facts`."""
     scheduler = started_run(
         node("facts"), node("m", "facts", for_each="{{PLACEHOLDER_items}}", when=when), inputs={"items": items}
@@ -187,7 +187,7 @@ def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
     ],
 )
 def test_condition_of_many_items_reads_no_more_than_it_names(when: str) -> None:
-    scheduler = mapped(when, result=list(range(2_000)), items=list(range(2_000)))
+    scheduler = scheduler_with_items(when, result=list(range(2_000)), items=list(range(2_000)))
     waiting = [item.record.status is NodeStatus.READY for item in scheduler.records[1].items]
     assert waiting == [number >= 1_000 for number in range(2_000)]
     assert work_of(scheduler) <= 20 * 2_000
@@ -195,7 +195,7 @@ def test_condition_of_many_items_reads_no_more_than_it_names(when: str) -> None:
 
 @pytest.mark.parametrize("when", ["item in facts.result", "facts.result.exists(x, x == item)"])
 def test_condition_that_would_read_too_much_fails_its_node(when: str) -> None:
-    scheduler = mapped(when, result=list(range(10_000)), items=list(range(10_000)))
+    scheduler = scheduler_with_items(when, result=list(range(10_000)), items=list(range(10_000)))
     assert states(scheduler)["m"] == "failed"
     code, message = error_of(scheduler, "m")
     assert (code, message[:31]) == ("too_large", "when: it reads too much: about ")
@@ -210,7 +210,7 @@ def test_compute_budget_of_conditions_starts_again_at_every_moment() -> None:
     scheduler = started_run(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
     scheduler.complete("a", [0] * 180_000, at=1.0)
     spent = work_of(scheduler)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("b", 1, at=2.0)
     assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready"}
     assert (3 * spent > MAX_WORK, work_of(scheduler)) == (True, 2 * spent)
@@ -231,9 +231,9 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
 
 
 def test_invalid_condition_of_an_unchecked_plan_fails_its_node() -> None:
-    plan = compiled(plan_of(node("a"), node("b", "a", when="a.result == 1")))
+    plan = compiled_plan(plan_of(node("a"), node("b", "a", when="a.result == 1")))
     unchecked = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
     scheduler = started_scheduler(unchecked)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("a", 1, at=1.0)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: there is no node 'zzz'")

@@ -16,7 +16,7 @@ from dagwright.core.model.lineage import (
 )
 from dagwright.core.model.states import Attempt
 from dagwright.protocol.lineage import lineage_of_locations
-from tests.support.plan_building import lineage_of, node, resumed, started_run
+from tests.support.plan_building import lineage_of, node, restored_scheduler, started_run
 
 
 def test_locations_are_ordered_distinct_and_limited() -> None:
@@ -59,6 +59,6 @@ def test_lineage_of_all_attempts_survives_continue_as_new() -> None:
     scheduler = started_run(node("a", on_error="ask"), node("b", "a"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(lineage=lineage_of_locations(["a.txt"])))
     lineage_of(scheduler).add("a", lineage_of_locations(["b.txt", "a.txt"]))
-    restored = lineage_of(resumed(scheduler))
+    restored = lineage_of(restored_scheduler(scheduler))
     documents = {name: lineage.to_document() for name, lineage in restored.tasks.items()}
     assert documents == {"a": {"files": ["a.txt", "b.txt"]}}

@@ -15,23 +15,23 @@ from dagwright.protocol.map_batch_messages import map_batch_end_from_json
 from dagwright.protocol.map_batch_runs import map_batch_end_to_json
 from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
-    compiled,
+    compiled_plan,
     error_of,
     node,
     plan_of,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
     states,
 )
 
 _MAP = node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"})
-_PLAN = compiled(plan_of(_MAP, node("z", "m")))
+_PLAN = compiled_plan(plan_of(_MAP, node("z", "m")))
 
 
-def _started(**options: Any) -> RunScheduler:
+def _started_scheduler(**options: Any) -> RunScheduler:
     return started_scheduler(_PLAN, at=1.0, **options)
 
 
@@ -64,25 +64,25 @@ def test_narrowest_limit_is_shared(
 
 
 def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
-    scheduler = _started()
-    tasks = started(scheduler)
+    scheduler = _started_scheduler()
+    tasks = start_ready_tasks(scheduler)
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
     assert {(task.is_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
     for task in reversed(tasks):
         _complete(scheduler, task)
     assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
-    assert [task.id for task in started(scheduler)] == ["z"]
-    scheduler = _started()
-    tasks = started(scheduler)
+    assert [task.id for task in start_ready_tasks(scheduler)] == ["z"]
+    scheduler = _started_scheduler()
+    tasks = start_ready_tasks(scheduler)
     for number, task in enumerate(tasks):
         _complete(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
-    (join,) = started(scheduler)
+    (join,) = start_ready_tasks(scheduler)
     assert (join.id, join.is_run, join.is_join) == ("m[all]", False, True)
     scheduler.complete(join.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
     assert states(scheduler) == {"m": "completed", "z": "ready"}
-    scheduler = _started()
-    tasks = started(scheduler)
+    scheduler = _started_scheduler()
+    tasks = start_ready_tasks(scheduler)
     scheduler.cancel(1.5)
     for task in tasks:
         _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
@@ -91,14 +91,14 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
 
 
 def test_failed_items_are_counted_over_all_map_batches() -> None:
-    scheduler = _started()
+    scheduler = _started_scheduler()
     ends: list[dict[str, Any]] = [
         {},
         {"status": NodeStatus.FAILED, "counts": {"completed": 298, "failed": 2}, "failed_key": "400"},
         {},
         {"status": NodeStatus.FAILED, "counts": {"completed": 299, "failed": 1}, "failed_key": "1000"},
     ]
-    for task, end in zip(started(scheduler), ends, strict=True):
+    for task, end in zip(start_ready_tasks(scheduler), ends, strict=True):
         error = NodeError("odd", "no luck") if end else None
         _complete(scheduler, task, **end, error=error)
     record = scheduler.records[0]
@@ -109,7 +109,7 @@ def test_failed_items_are_counted_over_all_map_batches() -> None:
 
 def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y"], on_error={"value": 0}))
-    (first, second) = started(scheduler)
+    (first, second) = start_ready_tasks(scheduler)
     scheduler.complete(first.id, 1, at=2.0)
     scheduler.fail(second.id, NodeError("odd", "no luck"), at=2.0)
     encoded = map_batch_end_to_json(scheduler, [])["map_batch"]
@@ -120,14 +120,14 @@ def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default(
 
 @pytest.mark.parametrize("ended", range(6))
 def test_large_map_is_continued_at_any_moment(ended: int) -> None:
-    scheduler = _started(max_in_flight=2)
+    scheduler = _started_scheduler(max_in_flight=2)
 
     def hand_on() -> RunScheduler:
-        following = resumed(scheduler, _PLAN, max_in_flight=2)
+        following = restored_scheduler(scheduler, _PLAN, max_in_flight=2)
         assert following.in_flight == scheduler.in_flight
         return following
 
-    running = started(scheduler)
+    running = start_ready_tasks(scheduler)
     for number in range(5):
         if number == ended:
             scheduler = hand_on()
@@ -136,7 +136,7 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
             scheduler.complete(task.id, "joined", at=3.0)
         else:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
-        running += started(scheduler)
+        running += start_ready_tasks(scheduler)
     if ended == 5:
         scheduler = hand_on()
     assert scheduler.records[0].result == "joined"
@@ -146,9 +146,9 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
 def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_items, "MAX_UNBATCHED_ITEMS", 500)
     scheduler = started_scheduler(
-        compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
+        compiled_plan(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
     )
-    tasks = started(scheduler)
+    tasks = start_ready_tasks(scheduler)
     assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
     assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
     assert scheduler.state.map_concurrency(2) == MapConcurrency(1, 500)
@@ -171,7 +171,7 @@ def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.Mo
     nodes = (node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600))))
     scheduler = started_run(*nodes)
     if continues:
-        scheduler = resumed(scheduler)
+        scheduler = restored_scheduler(scheduler)
     scheduler.complete("a", None, at=2.0)
     assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
 
@@ -180,7 +180,7 @@ def test_failing_items_of_many_maps_run_in_child_runs() -> None:
     maps = [node(f"m{number}", for_each="{{a.result}}", arguments={"x": "{{item.gone}}"}) for number in range(20)]
     scheduler = started_run(node("a"), *maps)
     scheduler.complete("a", [{}] * 9_000, at=1.0)
-    tasks = started(scheduler)
+    tasks = start_ready_tasks(scheduler)
     assert [task.is_run for task in tasks] == [True] * 20 * 4
     assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
 
@@ -215,7 +215,7 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
 
 def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
-    plan = compiled(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
+    plan = compiled_plan(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
     queue = ReadyQueue(gates_of(plan), 500, result_bytes=[0, 0])
     queue.widen(1, at_once=5, width=10)
     for item in range(450):
@@ -229,8 +229,8 @@ def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
 @pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
 def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
     maps = [_map(f"m{number}", 1_200) for number in range(3)]
-    scheduler = started_scheduler(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
-    running, at_once = started(scheduler), []
+    scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
+    running, at_once = start_ready_tasks(scheduler), []
     while running:
         at_once.append(
             sum(scheduler.state.map_concurrency(task.ref.node).items if task.is_run else 1 for task in running)
@@ -240,18 +240,18 @@ def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         else:
             scheduler.complete(task.id, "done", at=2.0)
-        running += started(scheduler)
+        running += start_ready_tasks(scheduler)
     assert max(at_once) == most
     assert set(states(scheduler).values()) == {"completed"}
 
 
 def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:
-    plan = compiled(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
+    plan = compiled_plan(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
     scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
-    ids = [task.id for task in started(scheduler)]
+    ids = [task.id for task in start_ready_tasks(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
-    following = resumed(scheduler, plan, max_in_flight=10)
-    assert started(following) == []
+    following = restored_scheduler(scheduler, plan, max_in_flight=10)
+    assert start_ready_tasks(following) == []
     first = Task(ids[0], following.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=following.state.map_batch_of(ids[0]))
     _complete(following, first)
-    assert [task.id for task in started(following)] == ["m1[300-599]"]
+    assert [task.id for task in start_ready_tasks(following)] == ["m1[300-599]"]

@@ -18,7 +18,7 @@ from dagwright.planner.verbs import intent_verbs
 from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import environment_of, load_toolset
-from tests.support.plugged import TOY_APP, entry_points_in, plugged, toy_app
+from tests.support.plugged import TOY_APP, entry_points_in, toy_app, using_plugins
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ PLUGIN = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
 )
 def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Path, source: str, reason: str) -> None:
     point = write_plugin(tmp_path, "broken", source)
-    with plugged([point], tmp_path), pytest.raises(PluginError) as error:
+    with using_plugins([point], tmp_path), pytest.raises(PluginError) as error:
         installed_plugins()
     sys.modules.pop("broken_plugin", None)
     assert str(error.value).startswith("the plugin 'broken' of the distribution broken-dist cannot be ")
@@ -59,7 +59,7 @@ def test_plugin_that_cannot_be_used_is_named_with_its_distribution(tmp_path: Pat
 
 def test_name_that_two_plugins_contribute_is_rejected_with_both(tmp_path: Path) -> None:
     points = [write_plugin(tmp_path, name, PLUGIN.format("commands={'go': 'x:y'}")) for name in ("first", "second")]
-    with plugged(points, tmp_path), pytest.raises(PluginError) as error:
+    with using_plugins(points, tmp_path), pytest.raises(PluginError) as error:
         contributions("command group", lambda plugin: plugin.commands)
     assert str(error.value) == (
         "two plugins contribute the command group 'go': the plugin 'first' of the distribution first-dist and the "
@@ -85,7 +85,7 @@ def test_tool_of_a_plugin_has_a_name_of_its_own(tmp_path: Path, tools: str, mess
     )
     with toy_app():
         points = [*entry_points_in(TOY_APP), write_plugin(tmp_path, "shop", source)]
-        with plugged(points, tmp_path), pytest.raises(PluginError, match=message):
+        with using_plugins(points, tmp_path), pytest.raises(PluginError, match=message):
             load_toolset(Settings(state_dir=tmp_path))
     sys.modules.pop("shop_plugin", None)
 
@@ -132,7 +132,7 @@ def test_lookups_are_checked_by_the_resolver_of_the_application(more: dict[str, 
 
 def test_without_an_application_nothing_is_looked_up(tmp_path: Path) -> None:
     plan = {"intents": [{"verb": "http_request", "lookups": {"url": {"search_text": "a", "entity_type": "b"}}}]}
-    with plugged([]):
+    with using_plugins([]):
         declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
         assert [name for name in declared if "." in name] == []
         with pytest.raises(PlanInvalid, match="no resolver is installed"):
@@ -150,7 +150,7 @@ def test_command_group_of_a_plugin_is_listed_and_run(capfd: pytest.CaptureFixtur
 def test_command_group_with_the_name_of_a_command_is_rejected(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with plugged([write_plugin(tmp_path, "loud", PLUGIN.format("commands={'run': 'x:y'}"))], tmp_path):
+    with using_plugins([write_plugin(tmp_path, "loud", PLUGIN.format("commands={'run': 'x:y'}"))], tmp_path):
         assert run_command_line(["--help"]) == 2
     message = "the plugin 'loud' of the distribution loud-dist contributes the command 'run', which Dagwright has"
     assert message in " ".join(capfd.readouterr().err.split())

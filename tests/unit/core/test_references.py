@@ -21,7 +21,7 @@ from dagwright.core.expressions.references import (
 from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.expressions.value_refs import bindings_of, format_value_refs, ref_for_display
 from dagwright.features.run_scheduler import RunScheduler
-from tests.support.plan_building import error_of, node, started, started_run, states, work_of
+from tests.support.plan_building import error_of, node, start_ready_tasks, started_run, states, work_of
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
 
@@ -285,7 +285,7 @@ def test_query_that_many_items_share_is_evaluated_once() -> None:
     ask = "{{rows.result[?@.kind == 'b'].n}}"
     scheduler = started_run(node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": ask}))
     scheduler.complete("rows", ROWS, at=1.0)
-    tasks = started(scheduler, at=1.0)
+    tasks = start_ready_tasks(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200
     assert work_of(scheduler) == 20_010 + 200 * 21
 
@@ -302,7 +302,7 @@ def test_query_that_exceeds_the_budget_of_a_moment_fails_its_node_or_output() ->
     # A tenth of the budget is left, so that the queries may be short.
     scheduler.state.compute_budget.start(1.0)
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
-    assert [task.id for task in started(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
+    assert [task.id for task in start_ready_tasks(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
     assert states(scheduler)["n7"] == "failed"
     start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
     code, message = error_of(scheduler, "n7")

@@ -12,24 +12,24 @@ from dagwright.core.scheduler.readiness import max_calls_of_tool
 from dagwright.features.explain.why import why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
-    broken,
-    compiled,
+    compiled_plan,
     error_of,
     ids_of,
     node,
     plan_of,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
     states,
+    tool_error,
 )
 
 
 def run_to_end(scheduler: RunScheduler, **results: Any) -> list[str]:
     """Run all tasks, each with the given result of its node or else its ID, and return their order."""
     order: list[str] = []
-    while tasks := started(scheduler):
+    while tasks := start_ready_tasks(scheduler):
         for task in tasks:
             order.append(task.id)
             value = results.get(task.node.id, task.id)
@@ -45,13 +45,13 @@ DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
 
 def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> None:
     scheduler = scheduler_of(*DIAMOND, node("e"))
-    run_to_end(scheduler, b=broken())
+    run_to_end(scheduler, b=tool_error())
     assert states(scheduler) == {"a": "completed", "b": "failed", "c": "completed", "d": "blocked", "e": "completed"}
     assert error_of(scheduler, "d") == ("dependency_failed", "Waiting for dependency: b failed")
     assert scheduler.records[3].blocked_by == ("b",)
     assert scheduler.status() == "completed_with_failures"
     scheduler = scheduler_of(node("z", "y"), node("x"), node("y", "w", "x"), node("w"))
-    run_to_end(scheduler, w=broken(), x=broken())
+    run_to_end(scheduler, w=tool_error(), x=tool_error())
     assert scheduler.records[0].blocked_by == ("x", "w")
     assert error_of(scheduler, "z") == ("dependency_failed", "Waiting for dependency: x, w failed")
 
@@ -67,10 +67,10 @@ def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> No
 def test_on_error_sets_the_effect_of_a_failure(on_error: Any, states_of_both: tuple[str, str], run: str) -> None:
     scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
     arguments = []
-    while tasks := started(scheduler):
+    while tasks := start_ready_tasks(scheduler):
         arguments += [task.arguments for task in tasks]
         for task in tasks:
-            scheduler.fail("a", broken("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
+            scheduler.fail("a", tool_error("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
     assert tuple(states(scheduler).values()) == states_of_both
     assert scheduler.status() == run
     assert error_of(scheduler, "a") == ("tool_failed", "no")
@@ -101,10 +101,10 @@ def _state_behind(join: Any, ended: str) -> str:
     scheduler = started_run(*first, node("z", *ids, join=join))
     for name, letter in zip(ids, ended, strict=False):
         if letter == "F":
-            scheduler.fail(name, broken(), at=1.0)
+            scheduler.fail(name, tool_error(), at=1.0)
         elif letter == "C":
             scheduler.complete(name, 1, at=1.0)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     return states(scheduler)["z"]
 
 
@@ -121,8 +121,8 @@ def test_result_of_an_incomplete_node_is_null_and_its_error_can_be_read() -> Non
     scheduler = started_run(
         node("a"), node("b", "a"), node("s", when="false"), node("z", join="all_done", arguments=reads)
     )
-    scheduler.fail("a", broken("no"), at=1.0)
-    (task,) = started(scheduler)
+    scheduler.fail("a", tool_error("no"), at=1.0)
+    (task,) = start_ready_tasks(scheduler)
     assert task.arguments == {name: value for name, (_, value) in arguments.items()}
 
 
@@ -157,13 +157,13 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
         node("z", arguments={"all": "{{sum.result}}"}),
     )
     scheduler.complete("list", {"files": [{"name": "n", "path": 1}, {"name": "s", "path": 2}]}, at=1.0)
-    assert [(task.id, task.arguments, task.path) for task in started(scheduler)] == [
+    assert [(task.id, task.arguments, task.path) for task in start_ready_tasks(scheduler)] == [
         ("sum[n]", {"path": 1, "at": 0}, [["node", "sum"], ["item", "n"]]),
         ("sum[s]", {"path": 2, "at": 1}, [["node", "sum"], ["item", "s"]]),
     ]
     scheduler.complete("sum[s]", "second", at=2.0)
     scheduler.complete("sum[n]", "first", at=3.0)
-    assert [task.arguments for task in started(scheduler)] == [{"all": ["first", "second"]}]
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"all": ["first", "second"]}]
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_key_of_an_item_cannot_create_the_id_of_another_node() -> None:
 
 def test_failed_items_fail_the_node_or_have_the_value_of_on_error() -> None:
     scheduler = started_run(node("m", for_each=[1, 2, 3]), node("z", "m"))
-    scheduler.fail("m[1]", broken("one"), at=1.0)
-    scheduler.fail("m[2]", broken("two"), at=2.0)
+    scheduler.fail("m[1]", tool_error("one"), at=1.0)
+    scheduler.fail("m[2]", tool_error("two"), at=2.0)
     assert states(scheduler) == {"m": "running", "z": "pending"}
     scheduler.complete("m[0]", 1, at=3.0)
     assert states(scheduler) == {"m": "failed", "z": "blocked"}
     assert error_of(scheduler, "m") == ("tool_failed", "2 of 3 items failed; the first: m[1]: one")
     scheduler = started_run(node("m", for_each=[1, 2], on_error={"value": None}))
-    scheduler.fail("m[0]", broken("one"), at=1.0)
+    scheduler.fail("m[0]", tool_error("one"), at=1.0)
     scheduler.complete("m[1]", 2, at=1.0)
     assert (scheduler.records[0].result, scheduler.status()) == ([None, 2], "completed")
     assert error_of(scheduler, "m[0]") == ("tool_failed", "one")
@@ -225,35 +225,35 @@ def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> No
     scheduler = scheduler_of(
         node("m", for_each=[0, 1, 2, 3], max_parallel=2, tool="pair"), node("a", tool="pair"), node("b", tool="pair")
     )
-    assert ids_of(started(scheduler)) == ["m[0]", "m[1]"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m[0]", "m[1]"]
     scheduler.complete("m[0]", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["m[2]"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m[2]"]
     scheduler.complete("m[2]", 1, at=1.0)
     scheduler.complete("m[1]", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["m[3]", "a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m[3]", "a"]
     scheduler.complete("a", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
 def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> None:
     alone = max_calls_of_tool(0)
     few = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
     scheduler = scheduler_of(*few, node("other", tool="pair", priority=5))
-    assert len(ids_of(started(scheduler))) == alone + 1
+    assert len(ids_of(start_ready_tasks(scheduler))) == alone + 1
     scheduler.complete("other", 1, at=1.0)
-    assert (scheduler.in_flight, ids_of(started(scheduler))) == (alone, [])
+    assert (scheduler.in_flight, ids_of(start_ready_tasks(scheduler))) == (alone, [])
     scheduler.complete("m0[0]", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["m1[100]"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m1[100]"]
     (reason,) = why(scheduler, "m1[101]", calls={}).reasons
     assert reason.detail == "400 calls of any run: slots are kept free for calls of other tools"
 
     # Tools that are never paused have no such bound.
     pure = node("m", for_each=[*range(alone + 50)], tool="typed", arguments={"name": "ann"})
-    assert len(ids_of(started(scheduler_of(pure)))) == alone + 50
+    assert len(ids_of(start_ready_tasks(scheduler_of(pure)))) == alone + 50
 
     large = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
     full = scheduler_of(*few, large)
-    names = ids_of(started(full))
+    names = ids_of(start_ready_tasks(full))
     assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
 
 
@@ -262,18 +262,18 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     late = node("late", "first", tool="pair")
     tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
     scheduler = scheduler_of(*maps, node("first", tool="first", priority=1), late, tools=tools)
-    running = Counter(name.split("[")[0] for name in ids_of(started(scheduler)))
+    running = Counter(name.split("[")[0] for name in ids_of(start_ready_tasks(scheduler)))
     assert running == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 run, beside 419 of others: slots are kept free for calls of other tools"
     )
     # None of these ends while its tool is paused, and calls of another tool continue.
     scheduler.complete("first", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["m3[3]", "late"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m3[3]", "late"]
     # A freed slot is available to all tools; each tool leaves some of it to the others.
     for item in range(300):
         scheduler.complete(f"m0[{item}]", 1, at=1.0)
-        running.update(task_id.split("[")[0] for task_id in ids_of(started(scheduler)))
+        running.update(task_id.split("[")[0] for task_id in ids_of(start_ready_tasks(scheduler)))
     in_flight = running - Counter(m0=300, first=1) + Counter(m3=1, late=1)
     assert in_flight == {"m0": 120, "m1": 117, "m2": 116, "m3": 116, "late": 1}
     assert scheduler.in_flight == in_flight.total() == 470
@@ -286,10 +286,10 @@ def test_slot_released_by_a_failing_argument_is_used_by_the_next_call() -> None:
         node("wrong", tool="single", arguments={"x": "{{facts.result.none}}"}),
         node("next", tool="single"),
     )
-    assert ids_of(started(scheduler)) == ["facts", "first"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["facts", "first"]
     scheduler.complete("facts", {}, at=1.0)
     scheduler.complete("first", 1, at=1.0)
-    assert ids_of(started(scheduler)) == ["next"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["next"]
     assert states(scheduler)["wrong"] == "failed"
 
 
@@ -297,7 +297,7 @@ def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
     scheduler = started_run(
         node("a"), node("b", "a"), node("slow"), node("after", "slow"), on_failure="fail_fast", output="{{slow.result}}"
     )
-    scheduler.fail("a", broken("no"), at=1.0)
+    scheduler.fail("a", tool_error("no"), at=1.0)
     assert states(scheduler) == {"a": "failed", "b": "blocked", "slow": "running", "after": "cancelled"}
     assert scheduler.is_stopped
     scheduler.complete("slow", 1, at=2.0)
@@ -306,7 +306,7 @@ def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
     scheduler = scheduler_of(
         node("a", for_each="{{PLACEHOLDER_files}}"), node("b"), inputs={"files": 3}, on_failure="fail_fast"
     )
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert states(scheduler) == {"a": "failed", "b": "cancelled"}
     assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
 
@@ -314,10 +314,10 @@ def test_fail_fast_cancels_unstarted_nodes_and_fails_the_run() -> None:
 def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> None:
     scheduler = started_run(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
     scheduler.complete("a", 5, at=1.0)
-    assert ids_of(started(scheduler)) == ["b", "c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     scheduler.cancel(2.0, reason="enough")
     assert states(scheduler) == {"a": "completed", "b": "running", "c": "running", "d": "cancelled", "m": "running"}
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     scheduler.task_cancelled("b", at=3.0)
     scheduler.complete("c", 6, at=3.0)
     scheduler.task_cancelled("m[0]", at=3.0)
@@ -335,7 +335,7 @@ def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> 
 def test_record_keeps_attempts_times_and_version(count: int, began: float) -> None:
     """The time spans all attempts; a single attempt starts at the time that its worker reports."""
     scheduler = scheduler_of(node("a"))
-    started(scheduler, at=5.0)
+    start_ready_tasks(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))
     record = scheduler.records[0]
     assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (count, began, 9.0, "v2")
@@ -355,19 +355,19 @@ def test_record_keeps_attempts_times_and_version(count: int, began: float) -> No
 )
 def test_outcome_of_a_request(fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
-    run_to_end(scheduler, **{name: broken() for name in failing})
+    run_to_end(scheduler, **{name: tool_error() for name in failing})
     assert (scheduler.status(), scheduler.output()) == (run, (output, None))
 
 
 def test_default_of_an_input_replaces_a_missing_value() -> None:
     declared = {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}
     only = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
-    scheduler = started_scheduler(compiled(plan_of(only, inputs=declared)), {"m": 6})
-    assert [task.arguments for task in started(scheduler)] == [{"n": 4, "m": 6}]
+    scheduler = started_scheduler(compiled_plan(plan_of(only, inputs=declared)), {"m": 6})
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"n": 4, "m": 6}]
 
 
 def test_worker_that_reports_a_failure_fails_its_node() -> None:
-    scheduler = started_scheduler(compiled(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
+    scheduler = started_scheduler(compiled_plan(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
     run_to_end(
         scheduler,
         ok={"status": "success", "outputs": {"x": 1}},
@@ -392,7 +392,7 @@ def test_worker_that_reports_a_failure_fails_its_node() -> None:
 def test_chain_of_many_nodes_does_not_overflow_the_stack() -> None:
     nodes = [node("n0"), *(node(f"n{number}", f"n{number - 1}") for number in range(1, 5_000))]
     scheduler = started_run(*nodes)
-    scheduler.fail("n0", broken(), at=1.0)
+    scheduler.fail("n0", tool_error(), at=1.0)
     assert scheduler.is_finished
     assert scheduler.records[-1].blocked_by == ("n0",)
 

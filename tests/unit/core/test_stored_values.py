@@ -39,7 +39,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.map_items import StoredList
 from dagwright.core.scheduler.propagation import largest_result_bytes
-from tests.support.plan_building import compiled, node, plan_of
+from tests.support.plan_building import compiled_plan, node, plan_of
 
 _LARGE = "x" * (VALUE_BYTES + 1)
 _LARGER = "y" * (OTHER_PARTS_BYTES + 1)
@@ -47,14 +47,14 @@ _IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
 
-def _stored(*expected: Projection) -> StoredValue:
+def _stored_value(*expected: Projection) -> StoredValue:
     return project_value(
         _VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), projections=expected, name="a.result"
     )
 
 
 def test_large_value_reports_its_shape_and_its_projections() -> None:
-    stored = _stored((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    stored = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
     whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
     assert stored.parts == {
@@ -193,7 +193,7 @@ def test_object_that_is_not_a_stored_value_is_rejected(encoded: Any) -> None:
 
 
 def test_stored_values_are_encoded_in_one_or_two_parts() -> None:
-    stored = _stored((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    stored = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
     assert stored_from_json(sent) == stored
     assert stored_from_json(sent, name="b.result").name == "b.result"
@@ -304,28 +304,28 @@ def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     ids=str,
 )
 def test_parts_of_a_result_that_another_node_names(fields: dict[str, Any], expected: list[Projection]) -> None:
-    plan = compiled(plan_of(node("a"), node("b", **fields)))
+    plan = compiled_plan(plan_of(node("a"), node("b", **fields)))
     assert _projections(plan) == ({"a": expected} if expected else {})
 
 
 def test_parts_that_outputs_and_sub_plans_name() -> None:
-    plan = compiled(plan_of(node("a"), node("b"), output={"x": "{{a.result.id}}", "y": "{{b.result}}"}))
+    plan = compiled_plan(plan_of(node("a"), node("b"), output={"x": "{{a.result.id}}", "y": "{{b.result}}"}))
     assert _projections(plan) == {"a": [(("id",), "value")]}
     below = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
     reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
-    plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
+    plan = compiled_plan(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
     assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
     # Without `output`, the output has the results of the sinks.
     unwritten = {"id": "s", "plan": plan_of(node("x"))}
-    plan = compiled(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
+    plan = compiled_plan(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}
     below = plan_of(
         node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
         inputs={"doc": {"type": "object"}},
     )
-    plan = compiled(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
+    plan = compiled_plan(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
     assert _projections(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
-    plan = compiled(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
+    plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
     own = [(name,) for name in ("status", "outputs", "error", "message")]
     assert _projections(plan) == {
         "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in own)]
@@ -337,5 +337,5 @@ def test_parts_that_outputs_and_sub_plans_name() -> None:
     [("{{a.result[0].id}}", [(("id",), "value")]), ("{{a.result[*].id}}", [(("id",), "value")]), ("{{a.result}}", [])],
 )
 def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, expected: list[Projection]) -> None:
-    plan = compiled(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
+    plan = compiled_plan(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
     assert _projections(plan) == ({"a": expected} if expected else {})

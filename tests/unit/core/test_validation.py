@@ -9,7 +9,7 @@ import pytest
 from dagwright.core.errors import Problem
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.validation import MAX_SUB_PLAN_DEPTH
-from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
+from tests.support.plan_building import TOOLS, check, compiled_plan, node, plan_of, problems_of
 
 
 def problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
@@ -220,7 +220,7 @@ def test_unknown_compensating_tool_is_rejected_and_an_existing_one_is_compiled_i
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
     assert check(raw, tools={"book": book}, allow_unknown_tools=True).edges == 0
     free = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
-    plan = compiled(raw, tools={"book": book, "free": free, "other": free})
+    plan = compiled_plan(raw, tools={"book": book, "free": free, "other": free})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
 
 

@@ -31,12 +31,12 @@ from dagwright.core.validation.workers import (
 from dagwright.dialects import to_document
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
-    compiled,
+    compiled_plan,
     node,
     plan_of,
     problems_of,
-    resumed,
-    started,
+    restored_scheduler,
+    start_ready_tasks,
     started_scheduler,
     states,
 )
@@ -61,7 +61,7 @@ FOUND = node("a", tool="find", title="Look for it")
 
 
 def scheduler_of(*nodes: Any) -> RunScheduler:
-    return started_scheduler(compiled(plan_of(*nodes), tools=WORKERS))
+    return started_scheduler(compiled_plan(plan_of(*nodes), tools=WORKERS))
 
 
 # Cards.
@@ -177,10 +177,10 @@ def test_a_misplaced_slot_is_rejected(written: Any, at: str) -> None:
 
 
 def test_worker_nodes_are_recognized_in_every_dialect() -> None:
-    plan = compiled(plan_of(FOUND, SHOWN), tools=WORKERS)
+    plan = compiled_plan(plan_of(FOUND, SHOWN), tools=WORKERS)
     assert [each.is_worker for each in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKERS["show"].worker
-    contracted = with_regions(compiled(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
+    contracted = with_regions(compiled_plan(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
     assert [each.kind for each in contracted.nodes] == ["tool", "tool", "tool"]
     bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
     assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
@@ -191,19 +191,19 @@ def test_worker_nodes_are_recognized_in_every_dialect() -> None:
 
 def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_result() -> None:
     scheduler = scheduler_of(FOUND, SHOWN)
-    (task,) = started(scheduler)
+    (task,) = start_ready_tasks(scheduler)
     goal = {"id": "a", "worker": "find", "description": "Look for it", "inputs": {}, "outputs": ["found", "count"]}
     assert task.arguments == {"sub_goal": {**goal, "goal_type": "support"}}
     scheduler.complete("a", {"status": "success", "outputs": {"found": [1], "count": 1}, "message": "as it is"}, at=1.0)
-    (task,) = started(scheduler, at=1.0)
+    (task,) = start_ready_tasks(scheduler, at=1.0)
     assert (task.id, task.arguments) == ("b", {"found": [1]})
     record = scheduler.records[0]
     assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
     more = {"text": "{{a.result.found}}"}
     scheduler = scheduler_of(FOUND, node("sg2", tool="find", arguments=more))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "success", "outputs": {"found": "x", "count": 1}}, at=1.0)
-    (task,) = started(scheduler, at=1.0)
+    (task,) = start_ready_tasks(scheduler, at=1.0)
     assert task.arguments["sub_goal"]["inputs"] == {"text": {"from_sub_goal": "a", "slot": "found"}}
     refs = [ResultOf("sg1", "result", ("found",)), ResultOf("sg4#2", "result", ("found",))]
     whole, deep = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
@@ -221,23 +221,23 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
 
 def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     scheduler = scheduler_of(FOUND, SHOWN, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
-    assert started(scheduler, at=1.0) == []
+    assert start_ready_tasks(scheduler, at=1.0) == []
     assert states(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
     message = "'show' was not called: it requires 'found' (a.result.found is null)"
     assert scheduler.records[1].error == NodeError("precondition_missing", message)
-    actual = resumed(scheduler).records[0]
+    actual = restored_scheduler(scheduler).records[0]
     assert (actual.result, actual.message, actual.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
 def test_a_list_of_slots_is_missing_if_a_slot_is_null_but_not_if_an_item_is() -> None:
     both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
     scheduler = scheduler_of(FOUND, FOUND | {"id": "c"}, both)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("a", {"found": 1, "count": 1}, at=1.0)
     scheduler.complete("c", {"found": None, "count": 0}, at=1.0)
-    assert started(scheduler, at=1.0) == []
+    assert start_ready_tasks(scheduler, at=1.0) == []
     assert scheduler.records[2].error is not None
     assert "c.result.found is null" in scheduler.records[2].error.message
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": [None]}) == []

@@ -14,14 +14,14 @@ from dagwright.plans.preparation import check_plan, check_written_plan
 from tests.conformance.kit import check, codes_of, problems_of
 
 
-def declared(name: str, **types: str) -> ToolDeclaration:
+def declare_tool(name: str, **types: str) -> ToolDeclaration:
     properties = {key: {"type": kind} for key, kind in types.items()}
     return ToolDeclaration(name, input_schema={"type": "object", "properties": properties})
 
 
 TOOLS = {
-    "search": declared("search", query="string"),
-    "math": declared("math", problem="string", context="array", unit="string"),
+    "search": declare_tool("search", query="string"),
+    "math": declare_tool("math", problem="string", context="array", unit="string"),
 }
 
 

@@ -33,7 +33,7 @@ def cut(text: str, places: Sequence[int]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-def written(value: Any, style: int) -> str:
+def format_json(value: Any, style: int) -> str:
     return json.dumps(value, indent=style % 3 or None, ensure_ascii=style % 2 == 0)
 
 
@@ -53,7 +53,7 @@ def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -
     root: Any = {"plan": 1, "title": data.draw(st.text(max_size=3)), "nodes": nodes, "output": data.draw(json_values)}
     if data.draw(st.booleans()) and nodes:
         root = nodes
-    text = data.draw(st.sampled_from(FRAMES)).format(written(root, data.draw(st.integers(0, 5))))
+    text = data.draw(st.sampled_from(FRAMES)).format(format_json(root, data.draw(st.integers(0, 5))))
     pieces = cut(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     actual = steps_of(JsonSteps(), pieces)
     assert [step.value for step in actual] == nodes

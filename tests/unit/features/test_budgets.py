@@ -25,13 +25,13 @@ from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
     TOOLS,
     budget_of,
-    compiled,
+    compiled_plan,
     ids_of,
     node,
     plan_of,
     record_of,
-    resumed,
-    started,
+    restored_scheduler,
+    start_ready_tasks,
     started_scheduler,
     states,
 )
@@ -47,14 +47,14 @@ def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent
 
 
 def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
-    plan = compiled(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
+    plan = compiled_plan(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
     return started_scheduler(plan, setup={"budget": budget})
 
 
 def partly_spent_run(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
     """Return a run in which all ready nodes have started, and the first node has completed with 20 tokens."""
     scheduler = run_of(*nodes, budget=budget, **fields)
-    first, *_ = started(scheduler)
+    first, *_ = start_ready_tasks(scheduler)
     scheduler.complete(first.id, 1, at=1.0, attempt=used(20))
     return scheduler
 
@@ -73,18 +73,18 @@ def answer(scheduler: RunScheduler, data: Any, request: str = "budget") -> str |
 
 def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300}))
-    assert ids_of(started(scheduler)) == ["a", "b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
     assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
     assert reason(scheduler, "c") == "budget (tokens: 0 of 300 used)"
     assert not scheduler.features.feedback.requests.open
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
-    assert ids_of(started(scheduler)) == ["c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["c"]
     assert reason(scheduler, "c") is None
 
 
 def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
     scheduler = partly_spent_run(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     (request,) = scheduler.features.feedback.requests.open.values()
     prompt = (
         "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or is it to finish as it is?"
@@ -96,7 +96,7 @@ def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
     }
     assert scheduler.status().value == "waiting"
     assert answer(scheduler, {"calls": 2}) is None
-    assert ids_of(started(scheduler)) == ["b", "c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     assert scheduler.features.feedback.requests.closed["budget"].answer == "more"
 
 
@@ -104,13 +104,13 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     end = call("end", "a", "b", purpose="answer", join="all_done")
     nodes = (node("tool"), call("a"), call("b"), node("after", "b"), end)
     scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
-    assert ids_of(started(scheduler)) == ["tool", "a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["tool", "a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert answer(scheduler, {"finish": True}) is None
     ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
     assert states(scheduler) == ends
     assert reason(scheduler, "after") == "not started: calls: 1 of 1 used"
-    assert ids_of(started(scheduler)) == ["end"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     scheduler.complete("end", "so far", at=2.0, attempt=used(20))
     scheduler.complete("tool", 1, at=2.0)
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
@@ -124,35 +124,35 @@ def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() ->
     nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
     scheduler = partly_spent_run(*nodes, budget=Budget(budget, "finish"))
     assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
-    assert ids_of(started(scheduler)) == ["read"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["read"]
 
 
 def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"money": Decimal("1.00")}))
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(100, money="0.10"))
-    assert ids_of(started(scheduler)) == ["b", "c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     unpriced = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(1, 0.5, usage=unpriced))
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert "the cost of some calls is not known" in (reason(scheduler, "b") or "")
     assert answer(scheduler, {"money": None}) is None
-    assert ids_of(started(scheduler)) == ["b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
 def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
     budget = Budget({"nodes": 2})
     scheduler = run_of(call("a"), call("b"), budget=budget)
     budget.added_by_child["sub"] = 3
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
 
 
 def added_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Add nodes to a run, like the plan of a model."""
-    added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
+    added = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
     moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
     add_early_nodes(scheduler, Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
@@ -160,68 +160,68 @@ def added_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
 
 def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> None:
     scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
-    assert ids_of(started(scheduler)) == ["first", "second"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["first", "second"]
     added_nodes(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
-    assert ids_of(started(scheduler)) == ["a", "b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
     assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
     assert list(scheduler.features.feedback.requests.open) == ["budget"]
     assert answer(scheduler, {"nodes": 1}) is None
-    assert ids_of(started(scheduler)) == ["c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["c"]
     assert list(scheduler.features.feedback.requests.open) == ["budget#2"]
     assert answer(scheduler, {"nodes": None}, "budget#2") is None
-    assert ids_of(started(scheduler)) == ["d"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["d"]
     scheduler.complete("a", 1, at=9.0)
-    assert ids_of(started(scheduler)) == ["e"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["e"]
     scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     added_nodes(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
     scheduler.complete("a", 1, at=2.0)
-    assert ids_of(started(scheduler)) == ["end"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["end"]
 
 
 def test_without_time_no_node_starts_until_a_person_adds_time_or_finishes_the_run() -> None:
     scheduler = run_of(node("a"), node("b", "a"), node("c", "b"), budget=Budget({"time": Decimal(10)}))
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=9.0)
-    assert ids_of(started(scheduler, at=9.0)) == ["b"]
+    assert ids_of(start_ready_tasks(scheduler, at=9.0)) == ["b"]
     scheduler.complete("b", 1, at=11.0)
-    assert started(scheduler, at=11.0) == []
+    assert start_ready_tasks(scheduler, at=11.0) == []
     assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
     assert (scheduler.status().value, list(scheduler.features.feedback.requests.open)) == ("waiting", ["budget"])
     # The request stays open for a week of simulated time.
     week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
     assert scheduler.features.feedback.answer(week, 600_000.0) is None
-    assert ids_of(started(scheduler, at=600_000.0)) == ["c"]
+    assert ids_of(start_ready_tasks(scheduler, at=600_000.0)) == ["c"]
     scheduler.complete("c", 1, at=600_001.0)
     assert (budget_of(scheduler).busy.seconds, scheduler.status().value) == (12.0, "completed")
     nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
     scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("a", 1, at=10.0)
-    assert ids_of(started(scheduler, at=10.0)) == ["end"]
+    assert ids_of(start_ready_tasks(scheduler, at=10.0)) == ["end"]
     assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
 
 
 def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     human = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}
     scheduler = run_of(human, node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish"))
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=90.0)
-    assert started(scheduler, at=90.0) == []
-    following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    assert start_ready_tasks(scheduler, at=90.0) == []
+    following = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
     assert following.features.feedback.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
-    assert ids_of(started(following, at=1_000.0)) == ["b"]
+    assert ids_of(start_ready_tasks(following, at=1_000.0)) == ["b"]
     following.complete("b", 1, at=1_020.0)
     assert budget_of(following).busy.seconds == 110.0
 
 
 def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
     scheduler = run_of(call("a", max_tokens=250), call("b", "a", join="all_done"), budget=Budget({"tokens": 390}))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.task_cancelled("a", at=1.0)
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert list(scheduler.features.feedback.requests.open) == ["budget"]
     broken = call("a")
     broken["arguments"]["messages"] = ["\ud800"]
@@ -236,19 +236,19 @@ def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
     assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
     names = ("budget", "budget#0", "budget#0#2")
     scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
     assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
     assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
     scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
-    asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
+    asks = compiled_plan(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
     add_nodes(scheduler, Extension(2, asks), Actor("ann", None, "update"), at=2.0)
     assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
         ("budget", "~budget"),
         ("budget#2", "budget"),
     ]
     assert answer(scheduler, {"calls": 5}) is None
-    assert ids_of(started(scheduler)) == ["b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
 _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
@@ -269,7 +269,7 @@ _AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
 )
 def test_answer_that_adds_no_budget_is_rejected_with_the_reason(data: Any, problem: str) -> None:
     scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     assert problem in (answer(scheduler, data) or "")
     assert list(scheduler.features.feedback.requests.open) == ["budget"]
 
@@ -285,10 +285,10 @@ def test_invalid_limits_are_rejected(encoded: Any) -> None:
 
 def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
     scheduler = partly_spent_run(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
     assert answer(scheduler, {"finish": True}) is None
-    assert ids_of(started(scheduler)) == ["end"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["end"]
     assert scheduler.features.feedback.requests.open == {}
 
 
@@ -298,16 +298,16 @@ def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.Mon
     def counting(name: str) -> Callable[..., Any]:
         method = getattr(Budget, name)
 
-        def counted(*args: Any, **fields: Any) -> Any:
+        def count_call(*args: Any, **fields: Any) -> Any:
             looked[name] += 1
             return method(*args, **fields)
 
-        return counted
+        return count_call
 
     for name in ("grant_waiting", "reasons", "describe"):
         monkeypatch.setattr(Budget, name, counting(name))
     scheduler = partly_spent_run(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "n999") == "budget (calls: 1 of 1 used)"
     assert max(looked.values()) < 10
 
@@ -324,14 +324,14 @@ def test_call_that_ends_and_is_requested_again_in_one_message_waits_again(is_chi
 
 def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     assert apply_command(Pause(), scheduler, at=1.0) is None
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert answer(scheduler, {"calls": 1}) is None
     assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert apply_command(Resume(), scheduler, at=3.0) is None
-    assert ids_of(started(scheduler)) == ["c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["c"]
 
 
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
@@ -353,7 +353,7 @@ def test_excessive_limit_becomes_the_largest_limit() -> None:
 
 def test_run_with_its_own_budget_takes_none_from_its_parent() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.features.budget.handle_grant(["b"], finishing=None, at=1.0)
     scheduler.features.budget.handle_grant([], finishing="the parent run ends", at=1.0)
     assert states(scheduler) == {"a": "running", "b": "waiting"}
@@ -364,13 +364,13 @@ def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
     nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=message))
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     # Two attempts count; the conversation is that of the last attempt.
     answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
     scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=used(2_000))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("turn1.1", 1, at=2.0)
-    assert ids_of(started(scheduler)) == ["turn2"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["turn2"]
     assert 1_100 <= budget.reserved["", "turn2"].tokens < 1_200
 
 
@@ -395,12 +395,12 @@ def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() 
     asking = ToolDeclaration("asking", Effects.READ, uses_models=True)
     nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
     budget = Budget({"tokens": 2_000})
-    plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
+    plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
     scheduler = started_scheduler(plan, setup={"budget": budget})
-    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     assert budget.reserved["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
 
 
@@ -409,25 +409,25 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     subs = [{"id": name, "plan": below} for name in ("s", "t")]
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*subs, node("a", "s"), budget=budget)
-    assert ids_of(started(scheduler)) == ["s", "t"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]
     scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_nodes=0, at=10.0)
-    assert started(scheduler, at=10.0) == []
+    assert start_ready_tasks(scheduler, at=10.0) == []
     assert "before_s" not in budget.busy.to_json()
     scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_nodes=0, at=20.0)
-    assert started(scheduler, at=20.0) == []
+    assert start_ready_tasks(scheduler, at=20.0) == []
     assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
-    following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    following = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
     following.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
-    assert started(following, at=5_000.0) == []
+    assert start_ready_tasks(following, at=5_000.0) == []
     following.complete("s", 1, at=5_010.0)
-    assert ids_of(started(following, at=5_010.0)) == ["a"]
+    assert ids_of(start_ready_tasks(following, at=5_010.0)) == ["a"]
     assert budget_of(following).busy.seconds == 30.0
 
 
 def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     budget = Budget(is_child=True, is_timed=True)
     scheduler = run_of(call("a"), budget=budget)
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     pending_report = budget.next_report()
     assert pending_report is not None
     assert (list(pending_report.requests), pending_report.is_idle) == (["a"], True)
@@ -438,7 +438,7 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     above.grant_waiting(used=NO_USAGE, added_nodes=0)
     assert list(above.busy.idle_children) == []
     scheduler.features.budget.handle_grant(above.next_grants()["sub"], finishing=None, at=1.0)
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert budget.next_report() is None
 
 

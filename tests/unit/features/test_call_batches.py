@@ -23,7 +23,7 @@ from dagwright.protocol.call_batches import (
     read_call_batch_result,
 )
 from dagwright.protocol.conversion import decode_failure
-from tests.support.plan_building import compiled, node, plan_of
+from tests.support.plan_building import compiled_plan, node, plan_of
 
 _TOOLS = {
     "any": ToolDeclaration("any", Effects.READ),
@@ -33,8 +33,8 @@ _TOOLS = {
 }
 
 
-def started(*nodes: dict[str, Any], **options: Any) -> RunScheduler:
-    scheduler = create_scheduler(compiled(plan_of(*nodes), tools=_TOOLS), {}, **options)
+def start_plan(*nodes: dict[str, Any], **options: Any) -> RunScheduler:
+    scheduler = create_scheduler(compiled_plan(plan_of(*nodes), tools=_TOOLS), {}, **options)
     scheduler.start(1.0)
     return scheduler
 
@@ -64,7 +64,7 @@ def states(scheduler: RunScheduler) -> dict[str, str]:
 
 
 def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
-    scheduler = started(
+    scheduler = start_plan(
         short("a"),
         node("slow"),
         short("b", "a", tool="sends"),
@@ -100,20 +100,20 @@ def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
 def test_calls_with_other_conditions_are_not_followers(
     nodes: list[dict[str, Any]], options: dict[str, Any], separate: tuple[str, ...], expected: Any
 ) -> None:
-    assert batch_of(started(*nodes, **options), separate=separate) == expected
+    assert batch_of(start_plan(*nodes, **options), separate=separate) == expected
 
 
 def test_a_batch_has_a_limited_number_of_calls_and_keeps_the_limit_of_its_run() -> None:
     names = [f"n{number}" for number in range(MAX_CALLS + 20)]
     nodes = [short(name, *names[place - 1 : place]) for place, name in enumerate(names)]
-    scheduler = started(*nodes)
+    scheduler = start_plan(*nodes)
     assert len(batch_of(scheduler)[1]) == MAX_CALLS - 1
     assert parallel_calls(scheduler, calls=3) == MAX_PARALLEL
-    assert parallel_calls(started(short("a"), max_in_flight=20), calls=3) == 3
+    assert parallel_calls(start_plan(short("a"), max_in_flight=20), calls=3) == 3
 
 
 def test_results_complete_the_calls_and_their_followers_in_order() -> None:
-    scheduler = started(short("a"), short("b", "a"), short("c", "b"), node("d", "b"), short("e", "c"))
+    scheduler = start_plan(short("a"), short("b", "a"), short("c", "b"), node("d", "b"), short("e", "c"))
     batch_of(scheduler)
     assert apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0) == []
     assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready", "e": "pending"}
@@ -125,7 +125,7 @@ def test_results_complete_the_calls_and_their_followers_in_order() -> None:
 
 
 def test_a_paused_run_accepts_results_and_starts_nothing() -> None:
-    scheduler = started(short("a"), short("b", "a"), short("c", "b"))
+    scheduler = start_plan(short("a"), short("b", "a"), short("c", "b"))
     batch_of(scheduler)
     Pause().apply(scheduler, at=1.5)
     apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0)
@@ -134,7 +134,7 @@ def test_a_paused_run_accepts_results_and_starts_nothing() -> None:
 
 
 def test_commands_on_nodes_of_a_batch_take_precedence() -> None:
-    scheduler = started(short("a"), short("b", "a"), short("given", "a"), short("c", "b"))
+    scheduler = start_plan(short("a"), short("b", "a"), short("given", "a"), short("c", "b"))
     batch_of(scheduler)
     CancelNode("b").apply(scheduler, at=2.0)
     SetResult("given", "mine").apply(scheduler, at=2.0)
@@ -147,7 +147,7 @@ def test_commands_on_nodes_of_a_batch_take_precedence() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_followers_of_a_set_result_are_called_again_with_that_result(is_cancelled: bool) -> None:
-    scheduler = started(short("a"), short("given", "a"), short("b", "given"), short("c", "b"), short("d", "a"))
+    scheduler = start_plan(short("a"), short("given", "a"), short("b", "given"), short("c", "b"), short("d", "a"))
     batch_of(scheduler)
     Pause().apply(scheduler, at=1.5)
     SetResult("given", "mine").apply(scheduler, at=2.0)
@@ -159,7 +159,7 @@ def test_followers_of_a_set_result_are_called_again_with_that_result(is_cancelle
 
 
 def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
-    scheduler = started(short("a"), short("b", "a"), short("c", "b"))
+    scheduler = start_plan(short("a"), short("b", "a"), short("c", "b"))
     batch_of(scheduler)
     scheduler.cancel(2.0, reason="enough")
     assert states(scheduler) == {"a": "running", "b": "cancelled", "c": "cancelled"}

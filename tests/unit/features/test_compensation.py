@@ -31,16 +31,16 @@ from dagwright.protocol.outcomes import apply_loading_failure
 from dagwright.protocol.ready_calls import next_call
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.support.plan_building import (
-    broken,
-    compiled,
-    configured,
+    compiled_plan,
+    configure,
     ids_of,
     node,
     plan_of,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_scheduler,
+    tool_error,
 )
 
 TOOLS: Mapping[str, ToolDeclaration] = {
@@ -57,7 +57,7 @@ ANN = Actor("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    return started_scheduler(compiled(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
+    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
 
 
 def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
@@ -75,7 +75,7 @@ def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = Non
     """Run all tasks one after the other at different times, and return them in order."""
     done: list[Task] = []
     at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
-    while tasks := started(scheduler, at=at):
+    while tasks := start_ready_tasks(scheduler, at=at):
         for task in tasks:
             at += second
             done.append(task)
@@ -86,11 +86,11 @@ def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = Non
     return done
 
 
-def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
+def _advanced_saga(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
     """Return a run after some rounds, in which all started tasks have completed at second 1."""
     scheduler = _saga(*nodes)
     for _ in range(rounds):
-        for task in started(scheduler):
+        for task in start_ready_tasks(scheduler):
             scheduler.complete(task.id, None, at=1.0)
     return scheduler
 
@@ -105,7 +105,7 @@ def test_completed_calls_are_compensated_last_first_with_key_arguments_and_resul
         _make("b", arguments={"of": "{{a.result.id}}"}),
         node("c", "b", tool="look"),
     )
-    done = _run(scheduler, fails={"c": broken("boom")})
+    done = _run(scheduler, fails={"c": tool_error("boom")})
     assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     undo_b, undo_a = done[3:]
     assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
@@ -131,18 +131,18 @@ def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
     assert ids_of(_run(scheduler)) == ["a"]
     assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
     scheduler = scheduler_of(_make("a"), node("b", "a", tool="look"), tools=TOOLS)
-    assert ids_of(_run(scheduler, fails={"b": broken()})) == ["a", "b"]
+    assert ids_of(_run(scheduler, fails={"b": tool_error()})) == ["a", "b"]
     assert scheduler.status() is RunStatus.FAILED
 
 
 def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -> None:
     scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
-    assert len(started(scheduler)) == 3
+    assert len(start_ready_tasks(scheduler)) == 3
     for at, name in enumerate(["b", "c", "a"], start=1):
         scheduler.complete(name, None, at=float(at))
-    started(scheduler, at=4.0)
-    scheduler.fail("end", broken(), at=5.0)
-    (first,) = started(scheduler, at=6.0)
+    start_ready_tasks(scheduler, at=4.0)
+    scheduler.fail("end", tool_error(), at=5.0)
+    (first,) = start_ready_tasks(scheduler, at=6.0)
     assert first.id == "undo a"
     scheduler.complete("undo a", None, at=7.0)
     assert ids_of(_run(scheduler)) == ["undo c", "undo b"]
@@ -153,7 +153,7 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -
         _make("top"),
         node("z", "last", tool="look"),
     )
-    order = ids_of(_run(scheduler, fails={"z": broken()}, second=0.0))
+    order = ids_of(_run(scheduler, fails={"z": tool_error()}, second=0.0))
     assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
 
 
@@ -169,9 +169,9 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -
 )
 def test_failed_call_is_compensated_if_it_may_have_run(error: NodeError, attempt: Attempt, is_undone: bool) -> None:
     scheduler = _saga(_make("a"))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.fail("a", error, at=1.0, attempt=attempt)
-    tasks = started(scheduler, at=2.0)
+    tasks = start_ready_tasks(scheduler, at=2.0)
     assert ids_of(tasks) == (["undo a"] if is_undone else [])
     assert all(task.arguments["result"] is None for task in tasks)
     if not is_undone:
@@ -181,12 +181,12 @@ def test_failed_call_is_compensated_if_it_may_have_run(error: NodeError, attempt
 
 def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"))
-    assert ids_of(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
+    assert ids_of(_run(scheduler, fails={"b": tool_error("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
     alone = _saga(_make("a"))
-    _run(alone, fails={"a": broken("boom")})
+    _run(alone, fails={"a": tool_error("boom")})
     assert [note["message"] for note in current_notes(alone)] == ["compensated calls with unknown outcome"]
     scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
     for _ in range(3):
@@ -198,7 +198,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     assert ids_of(_run(scheduler)) == ["undo a"]
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
     scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
     scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
@@ -207,7 +207,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
 
 def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
-    done = _run(scheduler, fails={"c": broken("boom"), "undo b": broken("stuck")})
+    done = _run(scheduler, fails={"c": tool_error("boom"), "undo b": tool_error("stuck")})
     assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
     assert _standing(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
@@ -226,9 +226,9 @@ def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
 
 def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middle() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), _make("c", "b"))
-    (a,) = started(scheduler)
+    (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": 1}, at=1.0)
-    started(scheduler, at=1.0)
+    start_ready_tasks(scheduler, at=1.0)
     assert apply_command(Cancel(ANN), scheduler, at=2.0) is None
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
@@ -239,22 +239,22 @@ def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middl
 
 
 def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
-    scheduler = _advanced(
+    scheduler = _advanced_saga(
         _make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask")
     )
     apply_command(Cancel(), scheduler, at=2.0)
-    assert ids_of(started(scheduler, at=2.0)) == ["undo a"]
+    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
-    scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
+    scheduler = _advanced_saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
     apply_command(Cancel(ANN), scheduler, at=2.0)
-    assert ids_of(started(scheduler, at=3.0)) == ["undo b"]
+    assert ids_of(start_ready_tasks(scheduler, at=3.0)) == ["undo b"]
     assert apply_command(Cancel(ANN), scheduler, at=4.0) is None
     scheduler.complete("undo b", None, at=5.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
     assert list(_standing(scheduler)) == ["a"]
-    scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
-    for task in started(scheduler):
-        scheduler.fail(task.id, broken("boom"), at=2.0)
+    scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
+    for task in start_ready_tasks(scheduler):
+        scheduler.fail(task.id, tool_error("boom"), at=2.0)
     assert apply_command(Cancel(), scheduler, at=3.0) is None
     assert ids_of(_run(scheduler)) == ["undo a"]
     expected = (RunStatus.FAILED, NodeError("not_completed", "'b' failed: boom"))
@@ -262,10 +262,10 @@ def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
 
 
 def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
-    scheduler = configured(_saga(_make("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
-    for task in started(scheduler):
+    scheduler = configure(_saga(_make("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
+    for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, None, at=1.0)
-    started(scheduler, at=2.0)
+    start_ready_tasks(scheduler, at=2.0)
     scheduler.features.deadline.expire(10.0)
     scheduler.task_cancelled("b", at=11.0)
     assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.COMPENSATING)
@@ -276,26 +276,26 @@ def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
 
 def test_new_execution_continues_the_compensation() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
-    (a,) = started(scheduler)
+    (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": "a"}, at=1.0)
-    (b,) = started(scheduler, at=1.0)
+    (b,) = start_ready_tasks(scheduler, at=1.0)
     scheduler.complete(b.id, {"id": "b"}, at=2.0)
-    started(scheduler, at=2.0)
-    scheduler.fail("c", broken("boom"), at=3.0)
-    (undo_b,) = started(scheduler, at=4.0)
+    start_ready_tasks(scheduler, at=2.0)
+    scheduler.fail("c", tool_error("boom"), at=3.0)
+    (undo_b,) = start_ready_tasks(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
-    plan = compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
-    following = resumed(scheduler, plan, setup=_ALL_OR_NOTHING)
-    (undo_a,) = started(following, at=6.0)
+    plan = compiled_plan(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
+    following = restored_scheduler(scheduler, plan, setup=_ALL_OR_NOTHING)
+    (undo_a,) = start_ready_tasks(following, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
     following.complete("undo a", None, at=7.0)
     assert (following.status(), following.state.error) == (RunStatus.FAILED, scheduler.state.error)
 
 
 def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
-    scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
-    for task in started(scheduler):
-        scheduler.fail(task.id, broken("boom"), at=2.0)
+    scheduler = _advanced_saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
+    for task in start_ready_tasks(scheduler):
+        scheduler.fail(task.id, tool_error("boom"), at=2.0)
     refused: list[RunCommand | UnparsedCommand] = [
         RetryNode("c"),
         SetResult("c", 1),
@@ -303,27 +303,27 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
         AddUnparsedNodes([node("d", tool="look")], TOOLS),
     ]
     assert [apply_command(command, scheduler, at=3.0) for command in refused] == [COMPENSATING_REFUSAL] * 4
-    (undo_b,) = started(scheduler, at=3.0)
-    scheduler.fail(undo_b.id, broken("stuck"), at=4.0)
-    started(scheduler, at=5.0)
+    (undo_b,) = start_ready_tasks(scheduler, at=3.0)
+    scheduler.fail(undo_b.id, tool_error("stuck"), at=4.0)
+    start_ready_tasks(scheduler, at=5.0)
     message = "'undo b' compensates 'b', whose call determines its arguments"
     assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == message
     assert apply_command(RetryNode("undo b"), scheduler, at=5.0) is None
-    (again,) = started(scheduler, at=6.0)
+    (again,) = start_ready_tasks(scheduler, at=6.0)
     assert (again.call_id, again.arguments["key"]) == ("undo b#2", "run:b")
     scheduler.complete("undo b", None, at=7.0)
-    scheduler.fail("undo a", broken("stuck"), at=8.0)
+    scheduler.fail("undo a", tool_error("stuck"), at=8.0)
     assert list(_standing(scheduler)) == ["a"]
 
 
 def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outcome() -> None:
     scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
-    started(scheduler)
-    scheduler.fail("a", broken("boom"), at=1.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("a", tool_error("boom"), at=1.0)
     assert apply_command(SetResult("a", {"id": "by hand"}, ANN), scheduler, at=2.0) is None
     scheduler.complete("b", None, at=3.0)
-    started(scheduler, at=3.0)
-    scheduler.fail("c", broken(), at=4.0)
+    start_ready_tasks(scheduler, at=3.0)
+    scheduler.fail("c", tool_error(), at=4.0)
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
     assert _standing(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
@@ -331,13 +331,13 @@ def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outc
 
 def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
     scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
-    done = _run(scheduler, fails={"z": broken()})
+    done = _run(scheduler, fails={"z": tool_error()})
     assert ids_of(done) == ["a", "undo a", "z", "undo a#2"]
 
 
 @pytest.mark.parametrize("then", ["ask", "refuse"])
 def test_policy_does_not_apply_to_compensation(then: Verdict) -> None:
-    scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
+    scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
     assert apply_command(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
@@ -346,12 +346,12 @@ def test_policy_does_not_apply_to_compensation(then: Verdict) -> None:
 
 def test_superseded_try_is_compensated_too() -> None:
     scheduler = _saga(_make("a"), node("z", tool="look"))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
     assert apply_command(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
-    started(scheduler, at=2.0)
+    start_ready_tasks(scheduler, at=2.0)
     scheduler.complete("a#2", {"id": 2}, at=3.0)
-    scheduler.fail("z", broken(), at=4.0)
+    scheduler.fail("z", tool_error(), at=4.0)
     done = _run(scheduler)
     assert [(task.id, task.arguments["key"], task.arguments["result"]) for task in done] == [
         ("undo a#2", "run:a#2", {"id": 2}),
@@ -361,7 +361,7 @@ def test_superseded_try_is_compensated_too() -> None:
 
 def test_calls_without_compensation_are_reported_before_the_run() -> None:
     below = plan_of(node("x", tool="send"), _make("y"))
-    plan = compiled(
+    plan = compiled_plan(
         plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
     )
     words = "cannot be compensated: the tool 'send' has no undo"
@@ -374,17 +374,17 @@ def test_calls_without_compensation_are_reported_before_the_run() -> None:
 @pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
 def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, undos: list[str]) -> None:
     plan = with_lookups(
-        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
+        compiled_plan(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
     scheduler = started_scheduler(plan, setup=_ALL_OR_NOTHING)
     done: list[str] = []
     at = 0.0
-    while tasks := started(scheduler, at=at):
+    while tasks := start_ready_tasks(scheduler, at=at):
         for task in tasks:
             at += 1.0
             done.append(task.id)
             if task.id == "b":
-                scheduler.fail("b", broken(), at=at)
+                scheduler.fail("b", tool_error(), at=at)
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
                 actual: Any = (
@@ -399,10 +399,10 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
 def test_calls_of_another_run_or_that_never_started_are_not_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
     record = scheduler.records[0]
-    (first, _) = started(scheduler)
+    (first, _) = start_ready_tasks(scheduler)
     scheduler.complete(first.id, None, at=1.0)
     record.reused = {"run_id": "other", "node_id": "a"}
-    scheduler.fail("c", broken(), at=2.0)
+    scheduler.fail("c", tool_error(), at=2.0)
     apply_command(CancelNode("b", actor=ANN), scheduler, at=3.0)
     assert scheduler.records[1].status is NodeStatus.CANCELLED
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.FAILED)

@@ -21,25 +21,25 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
-    broken,
-    compiled,
+    compiled_plan,
     ids_of,
     node,
     plan_of,
     record_of,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
     states,
+    tool_error,
 )
 
 ASKED = RaisedQuestion("Which one?")
 
 
-def _unapproved() -> RunScheduler:
-    scheduler = create_scheduler(compiled(plan_of(node("a"), node("b", "a"), node("c"))), {})
+def _unapproved_run() -> RunScheduler:
+    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), node("b", "a"), node("c"))), {})
     scheduler.features.feedback.run.ask_for_approval(0.0)
     return scheduler
 
@@ -48,19 +48,22 @@ _LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 20
 
 
 def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
-    scheduler = _unapproved()
+    scheduler = _unapproved_run()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
     refusals = {apply_command(command, scheduler, at=1.0) for command in commands}
     assert refusals == {"the run has not started: answer 'plan' first"}
-    assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
+    assert (ids_of(start_ready_tasks(scheduler)), states(scheduler)) == (
+        [],
+        {"a": "pending", "b": "pending", "c": "pending"},
+    )
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
-    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     assert apply_command(CancelNode("b"), scheduler, at=3.0) is None
-    scheduler = create_scheduler(compiled(plan_of(node("a"), node("b"))), {})
+    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), node("b"))), {})
     apply_command(CancelNode("a"), scheduler, at=0.0)
     scheduler.start(1.0)
-    assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
+    assert (ids_of(start_ready_tasks(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
 
 # Tasks that were stopped.
@@ -68,7 +71,7 @@ def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
 
 def test_stopped_calls_are_cancelled_without_a_request() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
-    scheduler.fail("b", broken(), at=1.0)
+    scheduler.fail("b", tool_error(), at=1.0)
     assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
@@ -96,7 +99,7 @@ _POLICY = Policy((Rule("refuse", arguments=_TO_ALL), Rule("ask")))
 
 
 def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
-    return started_scheduler(compiled(plan_of(*nodes)), policy=policy)
+    return started_scheduler(compiled_plan(plan_of(*nodes)), policy=policy)
 
 
 def test_approval_with_arguments_that_the_policy_refuses_is_rejected_and_the_request_stays_open() -> None:
@@ -110,7 +113,7 @@ def test_approval_with_arguments_that_the_policy_refuses_is_rejected_and_the_req
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
     )
-    assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}]
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}]
 
 
 _FIELDS = {"to": {"type": "string"}, "amount": {"type": "integer"}}
@@ -126,15 +129,15 @@ def _paying(**fields: Any) -> RunScheduler:
     return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY})
 
 
-def _paid(**fields: Any) -> RunScheduler:
+def _paid_run(**fields: Any) -> RunScheduler:
     scheduler = _paying(**fields)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
     return scheduler
 
 
 def test_invalid_arguments_leave_the_request_open() -> None:
-    scheduler = _paid(approval="required")
+    scheduler = _paid_run(approval="required")
     before = state_to_json(scheduler)
     for wrong, message in (
         (_MANY, _BAD_AMOUNT),
@@ -148,26 +151,26 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     assert (
         scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
     )
-    assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}] * 3
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}] * 3
     scheduler = _paying(approval="required")
     early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
     assert scheduler.features.feedback.answer(early, 0.5) is None
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
     assert [*scheduler.features.feedback.requests.open] == ["p[0]", "p[1]", "p[2]"]
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to 'p[0]' is invalid: {_BAD_AMOUNT}"
     ]
-    scheduler = _paid(on_error="ask")
-    started(scheduler)
-    scheduler.fail("p[0]", broken(), at=2.0)
+    scheduler = _paid_run(on_error="ask")
+    start_ready_tasks(scheduler)
+    scheduler.fail("p[0]", tool_error(), at=2.0)
     retry = {"selected": ["retry"], "arguments": _MANY}
     assert scheduler.features.feedback.answer(Feedback("p[0]", retry), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
     assert [*scheduler.features.feedback.requests.open] == ["p[0]"]
 
 
 def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
-    scheduler = _paid(approval="required")
+    scheduler = _paid_run(approval="required")
     given = {"to": "eve", "amount": 9}
     assert scheduler.features.feedback.open_request_count("p") == 3
     scheduler.features.feedback.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
@@ -179,7 +182,7 @@ def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval()
         **{"through": "signal", "note": None, "arguments": given},
     }
     assert closed["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
-    for task in started(scheduler):
+    for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, 1, at=3.0)
     [answer] = reason_of(scheduler, "p[0]").to_json()["answers"]
     assert (answer["answer"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
@@ -206,14 +209,14 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
     )
     for name in ("a", "on"):
         scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
-    started(scheduler)
-    scheduler.fail("a", broken(), at=2.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("a", tool_error(), at=2.0)
     if retry is None:
         answer = {"action": "retry", "arguments": {"to": "all"}}
         assert scheduler.features.feedback.answer(Feedback("a#2", answer), 3.0) is None
     else:
         assert apply_command(retry, scheduler, at=3.0) is None
-    assert ids_of(started(scheduler)) == []
+    assert ids_of(start_ready_tasks(scheduler)) == []
     assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
         "refused", "the policy of the run refuses this call of 'any'"
     )
@@ -223,10 +226,10 @@ def test_node_that_is_retried_with_other_arguments_needs_no_approval() -> None:
     scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
     for name in ("a", "on"):
         scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
-    started(scheduler)
-    scheduler.fail("a", broken(), at=2.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("a", tool_error(), at=2.0)
     assert apply_command(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
-    assert (ids_of(started(scheduler)), scheduler.features.feedback.requests.open) == (["a#2"], {})
+    assert (ids_of(start_ready_tasks(scheduler)), scheduler.features.feedback.requests.open) == (["a#2"], {})
 
 
 # Many at once.
@@ -260,8 +263,8 @@ def test_commands_that_rebuild_records_are_rejected_in_a_too_large_plan(monkeypa
     assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
     monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
     scheduler = started_scheduler(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
-    started(scheduler)
-    scheduler.fail("n0", broken(), at=1.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("n0", tool_error(), at=1.0)
     extension = Extension(1_001, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (
         RetryNode("n0"),
@@ -292,7 +295,7 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     message = "not answered in time, so the plan rejects it: nobody said yes"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
     scheduler = started_run(node("a", on_error="ask"))
-    scheduler.fail("a", broken(), at=1.0)
+    scheduler.fail("a", tool_error(), at=1.0)
     scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
     reason = reason_of(scheduler, "a")
     assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
@@ -343,7 +346,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     for name in ("a", "m[x]", "m[y]#2", "on"):
         assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
-    scheduler = resumed(scheduler)
+    scheduler = restored_scheduler(scheduler)
     message = "{!r} was never requested: the early answer of ann is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
     assert scheduler.features.feedback.requests.take_rejections() == [message.format("m[x]")]
@@ -356,10 +359,10 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_by_node) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
     assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("l", ["x"], at=2.0)
-    scheduler = resumed(scheduler)
-    assert ids_of(started(scheduler)) == ["m[x]"]
+    scheduler = restored_scheduler(scheduler)
+    assert ids_of(start_ready_tasks(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
     message = "'m[z]' was never requested: the early answer of a user without a name is not needed"
     assert scheduler.features.feedback.requests.take_rejections() == [message]
@@ -374,7 +377,7 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
     accepted = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
     assert accepted == [None] * 33
     before = state_to_json(scheduler)
-    scheduler = resumed(scheduler)
+    scheduler = restored_scheduler(scheduler)
     assert json.dumps(state_to_json(scheduler)) == json.dumps(before)
     refusal = (
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
@@ -397,7 +400,7 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
         "given": {"type": "string", "default": "x"},
     }
-    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {"given": "y"})
+    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=declared)), {"given": "y"})
     scheduler.features.feedback.run.start_or_request_inputs(0.0)
     [request] = scheduler.features.feedback.requests.open.values()
     assert (request.prompt, request.schema) == (
@@ -415,14 +418,14 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
     assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
     declared = {"quarter": {"type": "string", "default": "Q1"}}
-    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
+    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=declared)), {})
     scheduler.features.feedback.run.start_or_request_inputs(0.0)
-    assert (scheduler.features.feedback.requests.open, ids_of(started(scheduler))) == ({}, ["a"])
+    assert (scheduler.features.feedback.requests.open, ids_of(start_ready_tasks(scheduler))) == ({}, ["a"])
     assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
 
 
 def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejected() -> None:
-    def unapproved(plan: CompiledPlan, data: Any) -> RunScheduler:
+    def unapproved_run(plan: CompiledPlan, data: Any) -> RunScheduler:
         scheduler = create_scheduler(plan, {})
         scheduler.features.feedback.run.ask_for_approval(0.0)
         answer = Feedback("inputs", {"data": data}, by="ann")
@@ -432,19 +435,19 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
         )
         return scheduler
 
-    plan = compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
-    approved = unapproved(plan, {"n": 3})
+    plan = compiled_plan(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
+    approved = unapproved_run(plan, {"n": 3})
     assert approved.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
-    [task] = started(approved)
+    [task] = start_ready_tasks(approved)
     requests = approved.features.feedback.requests
     assert (task.arguments, requests.open, requests.early) == ({"n": 3}, {}, {})
 
-    rejected = unapproved(plan, {"n": 3})
+    rejected = unapproved_run(plan, {"n": 3})
     rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
     message = "'inputs' was never requested: the early answer of ann is not needed"
     assert rejected.features.feedback.requests.take_rejections() == [message]
 
-    wrong = unapproved(compiled(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
+    wrong = unapproved_run(compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
     wrong.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
     requests = wrong.features.feedback.requests
     assert ([*requests.open], len(requests.take_rejections())) == (["inputs"], 1)

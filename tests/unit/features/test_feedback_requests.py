@@ -16,7 +16,15 @@ from dagwright.protocol.command_messages import feedback_from_json, feedback_to_
 from dagwright.protocol.documents import node_document
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.ready_calls import next_call
-from tests.support.plan_building import node, plan_of, problems_of, resumed, scheduler_of, started_run, states
+from tests.support.plan_building import (
+    node,
+    plan_of,
+    problems_of,
+    restored_scheduler,
+    scheduler_of,
+    started_run,
+    states,
+)
 
 _CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
 
@@ -75,7 +83,7 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
         "ask waits for boss since 10 s until 20 s, requested from ann at 0 s, escalated to boss at 10 s (Publish?)"
     )
     # The next execution of the run knows it too.
-    moved = resumed(scheduler)
+    moved = restored_scheduler(scheduler)
     assert moved.features.feedback.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
     [answer] = _answers(moved)
     assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
@@ -179,7 +187,7 @@ def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through
     assert scheduler.features.feedback.refusal_of(_feedback(through), 1.0) == _REJECTED
     assert scheduler.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
     # The next execution of the run knows it too.
-    moved = resumed(scheduler)
+    moved = restored_scheduler(scheduler)
     assert moved.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
     assert moved.features.feedback.answer(_feedback("update"), 2.0) is None
     assert states(moved) == {"ask": "completed"}
@@ -216,7 +224,7 @@ def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() ->
 _ATTEMPT = Attempt(1)
 
 
-def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
+def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
     """Start the single node, answer its request, and return the error if it could not open a request."""
     task = scheduler.next_task(0.0)
     assert task is not None
@@ -230,7 +238,7 @@ def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any =
 def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
     scheduler = scheduler_of(node("n"))
     for number in range(3):
-        assert _asked_and_answered(scheduler, f"answer {number}", checkpoint=number) is None
+        assert _ask_and_answer(scheduler, f"answer {number}", checkpoint=number) is None
     task = scheduler.next_task(3.0)
     assert task is not None
     assert list(task.answers) == [
@@ -239,12 +247,12 @@ def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
         {"request_id": "n#3", "answer": {"text": "answer 2"}, "checkpoint": 2},
     ]
     scheduler = scheduler_of(node("n"))
-    assert _asked_and_answered(scheduler, "x" * 10_000) is None
+    assert _ask_and_answer(scheduler, "x" * 10_000) is None
     ready = next_call(scheduler, 3.0)
     assert ready is not None
     assert ready.size_bytes > 10_000
     scheduler = scheduler_of(node("n"))
     text = "x" * 200_000
     expected = [*[None] * 3, f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again"]
-    assert [_asked_and_answered(scheduler, text) for _ in range(4)] == expected
+    assert [_ask_and_answer(scheduler, text) for _ in range(4)] == expected
     assert states(scheduler) == {"n": "failed"}

@@ -20,15 +20,15 @@ from dagwright.features.forks.planner import (
 )
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.support.plan_building import (
-    broken,
-    compiled,
-    configured,
+    compiled_plan,
+    configure,
     node,
     plan_of,
-    resumed,
-    started,
+    restored_scheduler,
+    start_ready_tasks,
     started_scheduler,
     states,
+    tool_error,
 )
 
 TOOLS = {
@@ -39,7 +39,7 @@ TOOLS = {
 
 
 def plan(*nodes: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS, **fields: Any) -> CompiledPlan:
-    return compiled(plan_of(*nodes, **fields), tools=tools)
+    return compiled_plan(plan_of(*nodes, **fields), tools=tools)
 
 
 def look(node_id: str, *needs: str, **arguments: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def ended_scheduler(
 ) -> RunScheduler:
     """Return the scheduler of a run whose tasks ended with these results or errors."""
     scheduler = started_scheduler(made, inputs, setup=setup, at=1.0)
-    while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
+    while waiting := [task for task in start_ready_tasks(scheduler, at=1.0) if task.id in results]:
         for task in waiting:
             result = results[task.id]
             if isinstance(result, NodeError):
@@ -65,7 +65,7 @@ def ended_scheduler(
     return scheduler
 
 
-def forked(
+def create_fork(
     old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
 ) -> tuple[RunScheduler, ReusableResults, ForkPrediction]:
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
@@ -73,13 +73,13 @@ def forked(
     change = ForkDifferences(changed, rerun)
     reuse = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
     prediction = predict_fork(create_scheduler(made, inputs), old, reuse, change=change)
-    following = resumed(configured(create_scheduler(made, inputs), reuse=reuse.table), inputs=inputs)
+    following = restored_scheduler(configure(create_scheduler(made, inputs), reuse=reuse.table), inputs=inputs)
     following.reconcile(10.0)
     return following, reuse, prediction
 
 
 def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
-    return {task.id: task.scope for task in started(scheduler, at=11.0)}
+    return {task.id: task.scope for task in start_ready_tasks(scheduler, at=11.0)}
 
 
 CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c", to="{{b.result}}"))
@@ -87,7 +87,7 @@ CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c"
 
 def test_fork_without_changes_reuses_everything() -> None:
     made = plan(*CHAIN)
-    fork, _, prediction = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+    fork, _, prediction = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
 
     assert scopes(fork) == {}
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
@@ -100,13 +100,13 @@ def test_fork_without_changes_reuses_everything() -> None:
 
 def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_with_new_keys() -> None:
     made = plan(*CHAIN)
-    fork, _, prediction = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    fork, _, prediction = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
     assert scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     made = plan(*CHAIN)
-    fork, _, _ = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    fork, _, _ = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
     scopes(fork)
     fork.complete("a", 7, at=12.0)
     assert scopes(fork) == {"b": None}
@@ -116,21 +116,21 @@ def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_wi
 
 def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
-    old = ended_scheduler(made, {"a": 1, "c": broken(), "d": 4})
-    fork, _, prediction = forked(old, made)
+    old = ended_scheduler(made, {"a": 1, "c": tool_error(), "d": 4})
+    fork, _, prediction = create_fork(old, made)
     assert scopes(fork) == {"c": "old-scope"}
     assert prediction.runs == {"c": "had failed"}
 
-    again, _, prediction = forked(old, made, rerun=["d", "c"])
+    again, _, prediction = create_fork(old, made, rerun=["d", "c"])
     assert scopes(again) == {"c": None, "d": None}
     assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"))
-    second, _, _ = forked(ended_scheduler(made, {"a": 1, "c": broken()}), made)
-    started(second)
-    second.fail("c", broken(), at=20.0)
+    second, _, _ = create_fork(ended_scheduler(made, {"a": 1, "c": tool_error()}), made)
+    start_ready_tasks(second)
+    second.fail("c", tool_error(), at=20.0)
     third = reusable_results(
         second, made, source=Source("second", "second-scope", is_open=False), change=ForkDifferences()
     ).table
@@ -142,13 +142,13 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -
 def test_other_plan_or_tool_version_runs_what_changed() -> None:
     made = plan(look("a"), send("c", to="x"))
     newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
-    fork, _, prediction = forked(
+    fork, _, prediction = create_fork(
         ended_scheduler(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer)
     )
     assert scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
     old = ended_scheduler(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
-    fork, _, prediction = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
+    fork, _, prediction = create_fork(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
@@ -158,7 +158,7 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
     before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
     after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
-    fork, _, prediction = forked(
+    fork, _, prediction = create_fork(
         ended_scheduler(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after
     )
     assert (prediction.reused, [*prediction.runs], prediction.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
@@ -168,14 +168,14 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     assert fork.records[0].result == [1, 20, 2]
     assert [*scopes(fork)] == ["all"]
     made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
-    fork, _, prediction = forked(ended_scheduler(made, {"each[x]": 1, "each[y]": broken()}), made)
+    fork, _, prediction = create_fork(ended_scheduler(made, {"each[x]": 1, "each[y]": tool_error()}), made)
     assert scopes(fork) == {"each[y]": "old-scope"}
     assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
     made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
-    fork, _, _ = forked(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
+    fork, _, _ = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
     scopes(fork)
     fork.complete("a", 9, at=12.0)
     assert scopes(fork) == {"b": None}
@@ -192,16 +192,16 @@ def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
 def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any, is_open: bool, expected: str) -> None:
     made = plan(send("c", to="x"))
     old = ended_scheduler(made, {} if result is None else {"c": result})
-    _, reuse, _ = forked(old, made, is_open=is_open)
+    _, reuse, _ = create_fork(old, made, is_open=is_open)
     assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
-    _, reuse, _ = forked(old, made, is_open=is_open, rerun=["c"])
+    _, reuse, _ = create_fork(old, made, is_open=is_open, rerun=["c"])
     assert reuse.problems == []
 
 
 def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change() -> None:
     nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
     made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
-    fork, _, _ = forked(ended_scheduler(made, {}, x=0), made, is_open=True, x=1)
+    fork, _, _ = create_fork(ended_scheduler(made, {}, x=0), made, is_open=True, x=1)
     scopes(fork)
     fork.complete("a", 1, at=12.0)
     fork.complete("b", 1, at=12.0)
@@ -219,7 +219,7 @@ def ended_map_scheduler(
             not ended; `None` if there is no such chunk.
     """
     scheduler = started_scheduler(made, at=1.0)
-    for task in started(scheduler, at=1.0):
+    for task in start_ready_tasks(scheduler, at=1.0):
         assert task.map_batch is not None
         if task.map_batch.first == running:
             continue
@@ -235,7 +235,7 @@ def ended_map_scheduler(
             pieces = () if values is not None else [(f"sha256-{task.map_batch.first}", size * task.map_batch.count)]
             end = MapBatchEnd(NodeStatus.COMPLETED, {"completed": task.map_batch.count}, values=values, pieces=pieces)
         scheduler.end_map_batch(task.id, end, at=2.0)
-    for task in started(scheduler, at=2.0):
+    for task in start_ready_tasks(scheduler, at=2.0):
         scheduler.complete(task.id, "joined", at=3.0)
     return scheduler
 
@@ -244,7 +244,7 @@ def ended_map_scheduler(
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
     made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
-    fork, reuse, prediction = forked(ended_map_scheduler(made, size=size), made)
+    fork, reuse, prediction = create_fork(ended_map_scheduler(made, size=size), made)
 
     assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
     assert states(fork) == {"m": "completed"}
@@ -263,10 +263,10 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
 def test_large_map_with_completed_writes_must_be_named(is_open: bool, map_batches: dict[str, int], advice: str) -> None:
     made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
     old = ended_map_scheduler(made, size=1, **map_batches)
-    _, reuse, _ = forked(old, made, is_open=is_open)
+    _, reuse, _ = create_fork(old, made, is_open=is_open)
     words = "the items of 'm' run in child runs, and some may have had effects already"
     assert reuse.problems == [f"{words}: {advice}"]
-    _, reuse, _ = forked(old, made, is_open=is_open, rerun=["m"])
+    _, reuse, _ = create_fork(old, made, is_open=is_open, rerun=["m"])
     assert reuse.problems == []
 
 
@@ -284,20 +284,20 @@ def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
 
 
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
-    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
+    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": None, "undo a": None})
     made = without_compensation(old.plan)
     assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
-    fork, reuse, prediction = forked(old, made)
+    fork, reuse, prediction = create_fork(old, made)
     assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
     assert not reuse.problems
-    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
-    _, reuse, _ = forked(old, without_compensation(old.plan), is_open=True)
+    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
+    _, reuse, _ = create_fork(old, without_compensation(old.plan), is_open=True)
     assert (reuse.compensated, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = compensating_run(
-        {"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None}
+        {"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": NodeError("timeout", "late"), "undo a": None}
     )
     made = without_compensation(old.plan)
     words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
-    assert forked(old, made)[1].problems == [words]
-    assert not forked(old, made, rerun=["b"])[1].problems
+    assert create_fork(old, made)[1].problems == [words]
+    assert not create_fork(old, made, rerun=["b"])[1].problems

@@ -40,7 +40,7 @@ from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
-from tests.support.plan_building import resumed, started_scheduler
+from tests.support.plan_building import restored_scheduler, started_scheduler
 
 
 def plan_with_lookup(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
@@ -51,19 +51,19 @@ def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]
     return {"verb": "pay", "params": {}, "refs": refs or {}, "lookups": lookups}
 
 
-def compiled(raw: Any) -> CompiledPlan:
+def compiled_plan(raw: Any) -> CompiledPlan:
     return prepare_plan(check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True), {})
 
 
 def plan_of(*intents: Any) -> CompiledPlan:
-    return compiled({"intents": list(intents)})
+    return compiled_plan({"intents": list(intents)})
 
 
-def hidden(plan: CompiledPlan) -> list[str]:
+def added_node_ids(plan: CompiledPlan) -> list[str]:
     return [node.id for node in plan.nodes[plan.written_count :]]
 
 
-def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
+def start_plan(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
     resolver = EntityResolver(RESOLVER, changes.pop("bound", None))
     names = {"is_interactive": "interactive"}
     options = {names.get(name, name): value for name, value in changes.items()}
@@ -92,7 +92,7 @@ def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
     )
     assert plan.written_count == 3
     ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
-    assert hidden(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
+    assert added_node_ids(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
     bind = plan.nodes[-1]
     assert (bind.tool, bind.dependencies) == (RESOLVER.bind, (3, 4, 5, 6, 7))
     assert [node.dependencies for node in plan.nodes[:3]] == [(8,), (0, 8), (8,)]
@@ -116,8 +116,8 @@ def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
     refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
     raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
     plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
-    assert hidden(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
-    scheduler, [bind] = started(plan)
+    assert added_node_ids(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
+    scheduler, [bind] = start_plan(plan)
     assert bind.arguments == {
         "found": [
             {"entity": {"id": "fund_1"}, "reason": "@cbu", "known_as": "@cbu", "kinds": kinds}
@@ -140,14 +140,14 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
         ]
     }
     plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
-    assert hidden(plan)[:-1] == [
+    assert added_node_ids(plan)[:-1] == [
         "lookup:id:company-or-fund:fund_1",
         "lookup:id:fund:fund_1",
         "lookup:@cbu:fund:fund_1",
         "lookup:fund:fund_1",
     ]
     assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
-    scheduler, [find] = started(plan)
+    scheduler, [find] = start_plan(plan)
     assert find.arguments == plan_with_lookup("fund_1", "fund")
     scheduler.complete(find.id, {"entity": {"id": "fund_1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
@@ -162,7 +162,7 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
 
 def test_unusable_id_is_reported_at_its_param() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
-    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
+    scheduler, [bind] = start_plan(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
     scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
     assert tasks_of(scheduler) == []
@@ -183,7 +183,7 @@ def test_unusable_id_is_reported_at_its_param() -> None:
 )
 def test_plan_in_which_nothing_is_looked_up_gets_no_nodes(raw: dict[str, Any]) -> None:
     checked = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
-    assert hidden(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
+    assert added_node_ids(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
 
 
 def test_approval_of_a_call_names_its_parties() -> None:
@@ -264,7 +264,7 @@ def test_question_names_the_purpose_of_the_party() -> None:
         {**role, "params": {}, "lookups": {"entity-id": plan_with_lookup("Ann"), "by": plan_with_lookup("John")}},
         *(intent(who=plan_with_lookup("Bob")) for _ in range(4)),
     )
-    scheduler, finds = started(plan)
+    scheduler, finds = start_plan(plan)
     for find in finds:
         assert (
             scheduler.features.feedback.ask(find.id, RaisedQuestion("Which one?"), at=1.0, attempt=Attempt(1)) is None
@@ -280,7 +280,7 @@ def test_question_names_the_purpose_of_the_party() -> None:
 
 
 def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> None:
-    scheduler, [find] = started(plan_of(intent(who=plan_with_lookup("John"))))
+    scheduler, [find] = start_plan(plan_of(intent(who=plan_with_lookup("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert following_request(view, find.id) == "nothing"
     assert scheduler.features.feedback.ask(find.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
@@ -308,9 +308,9 @@ def test_id_of_a_long_text_is_short_and_unique() -> None:
             a=plan_with_lookup("x" * 10_000), b=plan_with_lookup("x" * 10_001), c=plan_with_lookup("two\nlines\u202e")
         )
     )
-    first, second, third, _ = hidden(plan)
+    first, second, third, _ = added_node_ids(plan)
     assert first != second
-    assert {len(each.encode()) < 150 for each in hidden(plan)} == {True}
+    assert {len(each.encode()) < 150 for each in added_node_ids(plan)} == {True}
     assert third == "lookup:person:two lines"
 
 
@@ -322,7 +322,7 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
         ]
     }
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
-    assert hidden(plan)[0] == "_lookup:person:Ann"
+    assert added_node_ids(plan)[0] == "_lookup:person:Ann"
 
 
 def test_plan_with_too_many_lookups_is_rejected() -> None:
@@ -338,7 +338,9 @@ def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
 
 
 def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> None:
-    scheduler, tasks = started(plan_of(intent(a=plan_with_lookup("Ann")), intent(b=plan_with_lookup("Bob")), intent()))
+    scheduler, tasks = start_plan(
+        plan_of(intent(a=plan_with_lookup("Ann")), intent(b=plan_with_lookup("Bob")), intent())
+    )
     assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
     assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
     scheduler.complete("lookup:person:Ann", {"entity": {"id": "p1"}, "reason": "exact name"}, at=1.0)
@@ -360,12 +362,12 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
 
 
 def test_non_interactive_run_passes_it_to_its_lookups() -> None:
-    _, [task] = started(plan_of(intent(a=plan_with_lookup("Ann"))), is_interactive=False)
+    _, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"))), is_interactive=False)
     assert task.arguments == {"search_text": "Ann", "entity_type": "person", "is_interactive": False}
 
 
 def test_failed_binding_ends_the_run() -> None:
-    scheduler, [task] = started(plan_of(intent(a=plan_with_lookup("Ann")), intent()))
+    scheduler, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann")), intent()))
     scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
     [bind] = tasks_of(scheduler)
     scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
@@ -379,7 +381,7 @@ def test_failed_binding_ends_the_run() -> None:
 
 
 def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
-    scheduler, [ann, _] = started(plan_of(intent(a=plan_with_lookup("Ann"), b=plan_with_lookup("Bob")), intent()))
+    scheduler, [ann, _] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"), b=plan_with_lookup("Bob")), intent()))
     error = NodeError("tool_failed", "the database refuses: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
     assert scheduler.is_stopped
@@ -390,7 +392,7 @@ def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     inner = {"intents": [intent(a=plan_with_lookup("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
-    scheduler, [task] = started(plan)
+    scheduler, [task] = start_plan(plan)
     scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
     scheduler.complete(bind.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
@@ -398,7 +400,7 @@ def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     for _ in range(2):
         below = first.node.sub_plan
         assert below is not None
-        assert hidden(below) == []
+        assert added_node_ids(below) == []
         inside = create_scheduler(below, first.arguments)
         inside.start(0.0)
         [first] = tasks_of(inside)
@@ -410,10 +412,10 @@ ASKED = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={
 
 def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
     plan = plan_of(intent(a=plan_with_lookup("Ann")))
-    before, [task] = started(plan)
+    before, [task] = start_plan(plan)
     before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
     assert before.status() is RunStatus.WAITING
-    after = resumed(before, plan)
+    after = restored_scheduler(before, plan)
     assert [*after.features.feedback.requests.open] == ["lookup:person:Ann"]
     assert after.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
     [again] = tasks_of(after)
@@ -424,7 +426,7 @@ def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
 
 
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
-    scheduler, [task] = started(plan_of(intent(a=plan_with_lookup("Ann"))))
+    scheduler, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"))))
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
     add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
     assert [node.id for node, _ in scheduler.state.visible_nodes()] == ["@result_1", "more"]
@@ -436,7 +438,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
 
 
 def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened() -> None:
-    scheduler, [task] = started(plan_of(intent(a=plan_with_lookup("Ann"))))
+    scheduler, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
         2
@@ -475,7 +477,7 @@ def test_problems_of_lookups_have_their_first_location() -> None:
 
 def test_location_in_a_sub_plan_includes_its_parent_nodes() -> None:
     inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [intent(to=_ANN)]}}]}
-    plan = compiled({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
+    plan = compiled_plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
     assert _errors(plan, [_PROBLEM]) == [
         {**_PROBLEM["problem"], "pointer": None, "node_id": "first/second/@result_1", "argument": "to"}
     ]

@@ -17,15 +17,15 @@ from dagwright.protocol.run_snapshot import state_to_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
-    broken,
     ids_of,
     node,
     overrides_of,
     record_of,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     states,
+    tool_error,
 )
 
 ANN = Actor("ann", "wrong file", "update")
@@ -37,8 +37,8 @@ SIDE = (node("side"), node("after", "side"))
 def _partly_failed_run() -> RunScheduler:
     """Return a run in which `a` has failed, its branch is blocked, and another node is running."""
     scheduler = scheduler_of(node("a"), node("b", "a", arguments={"of": "{{a.result.n}}"}), node("c", "b"), node("on"))
-    assert ids_of(started(scheduler)) == ["a", "on"]
-    scheduler.fail("a", broken(), at=1.0)
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "on"]
+    scheduler.fail("a", tool_error(), at=1.0)
     return scheduler
 
 
@@ -60,13 +60,13 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
     assert _steps(scheduler, "b") == [
         {"command": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
     ]
-    assert ids_of(started(scheduler)) == ["a", "side"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "side"]
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     assert apply_command(CancelNode("b", branch=True, actor=ANN), scheduler, at=1.0) is None
     assert [name for name, status in states(scheduler).items() if status == "cancelled"] == ["b", "c", "late"]
-    for task in started(scheduler):
+    for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, 1, at=2.0)
-    assert ids_of(started(scheduler)) == ["any", "after"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["any", "after"]
 
 
 def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None:
@@ -94,13 +94,13 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
 
 def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y", "z"], key="{{item}}", max_parallel=1), node("after", "m"))
-    assert ids_of(started(scheduler)) == ["m[x]"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m[x]"]
     assert apply_command(CancelNode("m[y]"), scheduler, at=1.0) is None
     assert apply_command(CancelNode("m[y]", branch=True), scheduler, at=1.0) == "'m[y]' has ended: cancelled"
     refusal = "nothing waits for an item alone: cancel 'm' with its branch"
     assert apply_command(CancelNode("m[z]", branch=True), scheduler, at=1.0) == refusal
     scheduler.complete("m[x]", 1, at=2.0)
-    assert ids_of(started(scheduler)) == ["m[z]"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["m[z]"]
     assert apply_command(CancelNode("m"), scheduler, at=3.0) is None
     assert scheduler.state.cancelling == {"m[z]": 33.0}
     scheduler.task_cancelled("m[z]", at=4.0)
@@ -130,10 +130,10 @@ def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand,
 def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
     scheduler = _partly_failed_run()
     assert apply_command(RetryNode("a", actor=ANN), scheduler, at=2.0) is None
-    (task,) = started(scheduler)
+    (task,) = start_ready_tasks(scheduler)
     assert (task.id, task.call_id, task.path) == ("a", "a#2", [["node", "a"]])
     scheduler.complete("a", {"n": 7}, at=3.0)
-    (task,) = started(scheduler)
+    (task,) = start_ready_tasks(scheduler)
     assert (task.id, task.arguments) == ("b", {"of": 7})
     record = record_of(scheduler, "a")
     assert (record.status, record.attempts) == (NodeStatus.COMPLETED, 2)
@@ -143,46 +143,46 @@ def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
 def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     scheduler = _partly_failed_run()
     assert apply_command(RetryNode("a", {"file": "other"}, actor=ANN), scheduler, at=2.0) is None
-    (task,) = started(scheduler)
+    (task,) = start_ready_tasks(scheduler)
     assert (task.id, task.call_id, task.path, task.arguments) == ("a#2", "a#2", [["node", "a#2"]], {"file": "other"})
     scheduler.complete("a#2", {"n": 7}, at=3.0)
-    assert [task.arguments for task in started(scheduler)] == [{"of": 7}]
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"of": 7}]
     assert states(scheduler) == {"a": "superseded", "b": "running", "c": "pending", "on": "running", "a#2": "completed"}
     assert apply_command(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': send the command to 'a#2'"
     scheduler = _partly_failed_run()
     apply_command(RetryNode("a"), scheduler, at=2.0)
-    started(scheduler)
-    scheduler.fail("a", broken(), at=2.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("a", tool_error(), at=2.0)
     for number, name in enumerate(("a#3", "a#4")):
         assert apply_command(RetryNode("a" if not number else "a#3", {"try": number}), scheduler, at=3.0) is None
-        assert ids_of(started(scheduler)) == [name]
-        scheduler.fail(name, broken(), at=4.0)
+        assert ids_of(start_ready_tasks(scheduler)) == [name]
+        scheduler.fail(name, tool_error(), at=4.0)
     record = record_of(scheduler, "b")
     assert (states(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
     scheduler = _partly_failed_run()
     for at in (2.0, 3.0):
         apply_command(RetryNode("a"), scheduler, at=at)
-        started(scheduler)
-        scheduler.fail("a", broken(), at=at)
+        start_ready_tasks(scheduler)
+        scheduler.fail("a", tool_error(), at=at)
     assert call_ids(scheduler.state, "a") == ["a", "a#2", "a#3"]
     assert apply_command(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
-    assert ids_of(started(scheduler)) == ["a#4"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a#4"]
 
 
 def test_failed_items_are_retried_and_the_others_stay_completed() -> None:
     scheduler = started_run(node("m", for_each=["x", "y", "z"], key="{{item}}"), node("after", "m"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
-    scheduler.fail("m[y]", broken(), at=1.0)
-    scheduler.fail("m[z]", broken(), at=1.0)
+    scheduler.fail("m[y]", tool_error(), at=1.0)
+    scheduler.fail("m[z]", tool_error(), at=1.0)
     assert states(scheduler) == {"m": "failed", "after": "blocked", "on": "running"}
     assert apply_command(RetryNode("m[y]"), scheduler, at=2.0) is None
-    assert [task.call_id for task in started(scheduler)] == ["m[y]#2"]
+    assert [task.call_id for task in start_ready_tasks(scheduler)] == ["m[y]#2"]
     scheduler.complete("m[y]", "Y", at=3.0)
     assert states(scheduler) == {"m": "failed", "after": "blocked", "on": "running"}
     assert apply_command(RetryNode("m"), scheduler, at=4.0) is None
-    assert [task.call_id for task in started(scheduler)] == ["m[z]#2"]
+    assert [task.call_id for task in start_ready_tasks(scheduler)] == ["m[z]#2"]
     scheduler.complete("m[z]", "Z", at=5.0)
-    assert ids_of(started(scheduler)) == ["after"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["after"]
     assert scheduler.records[0].result == ["X", "Y", "Z"]
 
 
@@ -198,7 +198,7 @@ def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     tools = {**TOOLS, "mail": ToolDeclaration("mail", Effects.WRITE, input_schema=schema)}
     scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("on"), tools=tools)
-    scheduler.fail("a", broken(), at=1.0)
+    scheduler.fail("a", tool_error(), at=1.0)
     assert apply_command(RetryNode("a", {"to": 5}), scheduler, at=2.0) == 'arguments/to: 5 is not of type "string"'
     assert states(scheduler) == {"a": "failed", "on": "running"}
     assert apply_command(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
@@ -210,7 +210,7 @@ def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
 def test_manual_result_ends_a_node_and_is_marked() -> None:
     scheduler = _partly_failed_run()
     assert apply_command(SetResult("a", {"n": 3}, actor=ANN), scheduler, at=2.0) is None
-    assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
     assert [(step["command"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [
@@ -221,10 +221,10 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     )
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"))
     assert apply_command(SetResult("b", 1), scheduler, at=1.0) is None
-    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
-    scheduler.fail("m[y]", broken(), at=1.0)
+    scheduler.fail("m[y]", tool_error(), at=1.0)
     assert apply_command(SetResult("m[y]", "Y"), scheduler, at=2.0) is None
     assert (scheduler.records[0].status, scheduler.records[0].result) == (NodeStatus.COMPLETED, ["X", "Y"])
 
@@ -232,7 +232,7 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
 def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continue() -> None:
     scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
     for number in range(90):
-        scheduler.fail(f"n{number}", broken(), at=1.0)
+        scheduler.fail(f"n{number}", tool_error(), at=1.0)
     large = "x" * 250_000
     accepted = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
     assert [refusal is None for refusal in accepted] == [True] * 33 + [False] * 57
@@ -258,7 +258,7 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     nodes = (CompiledNode("x", tool="any", dependencies=(3,)), CompiledNode("y", tool="any", dependencies=(4, 0)))
     assert apply_command(AddNodes(Extension(4, nodes), actor=ANN), scheduler, at=2.0) is None
     scheduler.complete("on", 1, at=3.0)
-    assert ids_of(started(scheduler)) == ["x"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["x"]
     assert states(scheduler)["y"] == "pending"
     scheduler.complete("x", 1, at=4.0)
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)

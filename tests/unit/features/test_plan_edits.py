@@ -24,7 +24,7 @@ from dagwright.features.plan_edits.edits import checked_extension, cost_of_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
-from tests.support.plan_building import configured, node, scheduler_of, started_run, states
+from tests.support.plan_building import configure, node, scheduler_of, started_run, states
 
 _MANY = 1_200
 _ODD_NAMES = ("step 700", "a/b-700", "-700-", "700", "ä.700")
@@ -58,7 +58,7 @@ def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_r
 def test_new_node_may_depend_on_a_node_of_a_large_plan(
     name: str, fields: dict[str, Any], large_run: RunScheduler
 ) -> None:
-    new = {"id": "new", "tool": "any", **_named(fields, name)}
+    new = {"id": "new", "tool": "any", **_insert_name(fields, name)}
     [added] = extension_of([new], large_run.state, tools={}).nodes
     assert added.dependencies == (_MANY + _ODD_NAMES.index(name),)
 
@@ -67,7 +67,7 @@ def test_added_llm_agents_are_sub_plans() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
-    scheduler = configured(scheduler_of(node("a")), with_agents=with_agents)
+    scheduler = configure(scheduler_of(node("a")), with_agents=with_agents)
     extension = extension_of(new, scheduler.state, tools={"agent.w": agent_declaration(card)})
     alone, beside = extension.nodes
     assert beside.sub_plan is not None
@@ -105,12 +105,12 @@ def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones()
     ]
 
 
-def _named(value: Any, name: str) -> Any:
+def _insert_name(value: Any, name: str) -> Any:
     if isinstance(value, str):
         return value.format(name=name)
     if isinstance(value, dict):
-        return {key: _named(part, name) for key, part in value.items()}
-    return [_named(part, name) for part in value]
+        return {key: _insert_name(part, name) for key, part in value.items()}
+    return [_insert_name(part, name) for part in value]
 
 
 _NEW = [node(f"x{number}") for number in range(19)]
@@ -129,11 +129,11 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the count of nodes of each plan that is checked."""
     actual: list[int] = []
 
-    def counted(document: Any, **more: Any) -> CheckedPlan:
+    def count_and_check(document: Any, **more: Any) -> CheckedPlan:
         actual.append(len(document.plan["nodes"]))
         return check_document(document, **more)
 
-    monkeypatch.setattr(plan_edits, "check_document", counted)
+    monkeypatch.setattr(plan_edits, "check_document", count_and_check)
     return actual
 
 

@@ -18,15 +18,15 @@ from dagwright.planning.agent_loop.agent_extender import AgentLoop
 from dagwright.planning.agent_loop.spec import MAX_CALLS, AgentSpec, agent_plan
 from tests.support.plan_building import (
     NoExtension,
-    compiled,
+    compiled_plan,
     ids_of,
     node,
     overrides_of,
     plan_of,
     pursuing,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     states,
 )
 
@@ -58,7 +58,7 @@ class Doing(NoExtension):
 def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() -> None:
     scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
     for number in range(3):
-        assert ids_of(started(scheduler)) == [f"n{number}"]
+        assert ids_of(start_ready_tasks(scheduler)) == [f"n{number}"]
         assert not scheduler.is_finished
         scheduler.complete(f"n{number}", number, at=1.0)
     assert (scheduler.is_finished, scheduler.output()) == (True, (2, None))
@@ -67,14 +67,14 @@ def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() 
 
 def test_extended_plan_is_kept_in_a_new_execution_and_not_extended_after_a_stop() -> None:
     scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    following = resumed(scheduler, compiled(plan_of(node("n0"))), extender=Counting(3))
-    assert ids_of(started(following)) == ["n1"]
+    following = restored_scheduler(scheduler, compiled_plan(plan_of(node("n0"))), extender=Counting(3))
+    assert ids_of(start_ready_tasks(following)) == ["n1"]
     following.complete("n1", 1, at=2.0)
     assert states(following) == {"n0": "completed", "n1": "completed", "n2": "ready"}
     scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.cancel(1.0)
     scheduler.task_cancelled("n0", at=1.0)
     assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})
@@ -112,7 +112,7 @@ def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(
     next_extension: Callable[[RunState], Extension | None], error: NodeError
 ) -> None:
     scheduler = pursuing(scheduler_of(node("n0"), node("other", "n0")), Doing(next_extension))
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
     assert (scheduler.state.error, scheduler.is_finished) == (error, True)
     assert states(scheduler) == {"n0": "completed", "other": "cancelled"}
@@ -126,7 +126,7 @@ def agent_of(spec: AgentSpec) -> RunScheduler:
     plan = agent_plan(spec, prompt="", results={})
     scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
     scheduler.start(0.0)
-    assert ids_of(started(scheduler)) == ["turn1"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["turn1"]
     return scheduler
 
 
@@ -142,17 +142,17 @@ def calling(*tools: str) -> dict[str, Any]:
 
 def messages_of(scheduler: RunScheduler) -> list[str]:
     """Return the call results that the next turn receives."""
-    [turn] = started(scheduler)
+    [turn] = start_ready_tasks(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 
 
 def test_calls_of_a_turn_over_the_limit_are_answered_without_a_call() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
     scheduler.complete("turn1", calling(*["look"] * (MAX_CALLS + 100)), at=1.0)
-    made = ids_of(started(scheduler))
+    made = ids_of(start_ready_tasks(scheduler))
     assert made == [f"turn1.{place}" for place in range(1, MAX_CALLS + 1)]
     for name in made:
-        assert ids_of(started(scheduler)) == []
+        assert ids_of(start_ready_tasks(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
     assert messages_of(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
 
@@ -172,7 +172,7 @@ def test_the_tokens_of_all_turns_count() -> None:
     for turn in ("turn1", "turn2"):
         scheduler.complete(turn, calling("look"), at=1.0)
         if turn == "turn1":
-            assert ids_of(started(scheduler)) == ["turn1.1"]
+            assert ids_of(start_ready_tasks(scheduler)) == ["turn1.1"]
             scheduler.complete("turn1.1", "seen", at=2.0)
             assert messages_of(scheduler) == ["seen"]
     assert messages_of(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]

@@ -22,8 +22,7 @@ from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.plan_building import (
     NoExtension,
-    broken,
-    compiled,
+    compiled_plan,
     ids_of,
     node,
     overrides_of,
@@ -31,12 +30,13 @@ from tests.support.plan_building import (
     problems_of,
     pursuing,
     record_of,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
     states,
+    tool_error,
 )
 
 _ASKING = {"type": "GUIDANCE", "prompt": "What else?"}
@@ -53,13 +53,15 @@ def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
 
 def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     scheduler = _run_with_request()
-    started(scheduler)
+    start_ready_tasks(scheduler)
     assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
-    following = resumed(scheduler, compiled(plan_of(node("a"), node("ask", human=_ASKING), node("on", "ask"))))
+    following = restored_scheduler(
+        scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_ASKING), node("on", "ask")))
+    )
     assert states(following) == states(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
-    assert [(task.id, task.arguments) for task in started(scheduler)] == [
+    assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == [
         ("on", {"x": result}),
         ("look", {"hint": "the north"}),
     ]
@@ -82,7 +84,7 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
     refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not stored either: it could never be applied.
     assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
-    started(scheduler)
+    start_ready_tasks(scheduler)
     assert [
         scheduler.features.feedback.refusal_of(_answer(), 1.0),
         scheduler.features.feedback.answer(_answer(), 1.0),
@@ -161,11 +163,11 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
     assert scheduler.features.feedback.answer(_answer(), 0.5) is None
     assert states(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
-    assert ids_of(started(scheduler, at=1.0)) == ["beside", "on", "look"]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["beside", "on", "look"]
     assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early) == ({}, {})
     for task_id in ("beside", "on", "look"):
         scheduler.complete(task_id, 1, at=2.0)
-    assert ids_of(started(scheduler, at=2.0)) == ["sum"]
+    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
     scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("other", human=_ASKING))
     for request in ("ask", "other"):
         assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
@@ -193,9 +195,9 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     ]
     assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
     # Conditions also use the compute budget of that moment.
-    assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
     assert scheduler.features.feedback.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
-    assert ids_of(started(scheduler, at=2.0)) == ["again"]
+    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
 
 def test_answers_with_nodes_at_one_moment_leave_compute_budget_for_the_run() -> None:
@@ -220,20 +222,20 @@ def test_early_answers_of_one_activation_are_applied_in_order() -> None:
     depths: list[int] = []
     rebuild = scheduler.rebuild.rebuild
 
-    def seen(at: float, **arguments: Any) -> None:
+    def record_depth(at: float, **arguments: Any) -> None:
         depths.append(len(inspect.stack(0)))
         rebuild(at, **arguments)
 
-    scheduler.rebuild.rebuild = seen  # type: ignore[method-assign]
+    scheduler.rebuild.rebuild = record_depth  # type: ignore[method-assign]
     scheduler.complete("a", 1, at=1.0)
     assert depths == [depths[0]] * len(asking)
     assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.take_rejections()) == (
         {},
         [],
     )
-    assert ids_of(started(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in asking)]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in asking)]
     scheduler.complete("on", 1, at=2.0)
-    assert ids_of(started(scheduler, at=2.0)) == [f"on_{name}" for name in asking]
+    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"on_{name}" for name in asking]
 
 
 def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
@@ -249,45 +251,45 @@ def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
 # Another try.
 
 
-def _failed(**fields: Any) -> RunScheduler:
+def _run_with_failure(**fields: Any) -> RunScheduler:
     scheduler = started_run(node("a", arguments={"to": "bob"}, on_error="ask", **fields), node("b", "a"))
-    scheduler.fail("a" if not fields else "a[0]", broken(), at=1.0)
+    scheduler.fail("a" if not fields else "a[0]", tool_error(), at=1.0)
     return scheduler
 
 
 def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> None:
-    answered, retried = _failed(), _failed()
+    answered, retried = _run_with_failure(), _run_with_failure()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
     assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried, at=2.0) is None
     assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"} | {}
-    [task] = started(answered)
+    [task] = start_ready_tasks(answered)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
     [step] = overrides_of(answered, "a#2")
     assert step == overrides_of(retried, "a#2")[0] | {"request_id": "a"}
     assert answered.features.feedback.requests.closed["a"].answer == "retry"
     answered.complete("a#2", 1, at=3.0)
-    assert ids_of(started(answered)) == ["b"]
-    scheduler = _failed(for_each=[1])
+    assert ids_of(start_ready_tasks(answered)) == ["b"]
+    scheduler = _run_with_failure(for_each=[1])
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert scheduler.features.feedback.answer(Feedback("a[0]", answer), 2.0) == (
         "'a[0]': the items of 'a' take their arguments from the plan; retry them without arguments"
     )
     assert scheduler.features.feedback.answer(Feedback("a[0]", {"selected": ["retry"]}), 2.0) is None
-    assert ids_of(started(scheduler)) == ["a[0]"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a[0]"]
 
 
 def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
     scheduler = scheduler_of(node("a", arguments={"to": "bob"}, on_error="ask"), node("b", "a"))
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert scheduler.features.feedback.answer(Feedback("a", answer), 0.5) is None
-    started(scheduler)
-    scheduler.fail("a", broken(), at=1.0)
-    assert ids_of(started(scheduler)) == ["a#2"]
-    scheduler.fail("a#2", broken(), at=2.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("a", tool_error(), at=1.0)
+    assert ids_of(start_ready_tasks(scheduler)) == ["a#2"]
+    scheduler.fail("a#2", tool_error(), at=2.0)
     assert [*scheduler.features.feedback.requests.open] == ["a#2"]
     assert apply_command(SetResult("a#2", 5), scheduler, at=3.0) is None
-    assert ids_of(started(scheduler)) == ["b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
 
 def _run_of(*nodes: dict[str, Any]) -> RunScheduler:
@@ -300,14 +302,14 @@ _SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 
 def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan() -> None:
     scheduler = _run_of({"id": "ask", "human": _ASKING})
-    started(scheduler)
+    start_ready_tasks(scheduler)
     refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0) or ""
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal
     assert "`dagwright feedback` and `dagwright add-nodes` add others with --tools" in refusal
     assert "name the module" not in refusal
     assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
-    assert [task.id for task in started(scheduler)] == ["sum"]
+    assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]
     below = {"nodes": [{"id": "ask", "human": _ASKING}]}
     (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": below}).plan.nodes]
     assert sub_plan is not None

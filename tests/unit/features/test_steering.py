@@ -28,14 +28,14 @@ from dagwright.protocol.commands import (
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.notes import Notes
 from tests.support.plan_building import (
-    compiled,
+    compiled_plan,
     ids_of,
     node,
     plan_of,
     record_of,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_scheduler,
 )
 
@@ -45,19 +45,19 @@ _DEADLINE = {"deadline": Deadline(10.0, 60.0)}
 
 def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert apply_command(Pause(ANN), scheduler, at=1.0) is None
     assert scheduler.status() is RunStatus.RUNNING
     scheduler.complete("a", 1, at=2.0)
-    scheduler = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    assert (ids_of(started(scheduler)), scheduler.status()) == ([], RunStatus.WAITING)
+    scheduler = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    assert (ids_of(start_ready_tasks(scheduler)), scheduler.status()) == ([], RunStatus.WAITING)
     assert current_notes(scheduler) == [
         {"code": "paused", "node_id": None, "message": "nothing new starts: paused by ann"}
     ]
     assert apply_command(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
     assert apply_command(Resume(), scheduler, at=4.0) is None
     assert apply_command(Resume(), scheduler, at=4.0) == "the run is not paused"
-    assert (ids_of(started(scheduler)), current_notes(scheduler)) == (["b"], [])
+    assert (ids_of(start_ready_tasks(scheduler)), current_notes(scheduler)) == (["b"], [])
     assert apply_command(Pause(), scheduler, at=5.0) is None
     assert apply_command(Pause(), scheduler, at=5.0) == "the run is paused already"
     scheduler.cancel(6.0)
@@ -66,32 +66,32 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     assert scheduler.status() is RunStatus.CANCELLED
 
 
-def _limited(count: int) -> RunScheduler:
-    return started_scheduler(compiled(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
+def _limited_scheduler(count: int) -> RunScheduler:
+    return started_scheduler(compiled_plan(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
 
 
 def test_raised_limit_starts_more_nodes_and_lowered_limit_fewer() -> None:
-    scheduler = _limited(1)
-    assert ids_of(started(scheduler)) == ["a"]
+    scheduler = _limited_scheduler(1)
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert apply_command(SetLimits(2), scheduler, at=11.0) is None
-    assert ids_of(started(scheduler)) == ["b"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["b"]
     assert apply_command(SetLimits(1), scheduler, at=12.0) is None
     scheduler.complete("a", 1, at=13.0)
-    assert (ids_of(started(scheduler)), scheduler.in_flight) == ([], 1)
+    assert (ids_of(start_ready_tasks(scheduler)), scheduler.in_flight) == ([], 1)
     scheduler.complete("b", 1, at=14.0)
-    assert ids_of(started(scheduler)) == ["c"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["c"]
     assert apply_command(SetLimits(MAX_IN_FLIGHT), scheduler, at=15.0) is None
-    assert ids_of(started(scheduler)) == ["d"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["d"]
 
 
 def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
-    scheduler = _limited(1)
+    scheduler = _limited_scheduler(1)
     past = "the run started 10 s ago, and a deadline counts from the start: set a longer one"
     assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
     assert apply_command(SetLimits(deadline_s=15.0, actor=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
-    following = resumed(scheduler, setup=_DEADLINE)
+    following = restored_scheduler(scheduler, setup=_DEADLINE)
     following.features.deadline.expire(25.0)
     result = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
     assert (following.state.error, following.state.max_in_flight) == (result, 1)
@@ -103,14 +103,14 @@ def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
 
 
 def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
-    scheduler = _limited(500)
-    for name in ids_of(started(scheduler)):
+    scheduler = _limited_scheduler(500)
+    for name in ids_of(start_ready_tasks(scheduler)):
         scheduler.complete(name, 1, at=11.0)
     assert [apply_command(command, scheduler, at=12.0) for command in (Cancel(), Pause(), SetLimits(2))] == [
         "the run has ended"
     ] * 3
     assert scheduler.status() is RunStatus.COMPLETED
-    scheduler = _limited(500)
+    scheduler = _limited_scheduler(500)
     assert apply_command(Cancel(ANN), scheduler, at=12.0) is None
     assert apply_command(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
 
@@ -123,7 +123,7 @@ def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
         inputs={"n": 1},
     )
     before = arguments_for_display(scheduler.state, "b")
-    tasks = {task.id for task in started(scheduler)}
+    tasks = {task.id for task in start_ready_tasks(scheduler)}
     scheduler.complete("a", {"y": 2}, at=1.0)
     assert tasks == {"a", "each[0]", "each[1]"}
     assert before is None
@@ -173,7 +173,7 @@ def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None
     run.send(wire.RESUME)
     assert (first, run.reported) == (CommandResult(confirmation="stored until the run has loaded its plan"), [])
     scheduler = run.start()
-    assert ids_of(started(scheduler)) == ["a"]
+    assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert run.reported == [
         ("pause", "paused by ann"),
         ("set_limits", "max_parallel 1 set by ann"),
@@ -242,7 +242,7 @@ def test_rejected_messages_leave_one_note_each() -> None:
 def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> None:
     run = _Run()
     scheduler = run.start()
-    for task in started(scheduler):
+    for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
     run.commands.end()
     refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
@@ -301,7 +301,7 @@ def test_defect_of_an_early_command_does_not_affect_others(monkeypatch: pytest.M
     run.send(wire.SET_LIMITS, {"max_parallel": 1})
     run.send(wire.PAUSE, {"by": "ann"})
     monkeypatch.setattr(Rebuild, "set_max_in_flight", _defect)
-    assert ids_of(started(run.start())) == []
+    assert ids_of(start_ready_tasks(run.start())) == []
     assert run.reported == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
 
 

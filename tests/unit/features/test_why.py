@@ -13,16 +13,16 @@ from dagwright.features.deadline import Deadline
 from dagwright.features.explain.why import Chain, blocking_chain, sentence, why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
-    broken,
     check,
-    configured,
+    configure,
     node,
     plan_of,
     record_of,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
+    tool_error,
 )
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
@@ -53,7 +53,7 @@ def sentence_of(chain: Chain) -> str:
 
 def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
     scheduler = run_with_requests(node("check", human=HUMAN), node("publish", "check"), node("other"))
-    started(scheduler, at=5.0)
+    start_ready_tasks(scheduler, at=5.0)
 
     chain = why(scheduler, "publish", calls={})
 
@@ -76,7 +76,7 @@ def test_joins_have_the_number_they_wait_for() -> None:
         node("any", "a", "b", join="any"),
         node("two", "a", "b", "c", join={"at_least": 2}),
     )
-    scheduler.fail("a", broken(), at=1.0)
+    scheduler.fail("a", tool_error(), at=1.0)
 
     assert reasons_in(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
     assert reasons_in(why(scheduler, "two", calls={}))["two"][1] == (
@@ -86,7 +86,7 @@ def test_joins_have_the_number_they_wait_for() -> None:
 
 def test_running_call_is_reported_with_its_next_attempt() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
-    started(scheduler, at=2.0)
+    start_ready_tasks(scheduler, at=2.0)
 
     assert sentence_of(why(scheduler, "b", calls={"a": Backing()})) == (
         "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
@@ -119,7 +119,7 @@ def test_map_is_explained_by_its_open_items() -> None:
     scheduler = scheduler_of(
         node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"}), node("sum", "each")
     )
-    started(scheduler, at=1.0)
+    start_ready_tasks(scheduler, at=1.0)
     scheduler.complete("each[x]", 1, at=2.0)
 
     assert sentence_of(why(scheduler, "sum", calls={})) == (
@@ -138,8 +138,8 @@ def test_ends_are_reported_with_the_node_and_reason_that_caused_them() -> None:
         node("sorry", on_error="skip"),
         node("passed", "sorry"),
     )
-    scheduler.fail("bad", broken("no such file"), at=3.0)
-    scheduler.fail("sorry", broken("no"), at=4.0)
+    scheduler.fail("bad", tool_error("no such file"), at=3.0)
+    scheduler.fail("sorry", tool_error("no"), at=4.0)
 
     assert sentence_of(why(scheduler, "last", calls={})) == (
         "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
@@ -161,7 +161,7 @@ def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first
         node("approval", human=HUMAN), node("ship", when="approval.result.approved"), node("notify", "ship")
     )
     scheduler.features.feedback.answer(Feedback("approval", {"approved": False}, by="ann"), 5.0)
-    started(scheduler, at=6.0)
+    start_ready_tasks(scheduler, at=6.0)
 
     skipped = blocking_chain(scheduler, calls={})
 
@@ -177,7 +177,7 @@ def test_result_is_reported_with_its_sources() -> None:
         year=2026,
     )
     scheduler.features.feedback.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
-    started(scheduler, at=6.0)
+    start_ready_tasks(scheduler, at=6.0)
     scheduler.complete("use", {"ok": True}, at=7.0, attempt=Attempt(2, 6.5, "v1"))
 
     chain = why(scheduler, "use", calls={})
@@ -202,7 +202,7 @@ def test_result_is_reported_with_its_sources() -> None:
 
 def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
     scheduler = run_with_requests(node("a"), node("b", "a"))
-    started(scheduler, at=1.0)
+    start_ready_tasks(scheduler, at=1.0)
     assert apply_command(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
     assert sentence_of(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
     scheduler = started_run(node("a"))
@@ -220,7 +220,7 @@ def test_wide_chains_are_bounded() -> None:
 
 
 def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
-    configured(scheduler, deadline=Deadline(0.0, 60.0)).features.deadline.expire(60.0)
+    configure(scheduler, deadline=Deadline(0.0, 60.0)).features.deadline.expire(60.0)
     return scheduler.state.error
 
 

@@ -149,23 +149,23 @@ def test_live_marks_show_waiting_nodes_and_are_removed() -> None:
 _TOOL = "from dagwright.tools import tool\n\n\n@tool(effects='read')\ndef {name}() -> int:\n    return 1\n"
 
 
-def _written(folder: Path, *names: str) -> str:
+def _write_tools(folder: Path, *names: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "tools.py"
     file.write_text("".join(_TOOL.format(name=name) for name in names), encoding="utf-8")
     return str(file)
 
 
-def _loaded(folder: Path, *references: str, **settings: Any) -> Toolset:
+def _load_toolset(folder: Path, *references: str, **settings: Any) -> Toolset:
     return load_toolset(Settings(state_dir=folder / "state", **settings), references)
 
 
 def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
-    first, second = _written(tmp_path / "first", "a"), _written(tmp_path / "second", "b")
-    [name] = _loaded(tmp_path, first).user_queues
+    first, second = _write_tools(tmp_path / "first", "a"), _write_tools(tmp_path / "second", "b")
+    [name] = _load_toolset(tmp_path, first).user_queues
     assert re.fullmatch(r"dagwright:tools-[a-z2-7]{6}", name)
     assert name == queue_name(f"{tmp_path}/second/../first/tools.py", task_queue="dagwright")
-    assert _loaded(tmp_path, first, second).user_queues == (name, queue_name(second, task_queue="dagwright"))
+    assert _load_toolset(tmp_path, first, second).user_queues == (name, queue_name(second, task_queue="dagwright"))
     assert queue_name(first, task_queue="team") == name.replace("dagwright:", "team:")
     assert queue_name("shop.tools", task_queue="dagwright") == "dagwright:shop.tools"
     assert queue_name(f"agents:{tmp_path}/my desk.yaml", task_queue="q").startswith("q:my_desk-")
@@ -174,17 +174,17 @@ def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
     for release in ("first", "second"):
         (tmp_path / "current").unlink(missing_ok=True)
         (tmp_path / "current").symlink_to(tmp_path / release)
-        names |= {*_loaded(tmp_path, str(tmp_path / "current" / "tools.py")).user_queues}
+        names |= {*_load_toolset(tmp_path, str(tmp_path / "current" / "tools.py")).user_queues}
     assert len(names) == 1
 
 
 def test_chosen_queue_serves_all_tools_and_travels_with_the_references(tmp_path: Path) -> None:
-    files = [_written(tmp_path / "first", "a"), _written(tmp_path / "second", "b")]
-    toolset = _loaded(tmp_path, *references_of(files, [], "shop"))
+    files = [_write_tools(tmp_path / "first", "a"), _write_tools(tmp_path / "second", "b")]
+    toolset = _load_toolset(tmp_path, *references_of(files, [], "shop"))
     assert (toolset.user_queues, toolset.references) == (("shop",), (*files, "queue:shop"))
-    assert _loaded(tmp_path, *files, tools_queue="shop").references == toolset.references
+    assert _load_toolset(tmp_path, *files, tools_queue="shop").references == toolset.references
     with pytest.raises(ToolLoadError, match="'/_sys/x' cannot be the name of a task queue"):
-        _loaded(tmp_path, *files, "queue:/_sys/x")
+        _load_toolset(tmp_path, *files, "queue:/_sys/x")
 
 
 def _queue_of(*nodes: dict[str, Any], **tools: ToolDeclaration) -> str | None:

@@ -97,17 +97,17 @@ def _task(event_id: int) -> list[HistoryEvent]:
     return [_event(event_id, "workflow_task_started"), completed]
 
 
-def _started(*payloads: bytes) -> HistoryEvent:
+def _start_event(*payloads: bytes) -> HistoryEvent:
     encoded = Payloads(payloads=[_payload(data) for data in payloads])
     return _event(1, "workflow_execution_started", input=encoded)
 
 
-def _plan_started() -> HistoryEvent:
+def _plan_start_event() -> HistoryEvent:
     compiled = prepare_plan(check_plan(_PLAN, {}, allow_unknown_tools=True), {})
-    return _started(json.dumps(run_input_to_json(RunInput(compiled=compiled))).encode())
+    return _start_event(json.dumps(run_input_to_json(RunInput(compiled=compiled))).encode())
 
 
-def _task_failed(cause: WorkflowTaskFailedCause.ValueType, message: str) -> HistoryEvent:
+def _task_failure_event(cause: WorkflowTaskFailedCause.ValueType, message: str) -> HistoryEvent:
     return _event(4, "workflow_task_failed", cause=cause, failure=Failure(message=message))
 
 
@@ -117,32 +117,32 @@ def _messages(view: RunView) -> list[str]:
 
 async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
     cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
-    started, failed = _event(3, "workflow_task_started"), _task_failed(cause, "no such command")
-    assert _messages(await _view(_plan_started(), started, failed, attempt=5)) == [
+    started, failed = _event(3, "workflow_task_started"), _task_failure_event(cause, "no such command")
+    assert _messages(await _view(_plan_start_event(), started, failed, attempt=5)) == [
         "the run cannot continue: the worker's code differs from the code that started this run; stop that worker or "
         "roll it back, and the run continues by itself where it is, with nothing lost (its workflow task was tried 4 "
         "times: non deterministic error: no such command)"
     ]
-    assert _messages(await _view(_plan_started(), attempt=3)) == [
+    assert _messages(await _view(_plan_start_event(), attempt=3)) == [
         "the run cannot continue: no worker responded in time; it continues by itself when one does (its workflow task "
         "was tried 2 times: without a response)"
     ]
     # A single failure is not a reason, and neither are past failures.
-    failed = _task_failed(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
-    assert _messages(await _view(_plan_started(), started, failed, attempt=2)) == []
-    assert _messages(await _view(_plan_started(), failed, *_task(3), attempt=0)) == []
-    assert (await _view(_plan_started(), *_task(3))).document()["nodes"]["a"]["status"] == "ready"
+    failed = _task_failure_event(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
+    assert _messages(await _view(_plan_start_event(), started, failed, attempt=2)) == []
+    assert _messages(await _view(_plan_start_event(), failed, *_task(3), attempt=0)) == []
+    assert (await _view(_plan_start_event(), *_task(3))).document()["nodes"]["a"]["status"] == "ready"
 
 
 async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() -> None:
     scheduled_at = Timestamp()
     scheduled_at.FromSeconds(int(time.time()) - 10)
     state = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
-    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_started())
+    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event())
     codes = [note["code"] for note in view.notes]
     assert (view.status, view.reason, codes) == ("waiting", "no worker has a free slot", ["no_free_slot"])
     scheduled_at.GetCurrentTime()
-    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_started())
+    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_start_event())
     assert view.status == "running"
 
 
@@ -200,7 +200,7 @@ NO_CHUNK = "invalid input: not a map batch: KeyError('given')"
     ],
 )
 async def test_invalid_input_is_rejected_as_in_the_workflow(payloads: list[bytes], message: str) -> None:
-    view = await _view(_started(*payloads))
+    view = await _view(_start_event(*payloads))
     assert view.error == {"code": "invalid", "message": message, "retryable": False}
 
 
@@ -213,7 +213,7 @@ def test_read_message() -> None:
 
 def _started_events(compiled: dict[str, Any]) -> list[HistoryEvent]:
     child = _event(5, "start_child_workflow_execution_initiated", workflow_id="run-1/sub")
-    return [_started(json.dumps({"compiled": compiled}).encode()), *_task(3), child]
+    return [_start_event(json.dumps({"compiled": compiled}).encode()), *_task(3), child]
 
 
 _WITH_SUB_PLAN = {
@@ -250,7 +250,7 @@ async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> No
     ],
 )
 async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], reported: str | None) -> None:
-    events = [_started(b'{"compiled": {"pages": ["one", "two"]}}')]
+    events = [_start_event(b'{"compiled": {"pages": ["one", "two"]}}')]
     for number, page in enumerate(pages):
         first = 10 + 4 * number
         scheduled = _event(first, "activity_task_scheduled", activity_id=str(number))
@@ -273,7 +273,7 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
     async def follow_history() -> None:
         await asyncio.Event().wait()
 
-    async def described(*_: Any) -> Any:
+    async def describe(*_: Any) -> Any:
         return SimpleNamespace(run_id="r")
 
     async def number_of(*_: Any) -> int:
@@ -284,7 +284,7 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
         looks += 1
         return SimpleNamespace(is_closed=False)
 
-    monkeypatch.setattr(RunReader, "_describe", described)
+    monkeypatch.setattr(RunReader, "_describe", describe)
     monkeypatch.setattr(RunReader, "_number_of", number_of)
     monkeypatch.setattr(RunReader, "_reader", lambda *_, **__: SimpleNamespace(changed=changed, follow=follow_history))
     monkeypatch.setattr(RunReader, "_view_with_retries", view)

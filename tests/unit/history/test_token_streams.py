@@ -294,11 +294,11 @@ def _pieces(reported: DeliveredText, *seen: PartialText) -> list[TextPart]:
     return [piece for written in seen if (piece := reported.part_of(written)) is not None]
 
 
-def _written(attempt: int, *texts: str) -> list[PartialText]:
+def _partial_texts(attempt: int, *texts: str) -> list[PartialText]:
     return [PartialText("answer", attempt, text) for text in texts]
 
 
-OSLO, OSLO_HAS = TextPart("answer", 1, 0, "Oslo has"), _written(1, "Oslo has")
+OSLO, OSLO_HAS = TextPart("answer", 1, 0, "Oslo has"), _partial_texts(1, "Oslo has")
 FOUR = TextPart("", 0, 0, "Four.", restarts=True)
 
 
@@ -306,21 +306,21 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
     ("seen", "pieces", "rests"),
     [
         (
-            _written(1, "", "Os", "Os", "Oslo ", "Oslo has"),
+            _partial_texts(1, "", "Os", "Os", "Oslo ", "Oslo has"),
             [TextPart("answer", 1, 0, "Os"), TextPart("answer", 1, 2, "lo "), TextPart("answer", 1, 5, "has")],
             [("Oslo has rain.", TextPart("", 0, 8, " rain.")), ("Oslo has rain.", None)],
         ),
         (OSLO_HAS, [OSLO], []),
         # The next attempt writes the same, then continues.
-        ([*OSLO_HAS, *_written(2, "", "Oslo", "Oslo has rain")], [OSLO, TextPart("answer", 2, 8, " rain")], []),
+        ([*OSLO_HAS, *_partial_texts(2, "", "Oslo", "Oslo has rain")], [OSLO, TextPart("answer", 2, 8, " rain")], []),
         # The next attempt writes a different text.
         (
-            [*OSLO_HAS, *_written(2, "Os", "Osaka")],
+            [*OSLO_HAS, *_partial_texts(2, "Os", "Osaka")],
             [OSLO, TextPart("answer", 2, 0, "Osaka", restarts=True)],
             [("Osaka has", TextPart("", 0, 5, " has"))],
         ),
         # The answer is another text in the end.
-        (_written(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
+        (_partial_texts(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
     ],
 )
 def test_polled_texts_become_pieces(
@@ -335,8 +335,8 @@ LOOKS = st.lists(st.integers(0, 60))
 
 
 def _polled_texts(answer: str, first: list[int], second: list[int]) -> list[PartialText]:
-    seen = _written(1, *(f"{answer}!"[:end] for end in sorted(first)))
-    return [*seen, *_written(2, *(answer[:end] for end in sorted(second)))]
+    seen = _partial_texts(1, *(f"{answer}!"[:end] for end in sorted(first)))
+    return [*seen, *_partial_texts(2, *(answer[:end] for end in sorted(second)))]
 
 
 def _read_to_end(text: str, reported: DeliveredText, looks: list[PartialText], answer: str) -> str:

@@ -205,17 +205,17 @@ def echo(number: int) -> ModelCall:
 async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
     """Each call has its own words, model, labels and kind of answer; a quarter of them is streamed."""
 
-    def written(number: int) -> str:
+    def answer_text(number: int) -> str:
         return f"It is {number}." + "x" * 10_000
 
     def answer_of(number: int) -> Completion:
         tokens, pace = Tokens(number, number), Pace(characters=500)
-        return text(written(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
+        return text(answer_text(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
 
     async def answer(client: ModelClient, number: int) -> None:
         actual = await read(client, echo(number), streamed=number % 4 == 0)
         used = (actual.model, actual.usage.prompt_tokens)
-        assert (actual.text, used) == (written(number), (f"model-{number % 2}", number))
+        assert (actual.text, used) == (answer_text(number), (f"model-{number % 2}", number))
 
     steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALLS)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:

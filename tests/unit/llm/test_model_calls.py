@@ -127,7 +127,7 @@ def test_invalid_request_is_rejected_with_a_message(given: Any, words: str) -> N
 USED = Usage(calls=1, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000)
 
 
-def saved(folder: Path, content: str) -> Path:
+def save_prices(folder: Path, content: str) -> Path:
     path = folder / "prices.yaml"
     path.write_text(content, encoding="utf-8")
     return path
@@ -142,12 +142,14 @@ def test_included_price_table_is_valid() -> None:
     "content", ["models: {m: {prompt: 0.1, completion: 2}}", '{"models": {"m": {"prompt": 0.1, "completion": 2}}}']
 )
 def test_money_is_exact_and_cached_tokens_cost_as_others_by_default(content: str, tmp_path: Path) -> None:
-    used = read_prices(saved(tmp_path, content)).priced(USED, "m")
+    used = read_prices(save_prices(tmp_path, content)).priced(USED, "m")
     assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
 def test_prices_of_the_user_replace_included_prices(tmp_path: Path) -> None:
-    own = read_prices(saved(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}"))
+    own = read_prices(
+        save_prices(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}")
+    )
     table = own.over(shipped_prices())
     assert (table.price("gpt-4o"), table.priced(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
     assert table.price("gpt-4o-mini") is not None
@@ -179,7 +181,7 @@ def test_usages_add_up_and_never_hide_unknown_costs() -> None:
     ],
 )
 def test_invalid_table_is_rejected_with_its_place(content: str | None, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "none.yaml" if content is None else saved(tmp_path, content)
+    path = tmp_path / "none.yaml" if content is None else save_prices(tmp_path, content)
     with pytest.raises(PricesUnreadable) as caught:
         read_prices(path)
     assert str(caught.value).replace("\n", " ").startswith(f"{path}: {words}")

@@ -143,13 +143,13 @@ def _values(schema: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(required, optional=optional)
 
 
-def _as_written(value: Any, schema: Any) -> Any:
+def _to_strict(value: Any, schema: Any) -> Any:
     """Return a value as a model must write it in strict mode."""
     if schema["type"] == "array":
-        return [_as_written(item, schema["items"]) for item in value]
+        return [_to_strict(item, schema["items"]) for item in value]
     if schema["type"] == "object":
         properties = schema["properties"].items()
-        return {name: _as_written(value[name], below) if name in value else None for name, below in properties}
+        return {name: _to_strict(value[name], below) if name in value else None for name, below in properties}
     return value
 
 
@@ -157,7 +157,7 @@ def _as_written(value: Any, schema: Any) -> Any:
 def test_every_value_of_a_schema_comes_back_from_its_strict_form(found: tuple[Any, Any]) -> None:
     schema, value = found
     made = StrictSchema(schema)
-    written = _as_written(value, schema)
+    written = _to_strict(value, schema)
     assert strict_schema_problem(made.strict) == ""
     assert validator_of(made.strict).is_valid(written)
     assert made.restore(written) == value

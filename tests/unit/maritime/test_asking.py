@@ -33,11 +33,11 @@ def even(answer: Any) -> int:
     return int(answer["n"])
 
 
-def kept(answer: Any = None, answers: int = 0, *, model_failures: int = 0) -> dict[str, Any]:
+def heartbeat_details(answer: Any = None, answers: int = 0, *, model_failures: int = 0) -> dict[str, Any]:
     return {"answer": answer, "answers": answers, "model_failures": model_failures, "search_failures": 0}
 
 
-async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[int, RecordedCall]:
+async def request_number(server: ModelServer, before: Any = None, **more: Any) -> tuple[int, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
         with tool_context(ask=client.complete, last_heartbeat=before) as call:
             return await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more), call
@@ -46,27 +46,32 @@ async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[i
 async def test_a_model_gets_the_problems_of_its_answer() -> None:
     wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
-        actual, call = await asked(server)
+        actual, call = await request_number(server)
     # Both calls count, and each was waited for.
     assert (actual, call.heartbeats) == (
         4,
-        [kept(model_failures=1), kept({"n": 3}, 1), kept({"n": 3}, 1, model_failures=1), kept({"n": 4}, 2)],
+        [
+            heartbeat_details(model_failures=1),
+            heartbeat_details({"n": 3}, 1),
+            heartbeat_details({"n": 3}, 1, model_failures=1),
+            heartbeat_details({"n": 4}, 2),
+        ],
     )
 
 
 async def test_an_answer_that_does_not_fit_the_schema_is_repaired_too() -> None:
     async with ModelServer(json_text({"m": 3}), step(json_text({"n": 4}))) as server:
-        assert (await asked(server))[0] == 4
+        assert (await request_number(server))[0] == 4
 
 
 async def test_answer_of_an_earlier_attempt_is_reused_if_possible() -> None:
     async with ModelServer() as server:
-        assert (await asked(server, {"answer": {"n": 6}}))[0] == 6
+        assert (await request_number(server, {"answer": {"n": 6}}))[0] == 6
     for before in ({"other": 1}, "text"):
         async with ModelServer(json_text({"n": 8})) as server:
-            assert (await asked(server, before))[0] == 8
+            assert (await request_number(server, before))[0] == 8
     async with ModelServer(step(json_text({"n": 8}), last="Invalid answer. 7 is odd")) as server:
-        assert (await asked(server, {"answer": {"n": 7}}))[0] == 8
+        assert (await request_number(server, {"answer": {"n": 7}}))[0] == 8
     assert server.calls[0].messages[-2] == {"role": "assistant", "content": '{"n": 7}'}
 
 
@@ -80,9 +85,9 @@ async def test_answer_that_another_call_checks_is_not_paid_twice() -> None:
 
     async with ModelServer(json_text({"n": 4})) as server:
         with pytest.raises(RetryLater, match="nobody is there"):
-            await asked(server, validate=away)
+            await request_number(server, validate=away)
     async with ModelServer(step(json_text({"n": 12}), last="Invalid answer. 4 is small")) as server:
-        assert (await asked(server, {"answer": {"n": 4}}, validate=large))[0] == 12
+        assert (await request_number(server, {"answer": {"n": 4}}, validate=large))[0] == 12
 
 
 async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
@@ -175,7 +180,7 @@ async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
     # The last answer was invalid, and the attempt died before it reported that.
     async with ModelServer() as server:
         with pytest.raises(NoValidAnswer, match="4 attempts; last problem: the answer to an earlier attempt was"):
-            await asked(server, kept(None, 4))
+            await request_number(server, heartbeat_details(None, 4))
 
 
 async def test_a_model_that_outlasts_each_attempt_ends_the_call() -> None:
@@ -194,7 +199,7 @@ async def test_a_model_that_outlasts_each_attempt_ends_the_call() -> None:
 async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem() -> None:
     async with ModelServer(*(json_text({"n": n}) for n in (1, 3, 5, 7))) as server:
         with pytest.raises(NoValidAnswer, match="4 attempts; last problem: 7 is odd"):
-            await asked(server)
+            await request_number(server)
 
 
 def test_data_in_a_prompt_stays_on_one_line() -> None:

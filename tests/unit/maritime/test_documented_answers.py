@@ -37,7 +37,7 @@ async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
     rounds = json.loads(
         (ROOT / "docs" / "reference" / "schemas" / "planner" / "rounds.schema.json").read_text(encoding="utf-8")
     )
-    fields = await read_fields(Server().reached(), INDEX)
+    fields = await read_fields(Server().open_search(), INDEX)
     schemas: dict[str, Any] = {
         **{"planner": rounds, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
         **{"common_helpdesk": helpdesk.ANSWER, "clarify_question": clarification.ANSWER},

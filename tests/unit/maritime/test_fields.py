@@ -43,7 +43,7 @@ class Server:
         self.asked.append({"index": index, **params, **body})
         return self._response
 
-    def reached(self, limits: QueryLimits | None = None) -> Search:
+    def open_search(self, limits: QueryLimits | None = None) -> Search:
         return Search(cast("AsyncOpenSearch", self), Indices("maritime"), limits or QueryLimits())
 
 
@@ -68,21 +68,21 @@ async def test_fields_of_any_name_and_number_are_counted() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
     server = Counting()
     counted = {name: {"doc_count": len(name)} for name in names}
-    assert await read_groups(server.reached(), INDEX, exists(*names)) == (7, counted)
+    assert await read_groups(server.open_search(), INDEX, exists(*names)) == (7, counted)
     assert [len(asked["aggs"]) for asked in server.asked] == [15, 15, 15]
 
 
 async def test_documents_of_an_index_without_fields_are_counted() -> None:
     server = Counting()
-    assert await read_groups(server.reached(), INDEX, {}) == (7, {})
-    assert await read_values(server.reached(), INDEX, []) == {}
+    assert await read_groups(server.open_search(), INDEX, {}) == (7, {})
+    assert await read_values(server.open_search(), INDEX, []) == {}
     assert ["aggs" in asked for asked in server.asked] == [False]
 
 
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
 async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
     with pytest.raises(QueryRefused, match="is not a field name"):
-        await read_groups(Server().reached(), INDEX, exists(name))
+        await read_groups(Server().open_search(), INDEX, exists(name))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None
 async def test_unknown_forms_of_the_mapping_are_ignored(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mapping = {"properties": {"teu": {"type": "long"}, "@at": {"type": "date"}}, "_meta": meta}
     monkeypatch.setattr(Server, "mapping", mapping)
-    fields = await read_fields(Server().reached(), INDEX)
+    fields = await read_fields(Server().open_search(), INDEX)
     assert list(fields.by_name.values()) == [IndexField("teu", "long"), IndexField("@at", "date")]
     assert fields.today <= datetime.now(UTC).date()
 
@@ -108,7 +108,7 @@ async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.Monke
     meta = {"fields": {"teu": {"synonyms": "volume"}, "status": "how far it is"}}
     properties = {"status": {"type": "keyword"}, "teu": {"type": "long"}}
     monkeypatch.setattr(Server, "mapping", {"properties": properties, "_meta": meta})
-    assert list((await read_fields(Server().reached(), INDEX)).by_name.values()) == [
+    assert list((await read_fields(Server().open_search(), INDEX)).by_name.values()) == [
         IndexField("teu", "long", "", ("volume",)),
         IndexField("status", "keyword", "how far it is"),
     ]
@@ -122,7 +122,7 @@ async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.Monke
     ],
 )
 async def test_partial_index_list_is_rejected(written: dict[str, Any], words: str) -> None:
-    search = Server(**written, aggregations={"status": {"buckets": []}}).reached()
+    search = Server(**written, aggregations={"status": {"buckets": []}}).open_search()
     with pytest.raises(QueryTimeout, match=words):
         await find_name(search, "Kite Harbour")
     with pytest.raises(QueryTimeout, match=f"searched '{INDEX}' only in part"):
@@ -133,9 +133,9 @@ async def test_queries_of_a_worker_tool_are_checked_too() -> None:
     server = Server()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
         with pytest.raises(QueryRefused):
-            await run_internal_query(server.reached(), index, body)
+            await run_internal_query(server.open_search(), index, body)
     assert server.asked == []
-    await find_name(server.reached(), "Kite Harbour")
+    await find_name(server.open_search(), "Kite Harbour")
     assert (server.asked[0]["timeout"], server.asked[0]["track_total_hits"]) == ("20000ms", True)
 
 
@@ -143,7 +143,7 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
     server = Server()
     loaded = {"loaded": {"today": "2026-02-10"}}
     server.mapping = {**server.mapping, "_meta": {**server.mapping["_meta"], **loaded}}
-    fields = await read_fields(server.reached(), INDEX)
+    fields = await read_fields(server.open_search(), INDEX)
     assert server.asked == [{"mapping_of": INDEX}]
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]
     # A query may name subfields, which are not listed as fields.
@@ -158,5 +158,5 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
 async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> None:
     server = Server()
     with pytest.raises(QueryRefused, match="/index: "):
-        await read_fields(server.reached(), index)
+        await read_fields(server.open_search(), index)
     assert server.asked == []

@@ -50,7 +50,7 @@ def test_figure_without_a_value_is_not_compared() -> None:
     assert (transit, note) == ("transit | 15.12 | no value | no value | no value", "transit has no value for ZIM.")
 
 
-def grouped(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
+def grouped_results(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
     """Return groups of all matching documents, with the counts of other documents."""
     buckets = [
         {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
@@ -63,7 +63,7 @@ def grouped(*groups: tuple[str, int, float, float | None], total: int | None = N
 
 
 def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
-    actual = tables_of([grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
+    actual = tables_of([grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
     assert rows_of(actual, "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | share of volume | "
         "volume: first minus this | transit | transit: first minus this",
@@ -76,7 +76,7 @@ def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
 
 
 def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for() -> None:
-    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
+    result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     (table,) = (each for each in tables_of([result], [""]) if each.title == "by_shipper")
     # The volume of the others is unknown, so there is no total and no share.
@@ -93,7 +93,7 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
 
 
 def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
-    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
+    result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
     a, b, together = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
     # The other ten are unknown, so 400 is not a total of anything in the question.
@@ -188,7 +188,7 @@ def test_only_the_share_of_a_group_may_be_used() -> None:
 
 
 def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
-    result = grouped(*((f"S{number}", 1, 2.0, 1.0) for number in range(MAX_ROWS + 5)))
+    result = grouped_results(*((f"S{number}", 1, 2.0, 1.0) for number in range(MAX_ROWS + 5)))
     rows = model_rows(tables_of([result], [""]), "by_shipper")
     assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MAX_ROWS - 1}", "all together"]
     assert rows[-1]["volume"] == "110"
@@ -245,7 +245,7 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
 
 
 def test_figures_of_unknown_kind_are_not_added_up() -> None:
-    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
+    result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
     rows = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["by_shipper"], row["share of documents"]) for row in rows] == [("A", "40 %"), ("B", "20 %")]
     assert [name for name in rows[0] if name.startswith("share")] == ["share of documents"]

@@ -48,7 +48,7 @@ class Server:
 
 @pytest.fixture
 def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def reached(server: Server, limits: QueryLimits) -> Server:
+    def connect(server: Server, limits: QueryLimits) -> Server:
         @asynccontextmanager
         async def connect_search() -> AsyncIterator[Search]:
             yield Search(cast("AsyncOpenSearch", server), Indices("maritime"), limits)
@@ -56,7 +56,7 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr("dagwright_maritime.query_execution.connect_search", connect_search)
         return server
 
-    return reached
+    return connect
 
 
 async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:

@@ -62,7 +62,7 @@ async def _failure(
     return error.value
 
 
-def _refused(folder: Path, **entries: Any) -> str:
+def _load_error(folder: Path, **entries: Any) -> str:
     """Return the error of loading servers."""
     with pytest.raises(ToolLoadError) as error:
         load(folder, **entries)
@@ -241,7 +241,7 @@ MISSING = "program no-such-mcp-server cannot be reached: there is no no-such-mcp
 
 @pytest.mark.usefixtures("reads_late")
 def test_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    result = _refused(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
+    result = _load_error(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
     assert result.startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
     assert result.endswith("; its last output: no licence")
 
@@ -249,7 +249,7 @@ def test_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path
 def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
     secret = f"{url.replace('://', '://ann:pw@')}?key=k"
-    first, second = _refused(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": secret}).split("; ")
+    first, second = _load_error(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": secret}).split("; ")
     assert first == f"the MCP server 'a': {MISSING}"
     assert second == f"the MCP server 'b': {url} cannot be reached: All connection attempts failed"
 
@@ -319,7 +319,7 @@ async def web(web_did: Path) -> AsyncIterator[LoadedServers]:
 async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "START_TIMEOUT_S", 1.0)
     mute = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
-    result = await asyncio.to_thread(_refused, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
+    result = await asyncio.to_thread(_load_error, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
     assert result == f"the MCP server 'srv': program {sys.executable} did not respond within 1 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -14,7 +14,7 @@ from dagwright_onboarding.parties import NaturalKey, add_party
 _ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created at the request of a person"}
 
 
-def found(party: Party) -> dict[str, Any]:
+def found_party(party: Party) -> dict[str, Any]:
     return {"entity": {"id": party.id, "name": party.name, "kind": party.kind}, "reason": "exact name"}
 
 
@@ -38,7 +38,7 @@ def names(database: EntityDatabase) -> list[str]:
 def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatabase, bob: Party) -> None:
     gone = {"entity": {"id": "person_gone", "name": "Cy", "kind": "person"}}
     change(database, bob, status="inactive")
-    first, second, third = bind_parties(database, [_ANN, found(bob), gone], key="k")
+    first, second, third = bind_parties(database, [_ANN, found_party(bob), gone], key="k")
     assert (first, second["problem"]["code"]) == ({}, "lookup_not_found")
     assert second["problem"]["message"] == "Lookup result: person 'Bob' (GB) is inactive."
     assert third["problem"]["message"] == "Lookup result: person 'Cy' (person_gone) no longer exists."
@@ -46,13 +46,15 @@ def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatab
 
 
 def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
-    def named(party_id: str, *kinds: str) -> dict[str, Any]:
+    def session_party(party_id: str, *kinds: str) -> dict[str, Any]:
         return {"entity": {"id": party_id}, "reason": "@cbu", "known_as": "@cbu", "kinds": [*kinds]}
 
-    [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
+    [entry] = bind_parties(database, [session_party(bob.id, "person")], key="k")
     assert (entry["entity"]["name"], entry["reason"]) == ("Bob", "@cbu")
     hint = "give the id of a company or fund in the context: cbu=ID"
-    wrong = bind_parties(database, [named(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k")
+    wrong = bind_parties(
+        database, [session_party(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k"
+    )
     assert [entry["problem"] for entry in wrong] == [
         {"code": "missing_context", "message": message, "hint": hint, "candidates": []}
         for message in (
@@ -63,19 +65,21 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
         )
     ]
     change(database, bob, status="inactive")
-    [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
+    [entry] = bind_parties(database, [session_party(bob.id, "person")], key="k")
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
 
 
 def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
-    def given(party_id: str, *kinds: str) -> dict[str, Any]:
+    def party_by_id(party_id: str, *kinds: str) -> dict[str, Any]:
         return {"entity": {"id": party_id}, "reason": "id", "known_as": "id", "kinds": [*kinds]}
 
-    [entry] = bind_parties(database, [given(bob.id, "person")], key="k")
+    [entry] = bind_parties(database, [party_by_id(bob.id, "person")], key="k")
     assert (entry["entity"]["name"], entry["created"]) == ("Bob", False)
     change(database, bob, status="inactive")
     hint = "give the id of a fund, or look up its name under lookups"
-    wrong = bind_parties(database, [given("nonsense", "fund"), given("", "fund"), given(bob.id, "fund")], key="k")
+    wrong = bind_parties(
+        database, [party_by_id("nonsense", "fund"), party_by_id("", "fund"), party_by_id(bob.id, "fund")], key="k"
+    )
     assert [entry["problem"] for entry in wrong] == [
         {"code": "invalid_arguments", "message": message, "hint": hint, "candidates": []}
         for message in (
@@ -93,10 +97,10 @@ def test_product_or_role_is_bound_to_its_code(database: EntityDatabase) -> None:
 
 
 def test_party_is_created_once_for_repeated_calls(database: EntityDatabase, bob: Party) -> None:
-    first = bind_parties(database, [_ANN, found(bob), _ANN], key="k")
+    first = bind_parties(database, [_ANN, found_party(bob), _ANN], key="k")
     assert [entry["created"] for entry in first] == [True, False, False]
     assert first[0]["entity"] == first[2]["entity"]
-    assert bind_parties(database, [_ANN, found(bob), _ANN], key="k") == first
+    assert bind_parties(database, [_ANN, found_party(bob), _ANN], key="k") == first
     assert [entry["created"] for entry in bind_parties(database, [_ANN], key="other")] == [False]
     assert names(database) == ["Ann", "Bob"]
     effects = database.read(lambda session: [effect.verb for effect in session.query(Effect)])

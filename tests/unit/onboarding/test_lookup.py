@@ -16,7 +16,9 @@ PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]:
+def example_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EntityDatabase]:
     """The parties of the example; nothing in this module changes them."""
     url = f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}"
     if request.param == "postgresql":
@@ -81,9 +83,9 @@ def hit_names(database: EntityDatabase, search_text: str, *, entity_type: str) -
     ],
 )
 def test_search_hits(
-    loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
+    example_database: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
 ) -> None:
-    assert sorted(hit_names(loaded, search_text, entity_type=entity_type)) == sorted(found)
+    assert sorted(hit_names(example_database, search_text, entity_type=entity_type)) == sorted(found)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,8 @@ def test_search_hits(
         ("Officer, Compliance", "role", "Compliance officer"),
     ],
 )
-def test_full_name_binds(loaded: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
-    bound = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type)).bound
+def test_full_name_binds(example_database: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
+    bound = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type)).bound
     assert bound is not None
     assert bound.name == name
 
@@ -121,8 +123,10 @@ def test_full_name_binds(loaded: EntityDatabase, search_text: str, entity_type: 
         ("Accounting", "product", "Fund accounting"),
     ],
 )
-def test_part_of_a_name_binds_no_party(loaded: EntityDatabase, search_text: str, entity_type: str, only: str) -> None:
-    findings = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
+def test_part_of_a_name_binds_no_party(
+    example_database: EntityDatabase, search_text: str, entity_type: str, only: str
+) -> None:
+    findings = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
     assert ([actual.name for actual in findings.hits], findings.bound) == ([only], None)
 
 
@@ -295,8 +299,8 @@ def _kite_companies(count: int) -> list[str]:
     return [f"Kite {form},company,{country}" for form in forms for country in countries][:count]
 
 
-def test_party_of_another_type_is_a_near_match_only(loaded: EntityDatabase) -> None:
-    findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
+def test_party_of_another_type_is_a_near_match_only(example_database: EntityDatabase) -> None:
+    findings = example_database.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
     near = [(actual.name, actual.kind, actual.reason) for actual in findings.near]
     assert near == [("John Smith", "person", "is a person")]

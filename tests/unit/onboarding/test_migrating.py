@@ -40,7 +40,7 @@ INDEXES_OF_SEARCHES = ("party_search_by_words", "search_word_by_trigram")
 """Of PostgreSQL; no model can say them."""
 
 
-def opened(url: str) -> None:
+def open_database(url: str) -> None:
     database = EntityDatabase(url)
     database.read(lambda session: session.connection())
     database.dispose()
@@ -158,7 +158,7 @@ It had no core of who is inactive, or if it was written last, one without words 
 def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
-        opened(url)
+        open_database(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
         for party_id, name, status, core in OF_0004:
@@ -213,12 +213,12 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
 
 
 def test_store_of_a_newer_version_is_rejected_in_one_sentence_and_left_as_it_is(database_url: str) -> None:
-    opened(database_url)
+    open_database(database_url)
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
     with pytest.raises(DatabaseUnusable) as error:
-        opened(database_url)
+        open_database(database_url)
     assert str(error.value) == (
         "the database belongs to a newer version of Dagwright: its tables have revision 9999, and this version "
         f"supports revisions up to {REVISIONS[-1]}; use the newer version, or another database"
@@ -244,7 +244,7 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
     caplog.set_level("WARNING", logger=migrations.__name__)
     parts: list[IndexProgress | None] = []
 
-    def killed(connection: Connection, so_far: IndexProgress | None) -> IndexProgress | None:
+    def index_or_stop(connection: Connection, so_far: IndexProgress | None) -> IndexProgress | None:
         parts.append(so_far)
         if len(parts) == 3:
             raise KeyboardInterrupt
@@ -253,9 +253,9 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
     slept: list[float] = []
     with monkeypatch.context() as patched:
         patched.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
-        patched.setattr(search_index, "index_next_batch", killed)
+        patched.setattr(search_index, "index_next_batch", index_or_stop)
         with pytest.raises(KeyboardInterrupt):
-            opened(database_url)
+            open_database(database_url)
     message = "migrating the database to this version: {} of 22 names indexed"
     assert caplog.messages == [message.format(done) for done in (5, 10)]
     # Other writers get the lock of SQLite between two parts.
@@ -279,8 +279,8 @@ def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monk
     with monkeypatch.context() as patched:
         patched.setattr(migrations, "_run", breaks)
         with pytest.raises(OSError, match="no space left"):
-            opened(database_url)
-    opened(database_url)
+            open_database(database_url)
+    open_database(database_url)
     engine = create_engine(make_url(database_url))
     assert not inspect(engine).has_table("half")
     engine.dispose()
@@ -296,7 +296,7 @@ def test_revisions_import_nothing_that_changes_with_the_program() -> None:
 
 def test_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'parties.db'}"
-    opened(url)
+    open_database(url)
     program = (
         "import sys\nfrom dagwright_onboarding.database import EntityDatabase\n"
         "EntityDatabase(sys.argv[1]).read(lambda session: session.connection())\n"

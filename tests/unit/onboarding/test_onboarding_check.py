@@ -109,22 +109,22 @@ def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
 def test_role_of_persons_is_given_to_persons_only() -> None:
     company = intent("entity.create-limited-company", name="Kite Ltd", jurisdiction="GB")
 
-    def found(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
+    def find_problems(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
         refs = {"cbu-id": "@result_1"} | ({} if ref is None else {"entity-id": ref})
         lookups = None if looked_up is None else {"entity-id": {"search_text": "Kite", "entity_type": looked_up}}
         given = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
         return [(problem.pointer, problem.message) for problem in problems_of(FUND, company, given)]
 
     takes = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
-    assert found("COMPLIANCE_OFFICER", looked_up="company") == [
+    assert find_problems("COMPLIANCE_OFFICER", looked_up="company") == [
         ("/intents/2/lookups/entity-id/entity_type", f"{takes} 'Kite' is looked up as a company")
     ]
     made = "@result_2 is the result of entity.create-limited-company, a company"
-    assert found("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
+    assert find_problems("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
     for entity_type in ("person", "entity"):
-        assert found("COMPLIANCE_OFFICER", looked_up=entity_type) == []
-    assert found("INVESTOR", looked_up="company") == []
-    assert found("INVESTOR", ref="@result_2") == []
+        assert find_problems("COMPLIANCE_OFFICER", looked_up=entity_type) == []
+    assert find_problems("INVESTOR", looked_up="company") == []
+    assert find_problems("INVESTOR", ref="@result_2") == []
 
 
 def test_fund_has_neither_role_nor_link_at_itself() -> None:

@@ -44,12 +44,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Call a command; return its exit code, stdout and stderr."""
 
-    def called(command: Callable[..., int], argument: Any, *, is_json: bool = False) -> tuple[int, str, str]:
+    def run_command(command: Callable[..., int], argument: Any, *, is_json: bool = False) -> tuple[int, str, str]:
         capsys.readouterr()
         code = command(argument, Output(is_json=is_json))
         return (code, *capsys.readouterr())
 
-    return called
+    return run_command
 
 
 def _write(name: str, *lines: str) -> str:
@@ -73,12 +73,12 @@ def test_load_counts_and_explains_rejected_rows(run: Run) -> None:
 
 
 def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    def given(content: bytes) -> None:
+    def set_stdin(content: bytes) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 
-    given("\ufeffname,kind\nZoë Müller,person\n".encode())
+    set_stdin("\ufeffname,kind\nZoë Müller,person\n".encode())
     assert run(load, "-")[:2] == (0, "standard input: 1 added, 0 updated, 0 unchanged\n")
-    given(b"name,kind\nAnn,bird\n")
+    set_stdin(b"name,kind\nAnn,bird\n")
     code, out, err = run(load, "-")
     assert (code, out) == (1, "standard input: 0 added, 0 updated, 0 unchanged, 1 refused\n")
     assert "line 2: refused" in err
@@ -86,7 +86,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         (b"", "standard input: the first line must name the columns"),
         (b"name,\xff\n", "not UTF-8"),
     ):
-        given(content)
+        set_stdin(content)
         with pytest.raises(CommandError, match=result):
             load("-", Output())
 

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.waits
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
 
 
-def names_found(database: EntityDatabase, search_text: str) -> list[str]:
+def find_names(database: EntityDatabase, search_text: str) -> list[str]:
     findings = database.read(lambda session: find_parties(session, search_text, entity_type="company"))
     return [actual.name for actual in findings.hits]
 
 
-def written(folder: Path, content: str | bytes) -> Path:
+def write_parties(folder: Path, content: str | bytes) -> Path:
     path = folder / "parties.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
@@ -42,7 +42,7 @@ Load = Callable[[str | bytes], LoadReport]
 @pytest.fixture
 def load(database: EntityDatabase, tmp_path: Path) -> Load:
     """Load a file with a content."""
-    return lambda content: load_parties(database, written(tmp_path, content))
+    return lambda content: load_parties(database, write_parties(tmp_path, content))
 
 
 def test_example_loads_completely_and_a_second_load_changes_nothing(database: EntityDatabase) -> None:
@@ -71,7 +71,7 @@ def test_byte_order_mark_quotes_and_line_breaks_in_fields_are_read(load: Load, d
     report = load(text)
     assert (report.added, [row.line for row in report.refused]) == (1, [5])
     for search_text in ('Smith, "Jo" & Sons', "the smiths"):
-        assert names_found(database, search_text) == ['Smith, "Jo" & Sons']
+        assert find_names(database, search_text) == ['Smith, "Jo" & Sons']
 
 
 def test_later_file_adds_names_identifier_and_status(load: Load, database: EntityDatabase) -> None:
@@ -84,7 +84,7 @@ def test_later_file_adds_names_identifier_and_status(load: Load, database: Entit
     assert load(later) == LoadReport(1, 1, 0, (), ())
     assert load(later) == LoadReport(0, 0, 2, (), ())
     for search_text in ("Kite", "Old Kite AG", "635400blackrockman14"):
-        assert names_found(database, search_text) == ["Kite AG"]
+        assert find_names(database, search_text) == ["Kite AG"]
 
 
 def test_rows_that_contradict_the_store_are_rejected(load: Load, database: EntityDatabase) -> None:
@@ -156,9 +156,9 @@ def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, datab
     header = "name,kind,status\n"
     load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
     blank = load(f"{header}Kite AG,company,\nRook AG,company,\n")
-    assert (blank.unchanged, blank.left_inactive, names_found(database, "Kite AG")) == (2, 1, [])
+    assert (blank.unchanged, blank.left_inactive, find_names(database, "Kite AG")) == (2, 1, [])
     again = load(f"{header}Kite AG,company,active\n")
-    assert (again.updated, again.left_inactive, names_found(database, "Kite AG")) == (1, 0, ["Kite AG"])
+    assert (again.updated, again.left_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
 
 def test_broken_quote_costs_only_its_row(load: Load) -> None:
@@ -183,7 +183,7 @@ NAMED = "id,name,kind,jurisdiction,born,status\n"
 
 def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
     load(f"{NAMED}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
-    later = written(tmp_path, f"{NAMED}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
+    later = write_parties(tmp_path, f"{NAMED}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
     report = load_parties(database, later)
     renamed = (
         RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
@@ -193,7 +193,7 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
     assert load_parties(database, later) == LoadReport(0, 0, 2, (), ())
     actual = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
     assert [(hit.id, hit.name, hit.reason) for hit in actual.hits] == [("kite", "Rook AG", "other name")]
-    assert names_found(database, "Rook AG") == ["Rook AG"]
+    assert find_names(database, "Rook AG") == ["Rook AG"]
 
 
 def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: EntityDatabase) -> None:
@@ -207,7 +207,7 @@ def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: Enti
 
     assert database.read(names) == ["Rook AG"]
     for name in ("Kite AG", "Rook AG"):
-        assert names_found(database, name) == ["KITE ag"]
+        assert find_names(database, name) == ["KITE ag"]
 
 
 def test_id_renames_nothing_but_its_own_party(load: Load) -> None:
@@ -232,7 +232,7 @@ def test_passed_names_need_one_load(
     load(NAMED + "".join(rows))
     # p4 is new, and has the former name of p1.
     later = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
-    chain = written(tmp_path, NAMED + "".join(later[at] for at in order))
+    chain = write_parties(tmp_path, NAMED + "".join(later[at] for at in order))
     report = load_parties(database, chain)
     assert (report.added, report.updated, report.refused) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(at) for at in (1, 2, 3))
@@ -240,10 +240,10 @@ def test_passed_names_need_one_load(
     again = load_parties(database, chain)
     assert (again.added, again.updated, again.unchanged, again.refused) == (0, 0, 4, ())
 
-    def named(session: Session) -> dict[str, str]:
+    def read_names(session: Session) -> dict[str, str]:
         return {party.id: party.name for party in session.scalars(select(Party))}
 
-    assert database.read(named) == {"p1": "Beta", "p2": "Gamma", "p3": "Delta", "p4": "Alpha"}
+    assert database.read(read_names) == {"p1": "Beta", "p2": "Gamma", "p3": "Delta", "p4": "Alpha"}
 
 
 def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None:
@@ -307,7 +307,7 @@ def test_products_and_roles_are_not_loaded_as_parties(load: Load) -> None:
 def test_lei_may_be_written_in_groups(load: Load, database: EntityDatabase) -> None:
     load("name,kind,lei\nKite AG,company,6354 00bl-ackrockman 14\n")
     for search_text in ("635400BLACKROCKMAN14", "6354 00BL ACKR OCKM AN14", "635400-blackrockman-14"):
-        assert names_found(database, search_text) == ["Kite AG"]
+        assert find_names(database, search_text) == ["Kite AG"]
 
 
 HEADER = "id,name,kind,jurisdiction,aliases,former_names,lei,born,status"
@@ -376,14 +376,14 @@ def test_batched_load_equals_a_load_row_by_row(tmp_path: Path, monkeypatch: pyte
     first, second = (read_parties(text_of(random_rows(dice, 30)), name="some") for _ in range(2))
     files = [first, first, second, first]
 
-    def loaded(name: str) -> tuple[list[LoadReport], list[object]]:
+    def load_files(name: str) -> tuple[list[LoadReport], list[object]]:
         database = EntityDatabase(f"sqlite:///{tmp_path / name}.db")
         reports = [without_random_ids(load_party_file(database, file)) for file in files]
         actual = database.read(content)
         database.dispose()
         return reports, actual
 
-    together = loaded("together")
+    together = load_files("together")
     monkeypatch.setattr(party_loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))
-    assert together == loaded("one_by_one")
+    assert together == load_files("one_by_one")
     assert together[0][0].added > 3

@@ -24,7 +24,7 @@ _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]:
+def example_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]:
     """The parties of the example; nothing in this module changes them."""
     database = EntityDatabase(f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}")
     load_parties(database, _PARTIES)
@@ -33,8 +33,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]
 
 
 @pytest.fixture
-def gateway(loaded: EntityDatabase) -> EntityGateway:
-    return EntityGateway(loaded)
+def gateway(example_database: EntityDatabase) -> EntityGateway:
+    return EntityGateway(example_database)
 
 
 @pytest.fixture
@@ -90,15 +90,22 @@ def id_of(database: EntityDatabase, name: str) -> str:
     return database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
 
 
-def test_one_hit_is_bound_with_its_reason(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_one_hit_is_bound_with_its_reason(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     assert Conversation(gateway, "J. Smith", "person").result == {
-        "entity": {"id": id_of(loaded, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"},
+        "entity": {
+            "id": id_of(example_database, "John Smith"),
+            "name": "John Smith",
+            "kind": "person",
+            "jurisdiction": "GB",
+        },
         "reason": "other name",
     }
 
 
-def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: EntityGateway, loaded: EntityDatabase) -> None:
-    smithson = id_of(loaded, "John Smithson")
+def test_partial_name_is_confirmed_by_a_person_or_fails(
+    gateway: EntityGateway, example_database: EntityDatabase
+) -> None:
+    smithson = id_of(example_database, "John Smithson")
     talk = Conversation(gateway, "John Smiths", "person")
     assert (talk.question["type"], talk.question["options"][0]["id"]) == ("SELECTION", smithson)
     assert talk.select(smithson)["reason"] == "chosen by a person"
@@ -130,7 +137,9 @@ def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) ->
     assert "with the status `active`" in problems[1]["hint"]
 
 
-def test_option_has_the_distinguishing_facts_of_a_party(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_option_has_the_distinguishing_facts_of_a_party(
+    gateway: EntityGateway, example_database: EntityDatabase
+) -> None:
     asked = Conversation(gateway, "Meridian Global", "entity").question
     assert [option["label"] for option in asked["options"]] == [
         "Meridian Global Bond (fund, LU, LEI 337600MERIDIANGLOB08)",
@@ -141,7 +150,9 @@ def test_option_has_the_distinguishing_facts_of_a_party(gateway: EntityGateway, 
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_none_of_these_asks_for_a_name(gateway: EntityGateway, loaded: EntityDatabase, *, is_written: bool) -> None:
+def test_none_of_these_asks_for_a_name(
+    gateway: EntityGateway, example_database: EntityDatabase, *, is_written: bool
+) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
     asked = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
     assert (asked["type"], asked["prompt"]) == (
@@ -152,16 +163,16 @@ def test_none_of_these_asks_for_a_name(gateway: EntityGateway, loaded: EntityDat
     asked = talk.answer(text="7")
     assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
     assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
-    assert talk.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(loaded, "Aiko Tanaka")
+    assert talk.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
 
 
-def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     talk = Conversation(gateway, "Nobody Known", "fund")
-    asked = talk.answer(text=id_of(loaded, "Sarah Chen"))
+    asked = talk.answer(text=id_of(example_database, "Sarah Chen"))
     assert asked["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
     assert talk.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
-    assert talk.answer(text="Apex Fund")["entity"]["id"] == id_of(loaded, "Apex Fund")
-    anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(loaded, "Sarah Chen"))
+    assert talk.answer(text="Apex Fund")["entity"]["id"] == id_of(example_database, "Apex Fund")
+    anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(example_database, "Sarah Chen"))
     assert anybody["entity"]["kind"] == "person"
 
 
@@ -213,9 +224,9 @@ def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
         assert len(asked["prompt"]) < 2_000
 
 
-def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
-    offered, apex = talk.question["options"], id_of(loaded, "Apex Fund")
+    offered, apex = talk.question["options"], id_of(example_database, "Apex Fund")
     for message, wrong in (
         ("7", "No party found for person '7'."),
         (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
@@ -227,7 +238,7 @@ def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, loaded
     near = talk.answer(text="Sarah Cohen")
     assert near["options"] == offered
     assert "near: Sarah Chen (person, HK" in near["prompt"]
-    assert talk.select(id_of(loaded, "Maria García"))["entity"]["name"] == "Maria García"
+    assert talk.select(id_of(example_database, "Maria García"))["entity"]["name"] == "Maria García"
 
 
 def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
@@ -239,12 +250,12 @@ def test_similar_names_are_reported_again_after_an_answer_without_a_party(gatewa
     assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
-def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     talk = Conversation(gateway, "John Smith", "company or fund")
     assert talk.question["prompt"].startswith(
         "No party found for company or fund 'John Smith'; near: John Smith (person"
     )
-    john = talk.answer(text=id_of(loaded, "John Smith"))
+    john = talk.answer(text=id_of(example_database, "John Smith"))
     assert john["prompt"].startswith("'John Smith' is a person, but the lookup is for a company or fund. ")
     kinds = talk.answer(text=CREATE_NEW)
     assert (kinds["type"], kinds["options"]) == ("SELECTION", ["company", "fund"])
@@ -282,13 +293,13 @@ def test_search_text_is_not_used_as_the_name_of_a_new_party(gateway: EntityGatew
     assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
-def test_existing_person_is_not_created_again(gateway: EntityGateway, loaded: EntityDatabase) -> None:
+def test_existing_person_is_not_created_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
     asked = talk.answer(text="create new")
     assert "A person called 'Sarah Chen' already exists" in asked["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
     asked = talk.answer(**details)
-    sarah = id_of(loaded, "Sarah Chen")
+    sarah = id_of(example_database, "Sarah Chen")
     again = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert asked["prompt"] == again
     assert [option["id"] for option in asked["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]

@@ -24,7 +24,7 @@ def search(database: EntityDatabase, search_text: str, *, entity_type: str = "en
     return database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
 
 
-def found(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> list[str]:
+def find_names(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> list[str]:
     return [hit.name for hit in search(database, search_text, entity_type=entity_type).hits]
 
 
@@ -51,10 +51,10 @@ def test_names_that_were_written_with_sql_can_be_indexed(database: EntityDatabas
         session.execute(insert(PartyName).values(name))
 
     database.write(write)
-    assert found(database, "harbour") == ["First Harbour"]
+    assert find_names(database, "harbour") == ["First Harbour"]
     assert [database.index_missing_names() for _ in range(2)] == [3, 0]
-    assert found(database, "harbour") == ["First Harbour", "Late Harbour"]
-    assert found(database, "mill old") == ["Late Harbour"]
+    assert find_names(database, "harbour") == ["First Harbour", "Late Harbour"]
+    assert find_names(database, "mill old") == ["Late Harbour"]
 
 
 def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) -> None:
@@ -68,20 +68,20 @@ def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) 
         database.write(work)
 
     rename("Rook Castle")
-    assert (found(database, "castle rook"), found(database, "harbour")) == (["Rook Castle"], [])
+    assert (find_names(database, "castle rook"), find_names(database, "harbour")) == (["Rook Castle"], [])
     assert search(database, "Kite Harbor").near == ()
 
 
 def test_removed_name_is_not_found(database: EntityDatabase, tmp_path: Path) -> None:
     (tmp_path / "parties.csv").write_text("name,kind,aliases\nKite AG,company,Blue Lagoon Partners\n")
     load_parties(database, tmp_path / "parties.csv")
-    assert found(database, "lagoon") == ["Kite AG"]
+    assert find_names(database, "lagoon") == ["Kite AG"]
 
     def work(session: Session) -> None:
         session.delete(session.query(PartyName).one())
 
     database.write(work)
-    assert found(database, "lagoon") == []
+    assert find_names(database, "lagoon") == []
 
 
 def test_change_that_is_rolled_back_is_not_in_the_index(database: EntityDatabase) -> None:
@@ -91,7 +91,7 @@ def test_change_that_is_rolled_back_is_not_in_the_index(database: EntityDatabase
 
     with pytest.raises(ValueError, match="no"):
         database.write(work)
-    assert found(database, "harbour") == []
+    assert find_names(database, "harbour") == []
 
 
 def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> None:
@@ -107,7 +107,7 @@ def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDa
     for status, names in (("inactive", []), ("active", ["Kite AG"])):
         (tmp_path / "parties.csv").write_text(f"{header}Kite AG,company,Blue Lagoon Partners,{status}\n")
         load_parties(database, tmp_path / "parties.csv")
-        assert found(database, "lagoon blue") == names
+        assert find_names(database, "lagoon blue") == names
 
 
 def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_short_and_odd_words_are_found(database: EntityDatabase, search_text: st
         with pytest.raises(ValueError, match="has no letter or digit"):
             search(database, search_text)
     else:
-        assert sorted(found(database, search_text)) == names
+        assert sorted(find_names(database, search_text)) == names
 
 
 def test_name_is_near_among_many_that_share_its_beginning(database: EntityDatabase, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
 def test_rare_kind_is_found_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
     add_many(database, tmp_path, *(f"Harbour {number}" for number in range(1_050)))
     add(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
-    assert found(database, "harbour", entity_type="fund") == ["Harbour Long Name Of A Fund"]
+    assert find_names(database, "harbour", entity_type="fund") == ["Harbour Long Name Of A Fund"]
 
 
 @pytest.mark.postgres
@@ -242,5 +242,5 @@ def test_postgres_without_the_right_to_have_trigrams_is_reported_with_a_remedy(r
     with owner.begin() as connection:
         connection.execute(text("CREATE EXTENSION pg_trgm"))
     owner.dispose()
-    assert found(guest, "Harbour") == []
+    assert find_names(guest, "Harbour") == []
     guest.dispose()

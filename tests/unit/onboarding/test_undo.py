@@ -258,17 +258,17 @@ def test_invalid_key_is_rejected(verbs: OnboardingVerbs, key: str) -> None:
 def test_undo_tool_accepts_the_arguments_of_a_compensation(database: EntityDatabase) -> None:
     tools = {spec.name: spec for spec in onboarding_tools(database)}
 
-    def called(name: str, key: str, arguments: dict[str, Any]) -> Any:
+    def call_tool(name: str, key: str, arguments: dict[str, Any]) -> Any:
         function = tools[name].function
         assert function is not None
         with tool_context(idempotency_key=key):
             return function(**tools[name].bind(arguments))
 
     arguments = {"name": "Apex", "jurisdiction": "LU"}
-    made = called("cbu.ensure", "k1", arguments)
+    made = call_tool("cbu.ensure", "k1", arguments)
     saga = {"key": "k1", "arguments": arguments, "result": {"id": made.id}}
-    undone = called("onboarding.undo", "k2", saga)
+    undone = call_tool("onboarding.undo", "k2", saga)
     assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) was removed"])
-    assert called("onboarding.undo", "k2", saga) == undone
-    assert called("onboarding.undo", "k3", {"key": "k4", "arguments": {}, "result": None}).verb is None
+    assert call_tool("onboarding.undo", "k2", saga) == undone
+    assert call_tool("onboarding.undo", "k3", {"key": "k4", "arguments": {}, "result": None}).verb is None
     assert database.read(lambda session: session.get(Effect, "k2")) is None

@@ -24,11 +24,11 @@ def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.Monk
     scheduler = pursuing(create_scheduler(plan, {}), extender_of(plan))
     read: list[int] = []
 
-    def counted(reported: Any) -> dict[str, ToolDeclaration]:
+    def count_and_decode(reported: Any) -> dict[str, ToolDeclaration]:
         read.append(len(reported))
         return decode_tools(reported)
 
-    monkeypatch.setattr("dagwright.planning.plan_and_execute.goal_extender.decode_tools", counted)
+    monkeypatch.setattr("dagwright.planning.plan_and_execute.goal_extender.decode_tools", count_and_decode)
     scheduler.start(0.0)
     assert scheduler.next_task(0.0) is not None
     wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])

@@ -147,7 +147,7 @@ def test_state_of_a_run_survives_serialization() -> None:
             REPLAN_CONTEXTS.decode(wrong)
 
 
-def renamed(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
+def rename_ids(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
     actual = rename_reserved_ids(Document({"nodes": list(nodes)}))
     return None if actual is None else actual[0]["nodes"]
 
@@ -164,7 +164,7 @@ def test_only_references_and_edges_change_with_the_id() -> None:
             "nodes": [{"id": "read", "tool": "x"}, {"id": "y", "tool": "x", "arguments": {"z": "{{read.result}}"}}]
         },
     }
-    assert renamed({"id": "read", "tool": "x"}, node) == [
+    assert rename_ids({"id": "read", "tool": "x"}, node) == [
         {"id": "read_step", "tool": "x"},
         {
             **node,
@@ -176,7 +176,7 @@ def test_only_references_and_edges_change_with_the_id() -> None:
 
 
 def test_first_free_id_is_used() -> None:
-    actual = renamed({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
+    actual = rename_ids({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
     assert actual is not None
     assert [node["id"] for node in actual] == ["plan_step_3", "plan_step", "plan_step_2"]
 
@@ -191,4 +191,4 @@ def test_first_free_id_is_used() -> None:
     ids=["condition", "longer id", "literal braces"],
 )
 def test_ambiguous_text_is_left_unchanged(other: dict[str, Any]) -> None:
-    assert renamed({"id": "read"}, other) is None
+    assert rename_ids({"id": "read"}, other) is None

@@ -24,8 +24,8 @@ from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, SubGoalStatus
 from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.docs import ROOT
-from tests.support.plan_building import pursuing, started
-from tests.support.rounds import Workers, continue_with, done, failed, ref, sub_goal
+from tests.support.plan_building import pursuing, start_ready_tasks
+from tests.support.rounds import Workers, continue_with, done_response, failed_response, ref, sub_goal
 
 PAGE = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
 PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
@@ -69,7 +69,7 @@ class Question:
 
     def start(self) -> list[Task]:
         self.at += 1.0
-        return started(self.scheduler, at=self.at)
+        return start_ready_tasks(self.scheduler, at=self.at)
 
     def end(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -137,7 +137,9 @@ def _answer(text: str) -> dict[str, Any]:
 def test_sub_goals_start_when_their_slots_exist_and_the_planner_when_all_have_ended() -> None:
     chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
-        continue_with(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}
+        continue_with(PICK, SUM, chain, OTHER),
+        done_response(all=ref(4, "comparison")),
+        workers={"sg4": {"comparison": "x"}},
     )
     assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
     assert question.scheduler.status() is RunStatus.COMPLETED
@@ -145,7 +147,7 @@ def test_sub_goals_start_when_their_slots_exist_and_the_planner_when_all_have_en
 
 
 def test_question_continues_in_another_execution_at_any_moment() -> None:
-    answers = (continue_with(PICK, ASK), "No.", continue_with(OTHER), done(all=ref(9, "clarification")))
+    answers = (continue_with(PICK, ASK), "No.", continue_with(OTHER), done_response(all=ref(9, "clarification")))
     whole = Question(*answers).run()
     question = Question(*answers)
     steps = []
@@ -161,7 +163,7 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
         continue_with(PICK, SUM, ASK),
         continue_with(OTHER),
         continue_with(PICK),
-        done(all=ref(9, "clarification")),
+        done_response(all=ref(9, "clarification")),
         workers=FAILS,
     )
     assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
@@ -174,7 +176,7 @@ def retried_while_planning(command: RetryNode) -> tuple[Question, list[Task], li
     """Return a question whose planner starts sub-goals 1 and 5 after a person has retried 1, with both calls."""
     more = sub_goal(5, "pick", name="MSC")
     question = Question(
-        continue_with(PICK, ASK), continue_with(PICK, more), done(all=ref(9, "clarification")), workers=FAILS
+        continue_with(PICK, ASK), continue_with(PICK, more), done_response(all=ref(9, "clarification")), workers=FAILS
     )
     planning = question.planning()
     question.workers = {}
@@ -220,16 +222,16 @@ def _results(question: Question) -> list[list[tuple[int, str]]]:
 def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
     other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
-    answers = (continue_with(PICK, SUM, ASK), continue_with(PICK, OTHER), continue_with(other), failed("no"))
+    answers = (continue_with(PICK, SUM, ASK), continue_with(PICK, OTHER), continue_with(other), failed_response("no"))
     question = Question(*answers, workers=workers)
     question.run()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
     assert _results(question) == expected
     # A skipped branch is not a failure.
-    question = Question(continue_with(PICK, SUM), continue_with(PICK), failed("no"), workers=FAILS)
+    question = Question(continue_with(PICK, SUM), continue_with(PICK), failed_response("no"), workers=FAILS)
     question.run()
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-    question = Question(continue_with(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
+    question = Question(continue_with(PICK, ASK), done_response(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
     apply_command(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
     question.workers = {}
@@ -242,7 +244,7 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
     question = Question(
         continue_with(PICK, ASK, reasoning="First."),
-        done(all=ref(9, "clarification")),
+        done_response(all=ref(9, "clarification")),
         asked=RoundsOptions(turns=turns),
     )
     question.run()
@@ -280,7 +282,7 @@ def test_page_has_each_phase_and_each_status_of_a_sub_goal() -> None:
 def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None:
     short, long = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
     wordy = sub_goal(2, "pick", name="é" * 1_000)
-    question = Question(continue_with(PICK, wordy), failed("no"), workers={"sg1": short, "sg2": long})
+    question = Question(continue_with(PICK, wordy), failed_response("no"), workers={"sg1": short, "sg2": long})
     question.run()
     actual = _document(question)
     outputs = actual["rounds"][0]["results"][0]["outputs"]
@@ -296,7 +298,12 @@ def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None
 def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
     again = continue_with(PICK | {"id": 2})
     question = Question(
-        continue_with(PICK), again, continue_with(OTHER), again, continue_with(ASK), done(all=ref(9, "clarification"))
+        continue_with(PICK),
+        again,
+        continue_with(OTHER),
+        again,
+        continue_with(ASK),
+        done_response(all=ref(9, "clarification")),
     )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
@@ -305,7 +312,7 @@ def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
     assert "the same work was done in sub-goal 1, whose status is success" in question.scheduler.state.error.message
-    question = Question(*["No."] * 3, continue_with(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
+    question = Question(*["No."] * 3, continue_with(ASK), *["No."] * 3, done_response(all=ref(9, "clarification")))
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
     question = Question(continue_with(ASK), *["No."] * 4)
@@ -324,7 +331,7 @@ def test_sub_goal_that_always_fails_is_tried_three_times_and_the_run_reports_why
 
 
 def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
-    question = Question(continue_with(PICK), failed("There is no such carrier."))
+    question = Question(continue_with(PICK), failed_response("There is no such carrier."))
     question.run()
     assert question.scheduler.status() is RunStatus.FAILED
     assert question.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
@@ -350,7 +357,7 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
 def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: bool) -> None:
     workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
-    question = Question(continue_with(PICK, SUM, ASK), done("All is there.", **inputs), workers=workers)
+    question = Question(continue_with(PICK, SUM, ASK), done_response("All is there.", **inputs), workers=workers)
     while not question.scheduler.is_finished:
         question.step()
         if hands_on:
@@ -366,7 +373,7 @@ def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: boo
 def test_assembled_answer_names_what_is_incomplete() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     second = sub_goal(8, "clarify", "The other one", question="Other?")
-    question = Question(continue_with(PICK, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question = Question(continue_with(PICK, ASK, second), done_response(all=ref(9, "clarification")), workers=workers)
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
@@ -380,7 +387,7 @@ def test_assembled_answer_names_what_is_incomplete() -> None:
 
 
 def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
-    question = Question(continue_with(ASK), done(all=ref(9, "clarification")))
+    question = Question(continue_with(ASK), done_response(all=ref(9, "clarification")))
     encoded = plan_to_json(question.plan)
     del encoded["extender"]["synthesis"]
     question.plan = plan_from_json(encoded)
@@ -393,7 +400,9 @@ def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
 def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     second = sub_goal(8, "clarify", question="Other?")
-    question = Question(continue_with(PICK, SUM, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question = Question(
+        continue_with(PICK, SUM, ASK, second), done_response(all=ref(9, "clarification")), workers=workers
+    )
     question.run()
     states = {
         node.id: record.status.value
@@ -408,7 +417,7 @@ def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
 
 
 def test_phases_of_a_question() -> None:
-    question = Question(continue_with(PICK), continue_with(OTHER), failed("no"))
+    question = Question(continue_with(PICK), continue_with(OTHER), failed_response("no"))
     phases = [_phase(question)]
     while not question.scheduler.is_finished:
         question.step()
@@ -425,7 +434,7 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
     assert extender is not None
     names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
     assert {name: extender.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
-    question = Question(continue_with(PICK, SUM), failed("no"), workers=FAILS)
+    question = Question(continue_with(PICK, SUM), failed_response("no"), workers=FAILS)
     planning = question.planning()
     slots = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
     for wrong, refusal in (
@@ -442,14 +451,14 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
 def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    question = Question(continue_with(*each), failed("enough"), workers=workers)
+    question = Question(continue_with(*each), failed_response("enough"), workers=workers)
     question.run()
     assert len(question.prompts["plan#2"]) < 70_000
     assert question.prompts["plan#2"].count('"preview": ') == 40
     rounds = (
         continue_with(PICK, reasoning="First\nMaersk."),
         continue_with(SUM, reasoning="Then the sum."),
-        failed("no"),
+        failed_response("no"),
     )
     question = Question(*rounds)
     question.run()
@@ -470,7 +479,7 @@ def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
         for place in range(10)
     ]
     workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
-    question = Question(*rounds, failed("enough"), workers=workers, max_rounds=20)
+    question = Question(*rounds, failed_response("enough"), workers=workers, max_rounds=20)
     question.run()
     last = question.prompts["plan#11"]
     assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2

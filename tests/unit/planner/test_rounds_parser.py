@@ -26,7 +26,7 @@ from dagwright.planning.rounds.sub_goals import (
     work_digest,
 )
 from dagwright.tools.result_json import plain_json
-from tests.support.rounds import continue_with, done, failed, ref, sub_goal
+from tests.support.rounds import continue_with, done_response, failed_response, ref, sub_goal
 
 
 def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
@@ -51,7 +51,7 @@ WORKERS = {
 }
 
 
-def known(
+def known_sub_goal(
     number: int,
     worker_name: str,
     status: SubGoalStatus = "success",
@@ -78,7 +78,10 @@ def read(answer: str, *existing: KnownSubGoal) -> dict[str, Any]:
     return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(context)))))
 
 
-FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
+FAILED_AND_PENDING = (
+    known_sub_goal(1, "pick", "failed", name="x"),
+    known_sub_goal(2, "add_up", "pending", numbers=ref(1, "numbers")),
+)
 
 
 def problems_of(answer: str, *existing: KnownSubGoal) -> list[tuple[str, str]]:
@@ -181,8 +184,8 @@ def test_unambiguous_answer_is_read_in_every_form(written: str) -> None:
             for field, wrong in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
         ),
         (continue_with(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
-        (done(), "empty_plan", "/synthesis_inputs"),
-        (failed(" "), "invalid_field", "/reasoning"),
+        (done_response(), "empty_plan", "/synthesis_inputs"),
+        (failed_response(" "), "invalid_field", "/reasoning"),
     ],
 )
 def test_impossible_sub_goals_are_rejected_with_their_pointer(answer: str, code: str, pointer: str) -> None:
@@ -206,7 +209,7 @@ def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
 
 
 def test_deliverable_inputs_must_come_from_worker_tools() -> None:
-    existing = known(1, "pick", name="x")
+    existing = known_sub_goal(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
     for written in values:
         answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": written}})
@@ -217,7 +220,7 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
 
 
 def test_argument_names_are_normalized() -> None:
-    existing = known(1, "pick", name="x")
+    existing = known_sub_goal(1, "pick", name="x")
     with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
     (actual,) = read(continue_with(with_input), existing)["sub_goals"]
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
@@ -228,13 +231,16 @@ def test_argument_names_are_normalized() -> None:
 
 
 def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_required() -> None:
-    existing = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
+    existing = (
+        known_sub_goal(1, "pick", name="x"),
+        known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
+    )
     assert read(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing)["valid"] is True
     # A slot that may be null is accepted for an argument that may be null.
     assert read(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing)["valid"] is True
     wrong = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(wrong, *existing) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
-    existing = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
+    existing = (known_sub_goal(1, "pick", name="x"), known_sub_goal(2, "add_up", numbers=ref(1, "numbers")))
     for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
         assert read(continue_with(sub_goal(3, "add_up", numbers=fits, more=7)), *existing)["valid"] is True
     # The planner may connect any slot to an argument that is not required.
@@ -257,7 +263,7 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
 def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
-    existing = known(1, "pick", status, name="x")
+    existing = known_sub_goal(1, "pick", status, name="x")
     assert problems_of(continue_with(sub_goal(1, "pick", name="other")), existing) == [
         ("duplicate_id", "/sub_goals/0/id")
     ]
@@ -282,15 +288,19 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
 @pytest.mark.parametrize(
     ("existing", "again", "is_repeated"),
     [
-        (known(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
-        (known(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
-        (known(1, "pick", "failed", name="x"), sub_goal(2, "pick", name="x"), True),
-        (known(1, "pick", "failed", attempts=2, name="x"), sub_goal(1, "pick", name="x"), False),
-        (known(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="x"), True),
-        (known(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="y"), False),
+        (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
+        (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
+        (known_sub_goal(1, "pick", "failed", name="x"), sub_goal(2, "pick", name="x"), True),
+        (known_sub_goal(1, "pick", "failed", attempts=2, name="x"), sub_goal(1, "pick", name="x"), False),
+        (known_sub_goal(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="x"), True),
+        (known_sub_goal(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="y"), False),
         # A worker tool that reads the description does different work for a different description.
-        (known(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
-        (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
+        (known_sub_goal(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
+        (
+            known_sub_goal(1, "think", about=1, description="The trends."),
+            sub_goal(2, "think", "the trends", about=1),
+            True,
+        ),
     ],
 )
 def test_same_work_is_a_repetition(existing: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool) -> None:
@@ -300,21 +310,27 @@ def test_same_work_is_a_repetition(existing: KnownSubGoal, again: Mapping[str, A
 
 def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
     existing = (
-        known(1, "pick", name="x"),
-        known(2, "show", total=1),
-        known(3, "show", "failed", total=2),
-        known(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
+        known_sub_goal(1, "pick", name="x"),
+        known_sub_goal(2, "show", total=1),
+        known_sub_goal(3, "show", "failed", total=2),
+        known_sub_goal(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    actual = read(done(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
+    actual = read(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
     assert actual["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
-    assert problems_of(done(numbers=ref(1, "numbers")), *existing) == [("no_deliverable", "/synthesis_inputs")]
-    assert problems_of(done(shown=ref(3, "shown")), *existing) == [("invalid_reference", "/synthesis_inputs/shown")]
-    assert problems_of(done(rest=ref(4, "rest")), *existing) == [("invalid_reference", "/synthesis_inputs/rest")]
-    assert problems_of(done(shown=ref(2, "show")), *existing) == [("invalid_reference", "/synthesis_inputs/shown/slot")]
+    assert problems_of(done_response(numbers=ref(1, "numbers")), *existing) == [("no_deliverable", "/synthesis_inputs")]
+    assert problems_of(done_response(shown=ref(3, "shown")), *existing) == [
+        ("invalid_reference", "/synthesis_inputs/shown")
+    ]
+    assert problems_of(done_response(rest=ref(4, "rest")), *existing) == [
+        ("invalid_reference", "/synthesis_inputs/rest")
+    ]
+    assert problems_of(done_response(shown=ref(2, "show")), *existing) == [
+        ("invalid_reference", "/synthesis_inputs/shown/slot")
+    ]
 
 
 def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
-    existing = [known(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
+    existing = [known_sub_goal(number, "pick", name=str(number)) for number in range(MAX_SUB_GOALS_OF_RUN)]
     assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *existing) == [
         ("too_large", "/sub_goals")
     ]
@@ -328,7 +344,7 @@ def _with_params(params: str) -> dict[str, Any]:
 
 def read_both_ways(answer: Any) -> list[dict[str, Any]]:
     """Return the parsed answer, from a value that fits the response format and from the same value as text."""
-    context = RoundContext(encode_tools(WORKERS), (known(1, "pick"),))
+    context = RoundContext(encode_tools(WORKERS), (known_sub_goal(1, "pick"),))
     return [parse_round(answer, "", context), parse_round(None, json.dumps(answer), context)]
 
 

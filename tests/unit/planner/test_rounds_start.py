@@ -29,11 +29,11 @@ def limits_of(**message: Any) -> RoundsLimits:
 def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) -> None:
     assert limits_of() == DEFAULT_LIMITS
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
-    prepared = _prepared(toolset)
+    prepared = _prepare_rounds(toolset)
     assert prepared.plan.extender is not None
     assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 30.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
-    prepared = _prepared(toolset, options=RunStartOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
+    prepared = _prepare_rounds(toolset, options=RunStartOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
     assert prepared.plan.extender is not None
     assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 2.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
@@ -57,5 +57,5 @@ def toolset(tmp_path: Path) -> Toolset:
     return replace(load_toolset(settings), user_tools=Workers().registry())
 
 
-def _prepared(toolset: Toolset, **message: Any) -> StartRequest:
+def _prepare_rounds(toolset: Toolset, **message: Any) -> StartRequest:
     return prepare_request(TextRequest("How many?", profile="rounds", **message), toolset).start

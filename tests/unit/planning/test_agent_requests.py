@@ -8,7 +8,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
 from dagwright.planning.agent_loop.feedback_markers import find_marker, parse_answer
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
-from tests.support.plan_building import ids_of, started
+from tests.support.plan_building import ids_of, start_ready_tasks
 
 ASKING = AgentSpec("helper", feedback_policy="on_request")
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
@@ -76,26 +76,26 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
         assert (message.text, message.question, problem in message.problem) == ("Before.", None, True)
         assert message.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
     scheduler = _agent()
-    started(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete("turn1", _response(wrong), at=1.0)
-    (turn,) = started(scheduler)
+    (turn,) = start_ready_tasks(scheduler)
     words = turn.arguments["messages"][-1]["content"]
     assert words.startswith("No request was sent: invalid question of the tool: schema: ")
     assert words.endswith("Ask again or answer without asking.")
     scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {AMOUNT_SCHEMA_TEXT}]]"), at=2.0)
-    assert ids_of(started(scheduler)) == []
+    assert ids_of(start_ready_tasks(scheduler)) == []
     assert _request_of(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
 
 
 def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     scheduler = _agent()
-    (turn,) = started(scheduler)
+    (turn,) = start_ready_tasks(scheduler)
     (tool,) = turn.arguments["tools"]
     assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
     texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)]
     calls = [{"id": f"c{place}", "name": "ask_person", "arguments": text} for place, text in enumerate(texts)]
     scheduler.complete("turn1", _response(None, calls), at=1.0)
-    started(scheduler)
+    start_ready_tasks(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None
     assert _request_of(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
 

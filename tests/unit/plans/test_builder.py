@@ -185,7 +185,7 @@ def test_condition_may_use_any_name() -> None:
     assert [problem for problem in plan.check() if "when" in problem.message] == []
 
 
-def refused(act: Callable[[Plan], object]) -> tuple[str, str, str | None]:
+def rejection_of(act: Callable[[Plan], object]) -> tuple[str, str, str | None]:
     plan = Plan()
     plan.add(stock, item="lamp")
     plan.add(articles, shop="north")
@@ -304,7 +304,7 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
 
 @pytest.mark.parametrize(("act", "expected"), REFUSED)
 def test_mistake_is_rejected_at_once(act: Callable[[Plan], object], expected: tuple[str, str, str | None]) -> None:
-    pointer, message, hint = refused(act)
+    pointer, message, hint = rejection_of(act)
     assert (pointer, hint) == (expected[0], expected[2])
     assert message == expected[1] or not expected[1]
 
@@ -317,7 +317,7 @@ def test_sub_plan_checks_its_inputs() -> None:
         (lambda plan: plan.add(inner), "the sub-plan needs the input 'item'"),
         (lambda plan: plan.add(inner, item=3), "the sub-plan's input 'item' takes str, not int 3"),
     ):
-        assert refused(act)[1] == message
+        assert rejection_of(act)[1] == message
 
 
 MISUSES: list[tuple[Callable[[Any], object], str]] = [

@@ -266,5 +266,5 @@ def test_unsupported_type_of_a_result_names_the_tool() -> None:
     with pytest.raises(TypeError, match="Tool 'made': the type of the result: Please use `typing_extensions"):
 
         @tool(name="made")
-        def _made() -> Result:
+        def _make_result() -> Result:
             return {"left": 1}

@@ -77,23 +77,23 @@ def test_errors_and_use_after_the_end_are_raised() -> None:
     async def fail() -> None:
         raise LookupError("no")
 
-    async def nested() -> str:
+    async def run_nested() -> str:
         return loop.run(_thread_name())
 
     with LoopThread() as loop:
         with pytest.raises(LookupError, match="no"):
             loop.run(fail())
         with pytest.raises(DagwrightError, match="use Client there"):
-            loop.run(nested())
+            loop.run(run_nested())
         with pytest.raises(DagwrightError) as caught:
-            loop.run(_refused())
+            loop.run(_raise_refusal())
         assert [frame.name for frame in caught.traceback][1:] == ["run"]
         assert "handled" not in "".join(traceback.format_exception(caught.value))
     with pytest.raises(ClientClosed, match="the client is closed"):
         loop.run(_thread_name())
 
 
-async def _refused() -> None:
+async def _raise_refusal() -> None:
     try:
         raise LookupError("handled")
     except LookupError:

@@ -19,7 +19,7 @@ _PROBE = Path(__file__).parents[3] / "docker" / "probe.py"
 
 
 @asynccontextmanager
-async def _served(check: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
+async def _serving(check: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
     listener = open_socket("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     async with serving_health(listener, Readiness({"temporal": check})):
@@ -39,7 +39,7 @@ async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pyte
         if problems:
             raise OSError(problems[0])
 
-    async with _served(check) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with _serving(check) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         ready = await http.get("/readyz")
         problems.append("the server at 10.0.0.1 does not answer")
         unready, alive = await http.get("/readyz"), await http.get("/livez")
@@ -53,7 +53,7 @@ async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pyte
 
 async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LOOP_TIMEOUT_S", 0.2)
-    async with _served(_passes) as port:
+    async with _serving(_passes) as port:
         # Runs on the watched loop, which is blocked until the probe has its response.
         blocked = _probe(port, "/livez")
         free = await asyncio.to_thread(_probe, port, "/livez")

@@ -48,11 +48,20 @@ from dagwright.protocol.ready_calls import next_call
 from dagwright.protocol.run_input import START_FIELDS, START_OPTIONS, RunInput, run_input_from_json, run_input_to_json
 from dagwright.workflows.activity_calls import RunScope
 from tests.support.docs import ROOT
-from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
+from tests.support.plan_building import (
+    compiled_plan,
+    node,
+    plan_of,
+    problems_of,
+    scheduler_of,
+    start_ready_tasks,
+    started_run,
+    tool_error,
+)
 from tests.unit.core.test_compilation import EVERYTHING
 
 FACTS = RunFacts("w1", "r1", title="T")
-_ONE = compiled(plan_of(node("a")))
+_ONE = compiled_plan(plan_of(node("a")))
 _NOTE = {"code": "x", "message": "y"}
 
 
@@ -64,10 +73,10 @@ def ended_scheduler() -> RunScheduler:
     scheduler = scheduler_of(
         node("a", title="First", tool="typed", arguments={"name": "Jo"}), node("b", "a"), node("m", for_each=[1])
     )
-    started(scheduler, at=1.5)
+    start_ready_tasks(scheduler, at=1.5)
     scheduler.complete("a", {"n": 1}, at=2.25, attempt=Attempt(2, 1.75, "v1"))
-    started(scheduler, at=2.25)
-    scheduler.fail("b", broken("no"), at=3.0)
+    start_ready_tasks(scheduler, at=2.25)
+    scheduler.fail("b", tool_error("no"), at=3.0)
     scheduler.complete("m[0]", "x" * 10_000, at=4.0)
     return scheduler
 
@@ -235,7 +244,7 @@ def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
     "run_input",
     [
         RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
-        RunInput(compiled=compiled(EVERYTHING), max_in_flight=7, deadline_s=1.5),
+        RunInput(compiled=compiled_plan(EVERYTHING), max_in_flight=7, deadline_s=1.5),
         RunInput(compiled=_ONE, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")),
         RunInput(plan={}, notes=({"code": "tool", "node_id": "a", "message": "repaired: x"},)),
     ],
@@ -388,7 +397,7 @@ def test_node_with_very_many_dependencies_is_reported_with_the_first_of_them() -
 
 def test_node_with_a_large_result_is_reported_with_a_reference() -> None:
     scheduler = scheduler_of(node("a", for_each=list(range(300))))
-    for task in started(scheduler):
+    for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, "x" * 8_000, at=1.0)
     answer = node_result(scheduler, "a")
     assert answer is not None
@@ -469,15 +478,15 @@ def test_longest_sub_plan_counts(path: str, found: tuple[str, str] | None) -> No
     )
     assert sub_plan_of_path(scheduler, path) == found
     assert running_sub_plan_of(scheduler, path) is None
-    started(scheduler)
+    start_ready_tasks(scheduler)
     is_run = found is not None and found[0] != "m"
     assert running_sub_plan_of(scheduler, path) == (found if is_run else None)
 
 
 def test_sub_plan_that_replaced_another_is_found_by_its_own_id() -> None:
     scheduler = scheduler_of(node("a", plan=plan_of(node("c"))))
-    started(scheduler)
-    scheduler.fail("a", broken(), at=1.0)
+    start_ready_tasks(scheduler)
+    scheduler.fail("a", tool_error(), at=1.0)
     assert apply_command(RetryNode("a", {"x": 1}), scheduler, at=2.0) is None
-    started(scheduler)
+    start_ready_tasks(scheduler)
     assert running_sub_plan_of(scheduler, "a#2/c") == ("a#2", "c")

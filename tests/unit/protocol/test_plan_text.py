@@ -19,7 +19,16 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_start import inherited_input, scheduler_for_run, start_run
-from tests.support.plan_building import TOOLS, compiled, ids_of, node, plan_of, resumed, started, states
+from tests.support.plan_building import (
+    TOOLS,
+    compiled_plan,
+    ids_of,
+    node,
+    plan_of,
+    restored_scheduler,
+    start_ready_tasks,
+    states,
+)
 
 _TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}
 _PAY = node("pay/all", "sum", tool="pay", arguments={"to": "ann", "amount": "{{sum.result}}"}, title="Pay them")
@@ -32,8 +41,8 @@ _PLAN = plan_of(
 )
 
 
-def _started(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
-    plan = compiled(raw, tools=_TOOLS)
+def _start(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
+    plan = compiled_plan(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
     scheduler = scheduler_for_run(plan, run_input, started_at=0.0, inputs={})
     start_run(scheduler, run_input, at=0.0)
@@ -41,7 +50,7 @@ def _started(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
 
 
 def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
-    assert plan_summary(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
+    assert plan_summary(compiled_plan(_PLAN, tools=_TOOLS)).splitlines() == [
         "The plan 'Pay' has 5 nodes; 3 of them can change something.",
         "- sum: any (read)",
         '! pay/all “Pay them”: pay (write) with {"to":"ann","amount":"{{sum.result}}"}, after sum',
@@ -61,7 +70,7 @@ def test_policy_requires_approval_of_plans_with_effects() -> None:
         (_PLAN, {"policy": ALL_RUN}, []),
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
-        assert [*_started(raw, **terms).features.feedback.requests.open] == asks, terms
+        assert [*_start(raw, **terms).features.feedback.requests.open] == asks, terms
     with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
         policy_from_json({"approves_changes": "yes"})
 
@@ -80,7 +89,7 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
         name="w", description="Works", objective_template="Work", type="llm", prompt="Work!", tools=tuple(called)
     )
     tools = {**_TOOLS, "agent.w": agent_declaration(card)}
-    plan = compiled(plan_of(node("w", agent="w", objective="Work")), tools=tools)
+    plan = compiled_plan(plan_of(node("w", agent="w", objective="Work")), tools=tools)
     count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
     assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
     head, *lines = plan_summary(with_agents(plan, tools)).splitlines()
@@ -93,30 +102,30 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
 def test_summary_of_a_plan_is_bounded_and_names_omitted_nodes() -> None:
     many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
     expected = ["The plan has 100 nodes; 1 of them can change something.", "! last: pay (write)", "… and 99 more"]
-    assert plan_summary(compiled(many, tools=_TOOLS)).splitlines() == expected
+    assert plan_summary(compiled_plan(many, tools=_TOOLS)).splitlines() == expected
     odd = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
-    [_, line] = plan_summary(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
+    [_, line] = plan_summary(compiled_plan(plan_of(odd), tools=_TOOLS)).splitlines()
     assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"
     many = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
-    words, shown = summary_and_described_ids(compiled(many, tools=_TOOLS))
+    words, shown = summary_and_described_ids(compiled_plan(many, tools=_TOOLS))
     assert len(words) < 6_100
     assert words.splitlines()[-1] == f"… and {60 - len(shown)} more, {60 - len(shown)} of them can change something"
     assert list(shown) == [f"n{number}" for number in range(len(shown))]
     assert 20 < len(shown) < 40
     below = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
-    plan = compiled(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
+    plan = compiled_plan(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
     assert summary_and_described_ids(plan)[1] == ["small"]
 
 
 def test_plan_of_a_model_asks_before_its_first_node() -> None:
-    scheduler = _started(needs_approval=True)
+    scheduler = _start(needs_approval=True)
     [request] = scheduler.features.feedback.requests.open.values()
     assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
     assert request.prompt == plan_summary(scheduler.plan) + "\nMay it run?"
-    assert started(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
-    assert ids_of(started(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
-    rejected = _started(needs_approval=True)
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
+    rejected = _start(needs_approval=True)
     answer = Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann")
     assert rejected.features.feedback.answer(answer, 1.0) is None
     assert rejected.is_finished
@@ -126,10 +135,13 @@ def test_plan_of_a_model_asks_before_its_first_node() -> None:
 
 def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_is_added() -> None:
     plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
-    scheduler = _started(plan, approved_by="ann")
-    following = resumed(scheduler, policy=scheduler.state.policy)
+    scheduler = _start(plan, approved_by="ann")
+    following = restored_scheduler(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == WRITES_ASK
-    assert (list(scheduler.features.feedback.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
+    assert (list(scheduler.features.feedback.requests.open), ids_of(start_ready_tasks(scheduler))) == (
+        ["held"],
+        ["free"],
+    )
     child = inherited_input(RunInput(), following, number=0)
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
@@ -140,23 +152,23 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
 
 def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
     policy = policy_from_json({"rules": [{"tool": "pay", "then": "refuse"}]})
-    assert states(_started(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
+    assert states(_start(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
 
 def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
-    scheduler = _started(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
+    scheduler = _start(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
     )
     child = inherited_input(RunInput(), scheduler, number=0)
-    assert ids_of(started(scheduler, at=1.0)) == ["a", "b"]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["a", "b"]
     assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
-    below = _started(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
-    assert ids_of(started(below, at=2.0)) == ["c"]
+    below = _start(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
+    assert ids_of(start_ready_tasks(below, at=2.0)) == ["c"]
 
 
 def test_approval_request_of_a_plan_has_an_unused_name() -> None:
-    scheduler = _started(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
+    scheduler = _start(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
     assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
     assert list(scheduler.features.feedback.requests.open) == ["plan"]

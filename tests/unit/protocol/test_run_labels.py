@@ -20,7 +20,7 @@ from dagwright.protocol.run_labels import (
     task_summary,
 )
 from dagwright.protocol.turns import TurnStart, turn_start_from_json
-from tests.support.plan_building import compiled, node, plan_of
+from tests.support.plan_building import compiled_plan, node, plan_of
 
 _MEMO = {
     wire.MEMO_TITLE: "Nightly sales",
@@ -111,7 +111,7 @@ def test_prefix_of_an_id_is_what_a_query_can_contain(text: str, prefix: str) -> 
 
 
 def _task(title: str | None, *, item: int | None = None, key: str = "17", map_batch: MapBatch | None = None) -> Task:
-    plan = compiled(plan_of(node("order", **({"title": title} if title else {}))))
+    plan = compiled_plan(plan_of(node("order", **({"title": title} if title else {}))))
     task_id = f"order[{key}]" if item is not None else "order"
     path = [["node", "order"], *([["item", key]] if item is not None else [])]
     return Task(task_id, plan.nodes[0], TaskRef(0, item), {}, path, map_batch=map_batch)

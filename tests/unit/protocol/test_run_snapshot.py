@@ -18,15 +18,15 @@ from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, pieces_of, state_from_text, state_to_text
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
-from tests.support.plan_building import compiled, node, plan_of, started_scheduler
+from tests.support.plan_building import compiled_plan, node, plan_of, started_scheduler
 
-_PLAN = compiled(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
+_PLAN = compiled_plan(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
 
 
 _CARRY = {"started_at": 1, "notes": [], "omitted_notes": 0}
 
 
-def _interrupted() -> RunScheduler:
+def _interrupted_scheduler() -> RunScheduler:
     scheduler = started_scheduler(_PLAN, at=1.0, max_in_flight=2)
     scheduler.next_task(1.5)
     scheduler.next_task(1.5)
@@ -37,7 +37,7 @@ def _interrupted() -> RunScheduler:
 def test_snapshot_has_the_differences_from_the_start() -> None:
     items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
     completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
-    assert state_to_json(_interrupted()) == {
+    assert state_to_json(_interrupted_scheduler()) == {
         "format": 1,
         "records": [
             {**completed, "attempts": 2, "tool_version": "7", "cached": {"node_id": "z"}},
@@ -50,7 +50,7 @@ def test_snapshot_has_the_differences_from_the_start() -> None:
 
 def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -> None:
     notes = ({"code": "cancel", "node_id": None, "message": "no"},)
-    state = state_to_json(_interrupted())
+    state = state_to_json(_interrupted_scheduler())
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     bound = {Lookup("Ann", "person"): {"id": "p1"}}
     sent = RunInput(compiled=_PLAN, scope="root", bound=bound, is_interactive=False, snapshot=snapshot)
@@ -112,7 +112,7 @@ def test_snapshot_without_its_compiled_plan_is_rejected() -> None:
         run_input_from_json({"plan": {"nodes": []}, "snapshot": {"started_at": 1}})
 
 
-_GOOD = state_to_json(_interrupted())
+_GOOD = state_to_json(_interrupted_scheduler())
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ _VALUES = st.recursive(
 )
 
 
-def _packed(content: bytes) -> dict[str, str]:
+def _pack(content: bytes) -> dict[str, str]:
     return {"packed": base64.b64encode(content).decode()}
 
 
@@ -153,10 +153,10 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
         (None, "it is not packed"),
         ({"packed": 1}, "it is not packed"),
         ({"packed": "é"}, "it cannot be unpacked: "),
-        (_packed(b"no zlib"), "it cannot be unpacked: "),
-        (_packed(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
-        (_packed(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
-        (_packed(zlib.compress(b"[1]")[:-4]), "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes"),
+        (_pack(b"no zlib"), "it cannot be unpacked: "),
+        (_pack(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
+        (_pack(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
+        (_pack(zlib.compress(b"[1]")[:-4]), "it cannot be unpacked: it is incomplete, or has over 16,000,000 bytes"),
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
 )

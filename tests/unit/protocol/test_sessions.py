@@ -36,12 +36,12 @@ def _turn(run: str = "r", **more: Any) -> TurnStart:
     return TurnStart(run, {"goal": "Do it."}, "Do it.", **more)
 
 
-def _done(session: SessionRecord, run: str = "r", **end: Any) -> None:
+def _complete_turn(session: SessionRecord, run: str = "r", **end: Any) -> None:
     assert session.start_turn(_turn(run), at=1.0)
     assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
 
 
-def _decoded(end: TurnEnd) -> TurnEnd:
+def _reload(end: TurnEnd) -> TurnEnd:
     return turn_end_from_json(json.loads(json.dumps(end.to_json())))
 
 
@@ -76,7 +76,7 @@ def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
     session = SessionRecord("s")
     assert _code(session, _turn(version=1)) == "session_changed"
     assert _code(session, _turn(version=0)) is None
-    _done(session)
+    _complete_turn(session)
     assert _code(session, _turn("b", version=0)) == "session_changed"
     assert _code(session, _turn("b", version=2)) is None
     assert _code(session, _turn("b")) is None
@@ -84,7 +84,7 @@ def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
 
 def test_turn_whose_run_has_another_owner_is_compensated() -> None:
     session = SessionRecord("s")
-    _done(session)
+    _complete_turn(session)
     session.start_turn(_turn("other"), at=3.0)
     session.drop_turn("r")
     assert session.running is not None
@@ -108,13 +108,13 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     session = SessionRecord("s")
     other: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
     narrowed = {**JOHN, "jurisdiction": "LU", "entity": {"id": "P-3"}}
-    _done(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
-    _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[other, narrowed])
+    _complete_turn(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
+    _complete_turn(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[other, narrowed])
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
     assert session.resolved_lookups == [other, narrowed]
     session = SessionRecord("s")
-    _done(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
+    _complete_turn(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
     failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
     session.start_turn(_turn("b"), at=3.0)
     session.end_turn("b", turn_end_from_json(failed.to_json()), at=4.0)
@@ -123,7 +123,7 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
 
 def test_run_of_a_turn_gets_the_context_and_policy_of_its_session() -> None:
     session = SessionRecord("s")
-    _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
+    _complete_turn(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
     place = {"session_workflow_id": "session-s", "turn": "b"}
     raw = session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s")
@@ -146,8 +146,8 @@ def test_run_of_a_turn_gets_the_context_and_policy_of_its_session() -> None:
 
 def test_turns_in_the_prompt_of_the_next_planner() -> None:
     session = SessionRecord("s")
-    _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
-    _done(session, "b", outcome="'x' failed: no")
+    _complete_turn(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
+    _complete_turn(session, "b", outcome="'x' failed: no")
     session.start_turn(_turn("c"), at=5.0)
     assert session.turn_texts() == [
         "Request: Do it.\nPlan: Makes a fund.\nIt set @cbu (Apex).\nResult: completed",
@@ -167,7 +167,7 @@ Which one did you mean?"""
 def test_next_turn_gets_the_complete_clarification_that_it_answers() -> None:
     session, asked = SessionRecord("s"), "Show shipments from Acme Corp to Houston"
     session.start_turn(TurnStart("a", {}, asked), at=1.0)
-    session.end_turn("a", _decoded(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
+    session.end_turn("a", _reload(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
     entries = [summary.to_json() for summary in session.turn_summaries()]
     assert entries == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
     assert [turn.to_json() for turn in turns_from_json(entries)] == entries
@@ -176,9 +176,9 @@ def test_next_turn_gets_the_complete_clarification_that_it_answers() -> None:
 
 def test_largest_inline_answer_is_kept_completely_until_the_next_answer() -> None:
     session, text = SessionRecord("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
-    _done(session, "a", response=text)
+    _complete_turn(session, "a", response=text)
     assert session.turns[0].answer == text
-    _done(session, "b", response="Short.", outcome="Short.")
+    _complete_turn(session, "b", response="Short.", outcome="Short.")
     (older, newer) = session.turn_summaries()
     assert newer.ai_response == "Short."
     assert older.ai_response.startswith("row\nrow\n")
@@ -189,8 +189,8 @@ def test_largest_inline_answer_is_kept_completely_until_the_next_answer() -> Non
 
 def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
     session = SessionRecord("s")
-    _done(session, "a", status="failed", outcome="max_rounds: no answer")
-    _done(session, "b", status="cancelled")
+    _complete_turn(session, "a", status="failed", outcome="max_rounds: no answer")
+    _complete_turn(session, "b", status="cancelled")
     session.start_turn(_turn("c"), at=3.0)
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
@@ -211,13 +211,13 @@ def test_known_part_of_a_stored_answer_is_kept() -> None:
 def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
-    end = _decoded(end_of_turn({"status": "completed", "output": output}))
+    end = _reload(end_of_turn({"status": "completed", "output": output}))
     place = {"ref": "ref", "paths": [["message", "content"]]}
     assert (end.response_ref, end.outcome) == (place, "It begins so [… cut here …]")
     session = SessionRecord("s")
     session.start_turn(_turn("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
-    _done(session, "b", response="Short.")
+    _complete_turn(session, "b", response="Short.")
     assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
     rows = "row\n" * 10_000
     whole = session.with_answers({"a": rows, "gone": "nothing"})

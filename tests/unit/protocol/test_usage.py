@@ -31,28 +31,28 @@ from dagwright.protocol.outcomes import (
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
-    broken,
-    compiled,
+    compiled_plan,
     lineage_of,
     node,
     plan_of,
-    resumed,
+    restored_scheduler,
     scheduler_of,
-    started,
+    start_ready_tasks,
     started_run,
     started_scheduler,
     store_waits_of,
+    tool_error,
 )
 
 FACTS = RunFacts("w1", "r1")
 USED = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
 
 
-def answered(value: Any, usage: bytes) -> Payload:
+def answer_payload(value: Any, usage: bytes) -> Payload:
     return Payload(metadata={"encoding": b"json/plain", METADATA_USAGE: usage}, data=pydantic_core.to_json(value))
 
 
-def encoded(usage: Usage) -> bytes:
+def encode(usage: Usage) -> bytes:
     return pydantic_core.to_json(usage.to_json())
 
 
@@ -65,7 +65,7 @@ def failure(details: Any) -> ActivityError:
 
 def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
-    apply_result(scheduler, "a", answered(1, encoded(USED)), at=1.0)
+    apply_result(scheduler, "a", answer_payload(1, encode(USED)), at=1.0)
     apply_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
     apply_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
     document = result_document(scheduler, FACTS)
@@ -95,17 +95,17 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None
 @pytest.mark.parametrize("encoded_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
 def test_unreadable_usage_is_ignored(encoded_as: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
-    apply_result(scheduler, "a", answered(1, encoded_as), at=1.0)
+    apply_result(scheduler, "a", answer_payload(1, encoded_as), at=1.0)
     apply_failure(scheduler, "b", failure({"usage": encoded_as.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, RunUsage())
 
 
 def test_usage_includes_every_attempt_and_item_of_a_node() -> None:
     scheduler = started_run(node("a"))
-    scheduler.fail("a", broken(), at=1.0, attempt=Attempt(usage=USED))
+    scheduler.fail("a", tool_error(), at=1.0, attempt=Attempt(usage=USED))
     assert apply_command(RetryNode("a"), scheduler, at=2.0) is None
-    started(scheduler, at=2.0)
-    scheduler.fail("a", broken(), at=3.0, attempt=Attempt(usage=USED))
+    start_ready_tasks(scheduler, at=2.0)
+    scheduler.fail("a", tool_error(), at=3.0, attempt=Attempt(usage=USED))
     assert apply_command(SetResult("a", 5), scheduler, at=4.0) is None
     assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (USED + USED, {"a": USED + USED})
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
@@ -119,8 +119,8 @@ def agents_plan() -> RunScheduler:
     agent = ToolDeclaration("agent.writer", Effects.READ)
     below = plan_of(node("in"))
     raw = plan_of(node("w", tool="agent.writer"), node("p", plan=below), node("q", plan=below))
-    scheduler = started_scheduler(compiled(raw, tools={**TOOLS, agent.name: agent}))
-    started(scheduler)
+    scheduler = started_scheduler(compiled_plan(raw, tools={**TOOLS, agent.name: agent}))
+    start_ready_tasks(scheduler)
     return scheduler
 
 
@@ -142,7 +142,7 @@ def test_agents_are_reported_by_name_in_all_executions() -> None:
     }
     scheduler = agents_plan()
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
-    following = resumed(scheduler)
+    following = restored_scheduler(scheduler)
     assert following.state.totals.usage == scheduler.state.totals.usage
     assert run_usage_from_json(None) == RunUsage()
 
@@ -160,7 +160,7 @@ STORE_TOOLS: Mapping[str, ToolDeclaration] = {
 
 def _running(tool: str = "make") -> RunScheduler:
     scheduler = scheduler_of(node("a", tool=tool), tools=STORE_TOOLS)
-    assert [task.id for task in started(scheduler)] == ["a"]
+    assert [task.id for task in start_ready_tasks(scheduler)] == ["a"]
     return scheduler
 
 
@@ -180,14 +180,14 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
     scheduler = _running()
     store_wait_of(scheduler, "a", _storage_failure(0), at=1.0)
-    apply_result(scheduler, "a", answered(1, encoded(USED)), at=2.0)
+    apply_result(scheduler, "a", answer_payload(1, encode(USED)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
     store_wait_of(scheduler, "a", _storage_failure(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
-    apply_result(scheduler, "a", answered(1, encoded(USED)), at=2.0)
+    apply_result(scheduler, "a", answer_payload(1, encode(USED)), at=2.0)
     assert scheduler.state.totals.usage.total == USED + USED
 
 

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from dagwright.store import PayloadStore, StoreUnavailable, open_store, ref_of
-from tests.conformance.stores import BUCKET, listed, s3_service
+from tests.conformance.stores import BUCKET, list_entries, s3_service
 
 REF = ref_of(b"content")
 
@@ -45,13 +45,13 @@ async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, requ
     top = open_store("s3://at-the-top")
     await top.put(b"content")
     await top.claim("me")
-    assert (await listed(top), await top.owners()) == ([(REF, 7)], frozenset({"me"}))
+    assert (await list_entries(top), await top.owners()) == ([(REF, 7)], frozenset({"me"}))
 
 
 async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.store.bucket._PAGE_KEYS", 10)
     refs = await asyncio.gather(*(store.put(str(number).encode()) for number in range(25)))
-    assert [ref for ref, _ in await listed(store)] == sorted(refs)
+    assert [ref for ref, _ in await list_entries(store)] == sorted(refs)
 
 
 @pytest.mark.usefixtures("service")

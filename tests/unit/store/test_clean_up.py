@@ -32,7 +32,9 @@ RETENTION = timedelta(days=90)
 BY_AGE = RemovalBound(NOW - RETENTION - MARGIN, "the namespace default retains runs for 90 days, and a day is added")
 
 
-def _bound(*runs: ListedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)) -> RemovalBound:
+def _removal_bound(
+    *runs: ListedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)
+) -> RemovalBound:
     return removal_bound(NamespaceRetention("default", "me", retention, runs), owners=owners, now=NOW)
 
 
@@ -54,7 +56,7 @@ OF_OLD = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day
     ],
 )
 def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], bound: RemovalBound) -> None:
-    assert _bound(*runs) == bound
+    assert _removal_bound(*runs) == bound
 
 
 ENDED = "it has to end and leave the list first"
@@ -91,13 +93,13 @@ CHILD_OF_UNKNOWN = (
 )
 def test_unknown_start_of_a_run_or_owner_stops_the_clean_up(runs: list[ListedRun], more: Any, reason: str) -> None:
     with pytest.raises(RetentionUnknown) as unknown:
-        _bound(*runs, **more)
+        _removal_bound(*runs, **more)
     assert str(unknown.value) == reason
 
 
 def test_unknown_retention_stops_the_clean_up() -> None:
     with pytest.raises(RetentionUnknown, match="the namespace default does not report its retention period"):
-        _bound(retention=timedelta(0))
+        _removal_bound(retention=timedelta(0))
 
 
 def test_every_dagwright_workflow_counts_as_a_user_of_payloads() -> None:

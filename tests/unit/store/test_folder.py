@@ -42,10 +42,10 @@ async def test_content_is_flushed_before_the_file_gets_its_name(
 ) -> None:
     steps: list[str] = []
 
-    def synced(descriptor: int) -> None:
+    def record_sync(descriptor: int) -> None:
         steps.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path).parts[0]}")
 
-    def replaced(self: Path, target: Path) -> Path:
+    def record_rename(self: Path, target: Path) -> Path:
         steps.append(f"name {target.relative_to(tmp_path).parts[0]}")
         return rename(self, target)
 
@@ -53,8 +53,8 @@ async def test_content_is_flushed_before_the_file_gets_its_name(
     await FolderStore(tmp_path).put(b"first")
     folder = ref_of(b"again")[7:9]
     (tmp_path / folder / ref_of(b"again")[9:11]).mkdir(parents=True)
-    monkeypatch.setattr("os.fsync", synced)
-    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr("os.fsync", record_sync)
+    monkeypatch.setattr(Path, "replace", record_rename)
     await FolderStore(tmp_path).put(b"again")
     assert steps == ["sync tmp", f"name {folder}", f"sync {folder}"]
 
@@ -152,7 +152,7 @@ async def test_concurrent_writes_of_one_value_succeed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def lock_is_requested(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]:
+def watch_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]:
     def watch() -> threading.Event:
         seen, real = threading.Event(), fcntl.flock
 
@@ -169,13 +169,13 @@ def lock_is_requested(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading
 Watch = Callable[[], threading.Event]
 
 
-async def test_put_during_a_removal_writes_again(tmp_path: Path, lock_is_requested: Watch) -> None:
+async def test_put_during_a_removal_writes_again(tmp_path: Path, watch_lock: Watch) -> None:
     store = FolderStore(tmp_path)
     ref = await store.put(b"content")
     (path,) = tmp_path.rglob(ref)
     with path.open("rb") as removing:
         fcntl.flock(removing, fcntl.LOCK_EX)
-        requested = lock_is_requested()
+        requested = watch_lock()
         put = asyncio.ensure_future(store.put(b"content"))
         await eventually(requested.is_set)
         path.unlink()
@@ -183,7 +183,7 @@ async def test_put_during_a_removal_writes_again(tmp_path: Path, lock_is_request
     assert await store.get(ref) == b"content"
 
 
-async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, lock_is_requested: Watch) -> None:
+async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, watch_lock: Watch) -> None:
     store = FolderStore(tmp_path)
     ref = await store.put(b"content")
     (path,) = tmp_path.rglob(ref)
@@ -191,7 +191,7 @@ async def test_removal_during_a_put_keeps_the_renewed_value(tmp_path: Path, lock
     bound = datetime.now(UTC) - timedelta(days=100)
     with path.open("rb") as putting:
         fcntl.flock(putting, fcntl.LOCK_SH)
-        requested = lock_is_requested()
+        requested = watch_lock()
         removal = asyncio.ensure_future(store.delete(ref, renewed_before=bound))
         await eventually(requested.is_set)
         os.utime(putting.fileno())

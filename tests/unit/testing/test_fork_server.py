@@ -55,7 +55,7 @@ def _script(folder: Path, text: str) -> Path:
     return path
 
 
-async def _started(program: str | Path, script: Path, **options: Any) -> Process:
+async def _start_program(program: str | Path, script: Path, **options: Any) -> Process:
     pipes: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
     return await asyncio.create_subprocess_exec(program, script.name, "a", "b c", cwd=script.parent, **pipes, **options)
 
@@ -63,7 +63,7 @@ async def _started(program: str | Path, script: Path, **options: Any) -> Process
 async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Path) -> None:
     reports = []
     for program in (sys.executable, forked_programs() / "python"):
-        process = await _started(program, script, umask=0o027)
+        process = await _start_program(program, script, umask=0o027)
         stdout, stderr = await process.communicate(b"typed")
         report = json.loads(stdout)
         # A shell sets PWD to the folder that it is in.
@@ -77,7 +77,7 @@ async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Pa
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 async def test_program_of_a_command_ends_with_it(tmp_path: Path, sign: signal.Signals) -> None:
     script = _script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
-    process = await _started(forked_programs() / "python", script)
+    process = await _start_program(forked_programs() / "python", script)
     assert process.stdout is not None
     pid = int(await process.stdout.readline())
     assert pid != process.pid

@@ -33,7 +33,7 @@ steps:
 """
 
 
-def saved(folder: Path, content: str) -> Path:
+def save_script(folder: Path, content: str) -> Path:
     path = folder / "script.yaml"
     path.write_text(content, encoding="utf-8")
     return path
@@ -46,7 +46,7 @@ async def ask(base_url: str, **fields: Any) -> httpx.Response:
 
 
 async def test_a_file_supports_all_options(tmp_path: Path) -> None:
-    async with read_script(saved(tmp_path, SCRIPT)) as server:
+    async with read_script(save_script(tmp_path, SCRIPT)) as server:
         slow = (await ask(server.base_url)).json()
         planned = (await ask(server.base_url, metadata={"purpose": "planner"})).json()
         calls = (await ask(server.base_url)).json()["choices"][0]["message"]
@@ -83,12 +83,12 @@ def answers(tmp_path: Path) -> Path:
 
 async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
-    async with read_script(saved(answers, steps)) as server:
+    async with read_script(save_script(answers, steps)) as server:
         entries = [(await ask(server.base_url)).json() for _ in range(2)]
     assert [each["choices"][0]["message"]["content"] for each in entries] == ["You said ?", '{"model": "small"}']
     assert entries[0]["usage"]["total_tokens"] == 7
     with pytest.raises(ScriptNotFollowed) as caught:
-        async with read_script(saved(answers, "steps: [{function: answers.py:broken}]")) as server:
+        async with read_script(save_script(answers, "steps: [{function: answers.py:broken}]")) as server:
             answer = await ask(server.base_url)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unexpected_call")
     _, title, call = str(caught.value).splitlines()
@@ -98,7 +98,7 @@ async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> No
 
 async def test_pace_of_a_script_applies_to_steps_without_one(answers: Path) -> None:
     script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
-    async with read_script(saved(answers, script)) as server:
+    async with read_script(save_script(answers, script)) as server:
         for pace_s in (0.02, 0.04, 0.02):
             asked_at = time.monotonic()
             await ask(server.base_url)
@@ -120,7 +120,7 @@ NO_FILE = "next to the script; write FILE.py:NAME"
 def test_missing_function_is_rejected(function: str, words: str, answers: Path) -> None:
     (answers / "broken.py").write_text("unknown", encoding="utf-8")
     with pytest.raises(ScriptInvalid) as caught:
-        read_script(saved(answers, f"steps: [{{function: {function}}}]"))
+        read_script(save_script(answers, f"steps: [{{function: {function}}}]"))
     assert str(caught.value) == f"{answers / 'script.yaml'}: function: {words}"
 
 
@@ -138,11 +138,11 @@ def test_missing_function_is_rejected(function: str, words: str, answers: Path) 
 )
 def test_invalid_script_file_is_rejected_with_its_location(content: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid) as caught:
-        read_script(saved(tmp_path, content))
+        read_script(save_script(tmp_path, content))
     assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")
 
 
-async def started(path: Path) -> asyncio.subprocess.Process:
+async def start_server(path: Path) -> asyncio.subprocess.Process:
     command = [sys.executable, "-m", "dagwright.testing", str(path)]
     return await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -152,7 +152,7 @@ async def started(path: Path) -> asyncio.subprocess.Process:
 @pytest.mark.waits
 @pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, 1)])
 async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code: int, tmp_path: Path) -> None:
-    process = await started(saved(tmp_path, "steps: [{text: Hello}]"))
+    process = await start_server(save_script(tmp_path, "steps: [{text: Hello}]"))
     assert process.stdout is not None
     base_url = (await process.stdout.readline()).decode().strip()
     if asked:
@@ -164,7 +164,7 @@ async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code:
 
 @pytest.mark.waits
 async def test_program_rejects_a_missing_file(tmp_path: Path) -> None:
-    process = await started(tmp_path / "none.yaml")
+    process = await start_server(tmp_path / "none.yaml")
     out, result = await process.communicate()
     words = f"{tmp_path / 'none.yaml'}: No such file or directory"
     assert (process.returncode, out, result.decode().strip()) == (2, b"", words)

@@ -110,11 +110,11 @@ def expression(text: str) -> Any:
     return json_text({"is_calculation": True, "expression": text, "reason": ""})
 
 
-def none_found(reason: str) -> Any:
+def no_calculation(reason: str) -> Any:
     return json_text({"is_calculation": False, "expression": "", "reason": reason})
 
 
-async def calculated(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
+async def calculate(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
     """Return the result of the calculator of a worker with this model service."""
     async with ModelClient(Endpoint(server.base_url), model=model) as client:
         with tool_context(ask=client.complete):
@@ -123,7 +123,7 @@ async def calculated(server: ModelServer, query: Any, *, model: str | None = "sm
 
 async def test_text_becomes_an_expression_that_the_calculator_evaluates() -> None:
     async with ModelServer(expression("69 - 55")) as server:
-        assert await calculated(server, SEED) == 14
+        assert await calculate(server, SEED) == 14
     [call] = server.calls
     assert [message["role"] for message in call.messages] == ["system", "user"]
     assert (call.messages[1]["content"], call.metadata) == (SEED, {"purpose": "calculate"})
@@ -134,7 +134,7 @@ async def test_text_becomes_an_expression_that_the_calculator_evaluates() -> Non
 @pytest.mark.parametrize("query", ["69 - 55", " 2 * 7 ", 14, 14.0, "28 ÷ 2"])
 async def test_plain_arithmetic_calls_no_model(query: Any) -> None:
     async with ModelServer() as server:
-        assert await calculated(server, query) == 14
+        assert await calculate(server, query) == 14
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ async def test_plain_arithmetic_calls_no_model(query: Any) -> None:
 async def test_invalid_values_that_no_model_could_fix_call_no_model(query: str, message: str) -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match=message):
-            await calculated(server, query)
+            await calculate(server, query)
 
 
 async def test_a_model_gets_a_wrong_expression_back_once() -> None:
     async with ModelServer(expression("69 minus 55"), expression("69 - 55")) as server:
-        assert await calculated(server, SEED) == 14
+        assert await calculate(server, SEED) == 14
     last = server.calls[1].messages[-1]["content"]
     assert last == (
         "Invalid expression: '69 minus 55' is not arithmetic: unknown name 'minus'; write an expression such as "
@@ -163,35 +163,35 @@ async def test_a_result_that_the_model_computed_itself_is_rejected(result: str) 
         with pytest.raises(
             ValueError, match=r"could not convert '.*' to an expression: .*14.* is a result that is not in the text"
         ):
-            await calculated(server, SEED)
+            await calculate(server, SEED)
 
 
 async def test_a_number_of_the_text_is_a_result() -> None:
     async with ModelServer(expression("69")) as server:
-        assert await calculated(server, "How old was he? He died at 69.") == 69
+        assert await calculate(server, "How old was he? He died at 69.") == 69
 
 
 @pytest.mark.parametrize(
     ("reason", "reported"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
 )
 async def test_invalid_calculation_is_a_clear_error(reason: str, reported: str) -> None:
-    async with ModelServer(none_found(reason)) as server:
+    async with ModelServer(no_calculation(reason)) as server:
         with pytest.raises(ValueError, match="is not a calculation") as caught:
-            await calculated(server, "Write a poem")
+            await calculate(server, "Write a poem")
     assert str(caught.value) == f"'Write a poem' is not a calculation: {reported}"
 
 
 async def test_division_by_zero_is_an_error() -> None:
     async with ModelServer(expression("1 / 0"), expression("1 / (2 - 2)")) as server:
         with pytest.raises(ValueError, match=r"to an expression: '1 / \(2 - 2\)' divides by zero"):
-            await calculated(server, "One divided by nothing")
+            await calculate(server, "One divided by nothing")
 
 
 async def test_without_a_model_the_error_has_a_remedy() -> None:
     refusal = "'Add 1 and 2' is not arithmetic: unknown name 'Add'; write an expression such as 12 * (3 + 4) / 5"
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="not arithmetic") as unnamed:
-            await calculated(server, "Add 1 and 2", model=None)
+            await calculate(server, "Add 1 and 2", model=None)
     assert str(unnamed.value) == (
         f"{refusal}, or let a model read it: name one in the request, or set DAGWRIGHT_MODEL of the worker "
         "(one of `dagwright up` has the environment in which it was started)"
@@ -202,11 +202,11 @@ async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
     async with ModelServer(busy(), HttpError(401, code="invalid_api_key")) as server:
         for error in ("model_busy", "model_key_refused"):
             with pytest.raises(ModelFailure) as caught:
-                await calculated(server, SEED)
+                await calculate(server, SEED)
             assert caught.value.error == error
 
 
 async def test_an_endless_text_is_rejected_before_a_model_is_called() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="over the limit of 100,000"):
-            await calculated(server, "x" * (QUERY_LIMIT + 1))
+            await calculate(server, "x" * (QUERY_LIMIT + 1))

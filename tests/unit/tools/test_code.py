@@ -37,7 +37,7 @@ def write(folder: Path, package: str, *, factor: int = 2, more: str = "") -> Non
     (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + more, encoding="utf-8")
 
 
-def loaded(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_module(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(folder)
     for name in (f"{package}_helper", f"{package}_tools"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -51,7 +51,7 @@ def loaded(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.waits
 def test_code_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "same")
-    here = fingerprint(loaded(tmp_path, "same", monkeypatch).double)
+    here = fingerprint(load_module(tmp_path, "same", monkeypatch).double)
     program = (
         "import same_tools; from dagwright.tools.code_fingerprint import CodeFingerprinter as R; "
         "print(R().fingerprint(same_tools.double))"
@@ -68,7 +68,7 @@ def test_code_differs_if_a_helper_in_another_file_differs(tmp_path: Path, monkey
         folder = tmp_path / str(number)
         folder.mkdir()
         write(folder, "helped", factor=factor, more=more)
-        codes.append(fingerprint(loaded(folder, "helped", monkeypatch).double))
+        codes.append(fingerprint(load_module(folder, "helped", monkeypatch).double))
     assert codes[0] == codes[3]
     assert len(set(codes)) == 3
     assert None not in codes
@@ -76,7 +76,7 @@ def test_code_differs_if_a_helper_in_another_file_differs(tmp_path: Path, monkey
 
 def test_two_functions_of_one_file_have_two_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "pair")
-    module = loaded(tmp_path, "pair", monkeypatch)
+    module = load_module(tmp_path, "pair", monkeypatch)
     assert fingerprint(module.double) != fingerprint(module.other)
 
 

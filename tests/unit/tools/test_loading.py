@@ -27,13 +27,13 @@ charge = declare_activity("charge_card", "billing")
 '''
 
 
-def written(folder: Path, name: str, text: str) -> str:
+def write_file(folder: Path, name: str, text: str) -> str:
     (folder / name).write_text(text)
     return name
 
 
 def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
-    file = written(
+    file = write_file(
         tmp_path, "twice.py", GOOD + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
     )
     with pytest.raises(ToolLoadError, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
@@ -41,7 +41,7 @@ def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
 
 
 def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path) -> None:
-    registry = load_tools([written(tmp_path, "shop.py", GOOD)], base=tmp_path).on_queue("q")
+    registry = load_tools([write_file(tmp_path, "shop.py", GOOD)], base=tmp_path).on_queue("q")
     expected = {"price": "q", "charge_card": "billing"}
     assert {name: declared.task_queue for name, declared in registry.declarations().items()} == expected
 
@@ -71,7 +71,7 @@ def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path
 )
 def test_a_file_without_tools_is_reported_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ToolLoadError) as caught:
-        load_tools([written(tmp_path, "bad.py", text)], base=tmp_path)
+        load_tools([write_file(tmp_path, "bad.py", text)], base=tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -88,11 +88,11 @@ def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) 
     with pytest.raises(
         ToolLoadError, match=r"The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
     ):
-        load_tools([written(tmp_path, "one.py", module)], base=tmp_path)
+        load_tools([write_file(tmp_path, "one.py", module)], base=tmp_path)
 
 
 def test_two_files_with_one_tool_name_are_rejected(tmp_path: Path) -> None:
-    names = [written(tmp_path, "one.py", GOOD), written(tmp_path, "two.py", GOOD)]
+    names = [write_file(tmp_path, "one.py", GOOD), write_file(tmp_path, "two.py", GOOD)]
     with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
         load_tools(names, base=tmp_path)
 
@@ -100,15 +100,15 @@ def test_two_files_with_one_tool_name_are_rejected(tmp_path: Path) -> None:
 def test_registry_rejects_other_objects_and_later_tools_win_in_a_merge() -> None:
     def make(answer: int) -> ToolRegistry:
         @tool
-        def answered() -> int:
+        def get_answer() -> int:
             return answer
 
-        return ToolRegistry.of(answered)
+        return ToolRegistry.of(get_answer)
 
     first, second = make(1), make(2)
-    assert first.merged(second)["answered"] is second["answered"]
-    with pytest.raises(ValueError, match="Duplicate tool 'answered'"):
-        ToolRegistry.of(first["answered"], second["answered"])
+    assert first.merged(second)["get_answer"] is second["get_answer"]
+    with pytest.raises(ValueError, match="Duplicate tool 'get_answer'"):
+        ToolRegistry.of(first["get_answer"], second["get_answer"])
     with pytest.raises(TypeError, match="is not a tool"):
         ToolRegistry.of(len)
 

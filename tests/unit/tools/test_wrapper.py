@@ -119,15 +119,15 @@ async def test_a_secret_goes_only_to_bound_tools(name: str, fields: dict[str, An
     calls: list[str] = []
 
     @tool(**{"name": name, "effects": "read", **fields})
-    def called(token: str) -> None:
+    def use_token(token: str) -> None:
         calls.append(token)
 
     bindings = [[["token"], [{"secret": "TOKEN"}]]]
     if problem is None:
-        assert await FunctionBench(called).result({"token": None}, **{HEADER_BINDINGS: bindings}) is None
+        assert await FunctionBench(use_token).result({"token": None}, **{HEADER_BINDINGS: bindings}) is None
         assert calls == [SECRETS["TOKEN"]]
         return
-    failure = await FunctionBench(called).failure({"token": None}, **{HEADER_BINDINGS: bindings})
+    failure = await FunctionBench(use_token).failure({"token": None}, **{HEADER_BINDINGS: bindings})
     assert (failure.type, failure.non_retryable, calls) == ("secret_refused", True, [])
     assert problem in failure.message
 
@@ -303,13 +303,13 @@ async def test_endless_recursion_is_a_failure_like_others() -> None:
 
 async def test_the_message_includes_the_cause() -> None:
     @tool
-    def wrapped() -> None:
+    def save_report() -> None:
         try:
             raise OSError("disk full")
         except OSError as error:
             raise GiveUp("cannot save") from error
 
-    assert (await FunctionBench(wrapped).failure({})).message == "cannot save (caused by OSError: disk full)"
+    assert (await FunctionBench(save_report).failure({})).message == "cannot save (caused by OSError: disk full)"
 
 
 async def test_the_wrapper_heartbeats_and_keeps_the_details_of_the_tool() -> None:
@@ -325,12 +325,12 @@ async def test_the_wrapper_heartbeats_and_keeps_the_details_of_the_tool() -> Non
     bench = FunctionBench(slow)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
 
-    def received(*details: Any) -> None:
+    def record_heartbeat(*details: Any) -> None:
         sent.append(details)
         if len(sent) == 5:
             beaten.set()
 
-    bench.temporal.on_heartbeat = received
+    bench.temporal.on_heartbeat = record_heartbeat
     await bench.result({})
     assert sent[-1] == ({"page": 1}, {"done": 1, "total": 4})
 
@@ -348,11 +348,11 @@ async def test_heartbeats_before_the_first_of_the_tool_keep_the_details_of_the_l
         bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"]
     )
 
-    def received(*details: Any) -> None:
+    def record_heartbeat(*details: Any) -> None:
         sent.append(details)
         beaten.set()
 
-    bench.temporal.on_heartbeat = received
+    bench.temporal.on_heartbeat = record_heartbeat
     assert await bench.result({}) is True
     assert sent[0] == ("cursor",)
 

@@ -22,7 +22,7 @@ def stock(item: str) -> int:
     return len(item)
 
 
-def _tool_called(name: str) -> Callable[..., Any]:
+def _create_tool(name: str) -> Callable[..., Any]:
     @tool(name=name, effects="read")
     def other(item: str, amount: int = 1) -> int:
         return len(item) * amount
@@ -46,7 +46,7 @@ def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
 
 
 def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    function = _tool_called("main_tool")
+    function = _create_tool("main_tool")
     monkeypatch.setattr(function, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([function]))
@@ -73,7 +73,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
     [
         ([plain], "the function 'plain' is not a tool: decorate it with @tool"),
         ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
-        ([stock, _tool_called("stock")], "Duplicate tool 'stock': two of the given tools have this name; rename one"),
+        ([stock, _create_tool("stock")], "Duplicate tool 'stock': two of the given tools have this name; rename one"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )

@@ -57,14 +57,14 @@ async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatc
     done: list[str] = []
 
     @contextmanager
-    def context_named(words: str) -> Iterator[None]:
+    def record_context(words: str) -> Iterator[None]:
         done.append(words)
         yield
         done.append(f"{words} no more")
 
     @asynccontextmanager
     async def polls() -> AsyncIterator[None]:
-        with context_named("polls"):
+        with record_context("polls"):
             yield
 
     def create_workers(*_: Any, **__: Any) -> list[Any]:
@@ -77,7 +77,7 @@ async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatc
     for name in ("claim_store", "publish_store", "publish_tools", "publish_cards"):
         monkeypatch.setattr(worker, name, nothing)
     monkeypatch.setattr(worker, "create_workers", create_workers)
-    monkeypatch.setattr(event_loop_watchdog, "logging_blocked_loop", lambda: context_named("watched"))
+    monkeypatch.setattr(event_loop_watchdog, "logging_blocked_loop", lambda: record_context("watched"))
     client: Any = None
     async with worker.serving(client, load_toolset(Settings(state_dir=tmp_path), ()), task_queue="q"):
         pass

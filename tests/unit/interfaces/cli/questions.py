@@ -5,7 +5,7 @@ from typing import Any
 OPENED_AT = 1_700_000_000.0
 
 
-def asked(request_id: str = "check", **fields: Any) -> dict[str, Any]:
+def open_request(request_id: str = "check", **fields: Any) -> dict[str, Any]:
     """Return an open APPROVAL for ann, with other fields if they are given."""
     return {
         "request_id": request_id,

@@ -121,7 +121,7 @@ def _document(rounds: int) -> dict[str, Any]:
     return {"phase": "planning", "max_rounds": 10, "intention": "All of\nit.", **parts}
 
 
-def _shown(reported: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
+def _table_lines(reported: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as captured:
         console.print(rounds_table(reported, max_rows=room, calls=calls))
@@ -129,16 +129,16 @@ def _shown(reported: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO
 
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
-    assert [line.strip() for line in _shown(_document(1), room=20)] == [
+    assert [line.strip() for line in _table_lines(_document(1), room=20)] == [
         "Interpretation: All of it.",
         "Round 1 of 10: Because 1.",
         f"✓ sg1 look: Looks.  {SHOWN}",
         "the planner decides what to do next",
     ]
-    newest = [line.strip() for line in _shown(_document(9), room=5)]
+    newest = [line.strip() for line in _table_lines(_document(9), room=5)]
     assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {SHOWN}"])
     failed = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
-    assert [line.strip() for line in _shown(failed, room=9)] == ["it is no answer"]
+    assert [line.strip() for line in _table_lines(failed, room=9)] == ["it is no answer"]
     assert [*reason_lines({"rounds": _document(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
@@ -149,14 +149,14 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
     result["rounds"][0]["sub_goals"].append(2)
     calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
     expected = [f"✓ sg1 look: Looks.  {SHOWN}", "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs"]
-    assert _shown({**result, "phase": "executing"}, room=20, calls=calls)[2:4] == expected
-    planning = _shown(_document(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
+    assert _table_lines({**result, "phase": "executing"}, room=20, calls=calls)[2:4] == expected
+    planning = _table_lines(_document(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
     assert planning.strip() == "the planner decides what to do next  attempt 2, no route"
-    assert _shown({**_document(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"
-    assert _shown({**_document(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
+    assert _table_lines({**_document(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"
+    assert _table_lines({**_document(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
 
 
-def _refused(reported: dict[str, Any]) -> dict[str, Any]:
+def _before_repair(reported: dict[str, Any]) -> dict[str, Any]:
     """The same rounds before the last answer was repaired."""
     *before, last = reported["rounds"]
     refused = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
@@ -167,11 +167,11 @@ def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
     seen: set[str] = set()
     assert new_lines(None, seen) == []
     assert new_lines(_document(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_refused(_document(2)), seen) == [("round 2", "rejected: No such worker.")]
-    assert new_lines(_refused(_document(2)), seen) == []
+    assert new_lines(_before_repair(_document(2)), seen) == [("round 2", "rejected: No such worker.")]
+    assert new_lines(_before_repair(_document(2)), seen) == []
     assert new_lines(_document(2), seen) == [("round 2", "Because 2.")]
-    assert "Round 2 of 10, rejected: No such worker." in _shown(_refused(_document(2)), room=20)[3]
-    assert [*round_lines({"rounds": _refused(_document(2))})][3:] == ["Round 2 (no plan): No such worker."]
+    assert "Round 2 of 10, rejected: No such worker." in _table_lines(_before_repair(_document(2)), room=20)[3]
+    assert [*round_lines({"rounds": _before_repair(_document(2))})][3:] == ["Round 2 (no plan): No such worker."]
 
 
 def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
@@ -183,7 +183,7 @@ def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
         *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results omitted: 1"),
         *("Round 2 (continue): Because 2.", f"  sg2 look: success: {SHOWN}", "  sg3 show: never started"),
     ]
-    assert [line.strip() for line in _shown(result, room=20)] == [
+    assert [line.strip() for line in _table_lines(result, room=20)] == [
         *("Interpretation: All of it.", "Round 1 of 10: Because 1.", "… results omitted: 1"),
         *("Round 2 of 10: Because 2.", f"✓ sg2 look: Looks.  {SHOWN}"),
         *("· sg3 show: Shows.", "the planner decides what to do next"),

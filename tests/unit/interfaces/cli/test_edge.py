@@ -33,7 +33,7 @@ from dagwright.server.binary import Binary
 from dagwright.settings import Settings
 
 
-def _guarded(error: BaseException, folder: Path, *, is_json: bool = False, log_level: str = "info") -> int:
+def _exit_code_of(error: BaseException, folder: Path, *, is_json: bool = False, log_level: str = "info") -> int:
     def command() -> int:
         raise error
 
@@ -61,7 +61,7 @@ def _rpc(status: RPCStatusCode) -> RPCError:
 def test_expected_errors_are_documents_with_their_code(
     error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _guarded(error, tmp_path, is_json=True) == code
+    assert _exit_code_of(error, tmp_path, is_json=True) == code
     written = capsys.readouterr()
     lost = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
     message = lost if isinstance(error, RPCError) and status == "no_server" else "no"
@@ -70,18 +70,18 @@ def test_expected_errors_are_documents_with_their_code(
 
 
 def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _guarded(KeyError("oops"), tmp_path) == ExitCode.FAILED
+    assert _exit_code_of(KeyError("oops"), tmp_path) == ExitCode.FAILED
     log = tmp_path / "errors.log"
     expected = f"internal error of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
     assert capsys.readouterr().err == expected
     assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
-    _guarded(KeyError("oops"), tmp_path, log_level="debug")
+    _exit_code_of(KeyError("oops"), tmp_path, log_level="debug")
     assert "Traceback (most recent call last)" in capsys.readouterr().err
-    assert _guarded(KeyboardInterrupt(), tmp_path) == 130
+    assert _exit_code_of(KeyboardInterrupt(), tmp_path) == 130
 
 
 def test_missing_package_is_named_with_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _guarded(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
+    assert _exit_code_of(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
     fix = "this version of Dagwright needs it: run `make setup`"
     assert capsys.readouterr().err == f"the package 'fastapi' is not installed, and {fix}\n"
 
@@ -114,7 +114,7 @@ async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("is_json", [False, True])
 def test_full_disk_is_not_called_a_defect(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
-    assert _guarded(full, tmp_path, is_json=is_json) == ExitCode.FAILED
+    assert _exit_code_of(full, tmp_path, is_json=is_json) == ExitCode.FAILED
     result = capsys.readouterr()
     assert result.err == "/data/plan.svg is full: No space left on device\n"
     assert is_json == ("disk_full" in result.out)
@@ -140,10 +140,10 @@ async def test_new_server_and_its_missing_run_are_reported_with_the_folder(
     settings, servers = Settings(state_dir=tmp_path), [Server("host:1", "default", pid=1, is_new=True)]
 
     @asynccontextmanager
-    async def opened(_: Settings) -> AsyncIterator[Any]:
+    async def open_fake_connection(_: Settings) -> AsyncIterator[Any]:
         yield SimpleNamespace(server=servers[-1])
 
-    monkeypatch.setattr(command_connection, "open_connection", opened)
+    monkeypatch.setattr(command_connection, "open_connection", open_fake_connection)
     place = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
     with pytest.raises(RunNotFound, match=f"^there is no run 'x' {place}$"):
         async with command_connection.connected(settings, Output(is_json=False)):
@@ -172,11 +172,11 @@ def test_interrupted_command_says_whether_another_worker_continues_the_run(
 def test_temporal_gets_its_arguments_and_the_address_of_the_server(
     address: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def found(*_: Any, **__: Any) -> Binary:
+    async def get_fake_binary(*_: Any, **__: Any) -> Binary:
         return Binary(Path("/cache/temporal"), "1.29.1")
 
     started: list[Any] = []
-    monkeypatch.setattr(temporal_command, "get_binary", found)
+    monkeypatch.setattr(temporal_command, "get_binary", get_fake_binary)
     monkeypatch.setattr(LocalServer, "find", lambda _: Server("here:7233", "default"))
     monkeypatch.setattr(os, "execve", lambda *arguments: started.extend(arguments))
     if address is None:

@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.run_summary import (
     summary_line,
 )
 from dagwright.interfaces.cli.show_commands import _exit_code_of_result, _result_text
-from tests.support.plan_building import broken, compiled, node, plan_of
+from tests.support.plan_building import compiled_plan, node, plan_of, tool_error
 
 _TOOLS = {
     "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
@@ -31,14 +31,14 @@ _TOOLS = {
 }
 
 
-def _ended(scheduler: RunScheduler) -> RunView:
+def _final_view(scheduler: RunScheduler) -> RunView:
     status, is_closed = scheduler.status().value, scheduler.is_finished
     return RunView("run-1", "r", status, None, scheduler, {}, 0.0, 2.0, is_closed=is_closed)
 
 
-def _started(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
+def _started_run(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
     """A run whose first node is running."""
-    scheduler = create_scheduler(compiled(plan_of(*nodes, **fields)), {})
+    scheduler = create_scheduler(compiled_plan(plan_of(*nodes, **fields)), {})
     scheduler.start(0.0)
     scheduler.next_task(1.0)
     return scheduler
@@ -46,26 +46,26 @@ def _started(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
 
 def test_compensation_is_counted_separately() -> None:
     scheduler = create_scheduler(
-        compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
+        compiled_plan(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
     )
     options = replace(scheduler.state.options, compensate=True, key_of=lambda scope, path: f"{scope}:{path}")
     scheduler.set_options(options)
     scheduler.start(0.0)
     while (task := scheduler.next_task(1.0)) is not None:
         if task.id == "b":
-            scheduler.fail("b", broken("boom"), at=1.0)
+            scheduler.fail("b", tool_error("boom"), at=1.0)
         else:
             scheduler.complete(task.id, {}, at=1.0)
-    view = _ended(scheduler)
+    view = _final_view(scheduler)
     uncertain = "(1 of failed calls that may have had an effect)"
     counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {uncertain}"
     assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
 
 
 def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
-    scheduler = _started(node("a"))
-    scheduler.fail("a", broken("boom"), at=1.0)
-    view = _ended(scheduler)
+    scheduler = _started_run(node("a"))
+    scheduler.fail("a", tool_error("boom"), at=1.0)
+    view = _final_view(scheduler)
     error = {"code": "node_failed", "message": "'a' failed: boom", "node_id": "a"}
     document = view.document()
     assert (document["status"], document["error"]) == ("failed", error)
@@ -83,13 +83,13 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
     ],
 )
 def test_cancel_that_stopped_nothing_reports_it(is_running: bool, words: str) -> None:
-    scheduler = _started(node("a"))
+    scheduler = _started_run(node("a"))
     scheduler.cancel(2.0)
     if is_running:
         scheduler.task_cancelled("a", at=3.0)
     else:
         scheduler.complete("a", "# The answer\n\nIt is **3**.", at=3.0)
-    view = _ended(scheduler)
+    view = _final_view(scheduler)
     assert summary_line(view, view.document_with_refs()) == words
 
 
@@ -100,11 +100,11 @@ class _Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("kind", "is_rendered"), [(_Terminal, True), (io.StringIO, False)])
 def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_rendered: bool) -> None:
-    scheduler = _started(node("a"), output="{{a.result}}")
+    scheduler = _started_run(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
     written = kind()
     monkeypatch.setattr(sys, "stdout", written)
-    view = _ended(scheduler)
+    view = _final_view(scheduler)
     print_answer(view, view.document_with_refs(), Output(has_color=False))
     result = written.getvalue()
     assert ("**3**" in result, "|---|" in result) == (not is_rendered, not is_rendered)
@@ -132,11 +132,11 @@ _JOHN["entity"] = {"id": "person_1", "name": "John Smith", "kind": "person", "ju
 
 
 def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureFixture[str]) -> None:
-    scheduler = _started(node("@result_1"), node("@result_2", "@result_1"))
+    scheduler = _started_run(node("@result_1"), node("@result_2", "@result_1"))
     scheduler.complete("@result_1", {"id": "fund_1"}, at=1.0)
     scheduler.next_task(1.0)
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
-    view = _ended(scheduler)
+    view = _final_view(scheduler)
     print_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
     first, bound, first_result, *output = capsys.readouterr().out.splitlines()
     assert first.startswith("run-1: completed")
@@ -168,9 +168,9 @@ def test_greeting_of_a_followed_run(followed: FollowedRun, while_open: str, when
 def test_lost_output_is_a_failure(
     node_id: str | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scheduler = _started(node("a"))
+    scheduler = _started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
-    view = _ended(scheduler)
+    view = _final_view(scheduler)
     lost = {
         "code": "value_lost",
         "node_id": node_id,

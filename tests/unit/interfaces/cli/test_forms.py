@@ -8,7 +8,7 @@ import pytest
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.exit_codes import CommandError
 from dagwright.interfaces.cli.input_prompts import ask_inputs
-from tests.unit.interfaces.cli.questions import asked
+from tests.unit.interfaces.cli.questions import open_request
 
 Typing = Callable[..., list[str]]
 
@@ -34,14 +34,14 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
 
 def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
     questions = typing("maybe", "Yes")
-    request = asked(tool="cbu.get", arguments={"cbu-id": "fund_1"}, entities={"fund_1": "Apex (fund)"})
+    request = open_request(tool="cbu.get", arguments={"cbu-id": "fund_1"}, entities={"fund_1": "Apex (fund)"})
     assert ask_answer(request) == {"approved": True}
     assert questions == ["Approve? (yes or no): "] * 2
     call = 'cbu.get with {\n  "cbu-id": "fund_1"\n}\nfund_1 is Apex (fund)'
     assert capsys.readouterr().out == f"check, for ann\nPublish?\n{call}\nanswer yes or no\n"
     for why, reason in (("too dear", {"reason": "too dear"}), ("", {})):
         typing("no", why)
-        assert ask_answer(asked()) == {"approved": False, **reason}
+        assert ask_answer(open_request()) == {"approved": False, **reason}
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_options_are_chosen(
     typing: Typing, options: list[Any], multiple: bool, lines: list[str], selected: list[Any]
 ) -> None:
     typing(*lines)
-    request = asked(type="SELECTION", options=options, multiple=multiple)
+    request = open_request(type="SELECTION", options=options, multiple=multiple)
     assert ask_answer(request) == {"selected": selected}
 
 
 def test_form_asks_again_after_an_unknown_option_number(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
-    request = asked(type="SELECTION", options=["north", "south"], allow_text=True)
+    request = open_request(type="SELECTION", options=["north", "south"], allow_text=True)
     typing("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
     expected = ["'9' is not one of the 2 options", "'0' is not one of the 2 options"]
@@ -75,7 +75,7 @@ def test_form_asks_again_after_an_unknown_option_number(typing: Typing, capsys: 
 
 def test_form_asks_for_the_value_of_a_failed_node(typing: Typing) -> None:
     typing("value", '{"total": 5}')
-    request = asked(type="SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
+    request = open_request(type="SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert ask_answer(request) == {"selected": ["value"], "value": {"total": 5}}
 
 
@@ -83,7 +83,7 @@ def test_form_asks_for_the_value_of_a_failed_node(typing: Typing) -> None:
 def test_text_has_many_lines(typing: Typing, kind: str) -> None:
     for end in ([], ["."]):
         typing("First.", "", "Second.", *end)
-        assert ask_answer(asked(type=kind)) == {"text": "First.\n\nSecond."}
+        assert ask_answer(open_request(type=kind)) == {"text": "First.\n\nSecond."}
 
 
 def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +94,7 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
     }
     schema = {"type": "object", "properties": properties, "required": ["amount"]}
     questions = typing("many", "0", "", "12", "", "")
-    answer = ask_answer(asked(type="INFORMATION", prompt="", schema=schema))
+    answer = ask_answer(open_request(type="INFORMATION", prompt="", schema=schema))
     assert answer == {"data": {"amount": 12, "currency": "EUR"}}
     others = ["currency [EUR | USD] (empty: EUR): ", "remark (optional): "]
     assert questions == [*["How much? (a whole number): "] * 4, *others]
@@ -125,7 +125,7 @@ def test_field_converts_the_text_to_its_type(
 ) -> None:
     typing(*lines)
     form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
-    assert ask_answer(asked(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
+    assert ask_answer(open_request(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
     assert capsys.readouterr().out.splitlines()[1:] == reported
 
 
@@ -144,15 +144,15 @@ def test_form_for_missing_inputs_includes_inputs_with_a_default(typing: Typing) 
 def test_form_that_does_not_match_its_schema_is_repeated(typing: Typing) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "minProperties": 1}
     typing("", "", "1", "")
-    assert ask_answer(asked(type="INFORMATION", schema=schema)) == {"data": {"a": 1}}
+    assert ask_answer(open_request(type="INFORMATION", schema=schema)) == {"data": {"a": 1}}
     typing("[]", '{"any": true}')
-    assert ask_answer(asked(type="INFORMATION")) == {"data": {"any": True}}
+    assert ask_answer(open_request(type="INFORMATION")) == {"data": {"any": True}}
 
 
 @pytest.mark.parametrize("kind", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
 def test_end_of_the_input_answers_nothing(typing: Typing, kind: str) -> None:
     typing()
     with pytest.raises(CommandError) as error:
-        ask_answer(asked(type=kind, options=["a"] if kind == "SELECTION" else None))
+        ask_answer(open_request(type=kind, options=["a"] if kind == "SELECTION" else None))
     words = "no answer was given; the request stays open"
     assert (str(error.value), error.value.status) == (words, "not_answered")

@@ -86,14 +86,17 @@ def test_invalid_arguments_and_an_unreadable_file_are_rejected(path: Path, capsy
 def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, needs_keys: bool, is_refused: bool) -> None:
     if has_key:
         KeyFile(path).add("ann", [])
-    with socket.create_server((host, 0)) as listener, _refused(r"dagwright keys add OWNER.*--no-auth", is_refused):
+    with (
+        socket.create_server((host, 0)) as listener,
+        _expect_refusal(r"dagwright keys add OWNER.*--no-auth", is_refused),
+    ):
         _check_address(listener, KeyFile(path), needs_keys=needs_keys)
     path.write_text("{", encoding="utf-8")
     with socket.create_server((host, 0)) as listener, pytest.raises(CommandError, match="cannot be read"):
         _check_address(listener, KeyFile(path), needs_keys=False)
 
 
-def _refused(words: str, is_refused: bool) -> Any:
+def _expect_refusal(words: str, is_refused: bool) -> Any:
     return pytest.raises(CommandError, match=words) if is_refused else nullcontext()
 
 
@@ -113,7 +116,7 @@ def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.Monk
 def test_public_address_for_mcp_needs_no_keys(path: Path, host: str, *, needs_keys: bool, is_refused: bool) -> None:
     # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
-    with _refused("--no-auth", is_refused):
+    with _expect_refusal("--no-auth", is_refused):
         _listener(McpRequest(is_http=True, host=host, port=0, no_auth=not needs_keys)).close()
 
 

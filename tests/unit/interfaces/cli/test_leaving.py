@@ -42,7 +42,7 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def _started(first: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
+def _start_process(first: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, "-c", _STUBBORN % (leaving_s, first)], **_PIPES)
     assert _line(process) == "ready\n"
     return process
@@ -75,7 +75,7 @@ _WRITES = """from dagwright.process.drain import writes_in_flight
 def test_command_exits_although_a_step_does_not_end(
     first: str, leaving_s: float, sign: signal.Signals | None, ends: tuple[int, str, list[str]]
 ) -> None:
-    with _started(first, leaving_s=leaving_s) as process:
+    with _start_process(first, leaving_s=leaving_s) as process:
         if sign is not None:
             process.send_signal(sign)
         written, message = process.communicate(timeout=60)
@@ -90,7 +90,7 @@ def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:
         print("blocks", flush=True)
         time.sleep(60)
     """
-    with _started("import time" + blocks, leaving_s=60) as process:
+    with _start_process("import time" + blocks, leaving_s=60) as process:
         process.send_signal(signal.SIGINT)
         assert _line(process) == "blocks\n"
         process.send_signal(signal.SIGINT)

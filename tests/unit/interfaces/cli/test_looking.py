@@ -58,7 +58,7 @@ def _party(id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str,
     return {"id": id, "name": name, "kind": kind, "jurisdiction": jurisdiction}
 
 
-def _bound(argument: str, text: str, kind: str, **more: Any) -> dict[str, Any]:
+def _bound_argument(argument: str, text: str, kind: str, **more: Any) -> dict[str, Any]:
     return {"argument": argument, "search_text": text, "entity_type": kind, "answers": [], **more}
 
 
@@ -66,8 +66,8 @@ def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
     john, apex = _party("person_1", "John Smith", "person", "GB"), _party("fund_1", "Apex", "fund", None)
     asked = {"request_id": "lookup:person:J", "answer": "selected", **_ANSWER}
     bound = [
-        _bound("entity-id", "J", "person", entity=john, reason="chosen by a person", answers=[asked]),
-        _bound("cbu-id", "fund_1", "fund", entity=apex, reason="@cbu"),
+        _bound_argument("entity-id", "J", "person", entity=john, reason="chosen by a person", answers=[asked]),
+        _bound_argument("cbu-id", "fund_1", "fund", entity=apex, reason="@cbu"),
     ]
     reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": bound})
     lines = [*lines_of(RunExplanation(view_of(node("a")), "a", Chain([reason])))]
@@ -89,7 +89,7 @@ def _run_of(*texts: str) -> RunScheduler:
     return scheduler
 
 
-def _explained(scheduler: RunScheduler) -> list[str]:
+def _explanation_lines(scheduler: RunScheduler) -> list[str]:
     view = replace(view_of(node("a")), scheduler=scheduler)
     return [*lines_of(RunExplanation(view, "", blocking_chain(scheduler, calls={})))]
 
@@ -101,7 +101,7 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     which = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
     for name, raised in (("Ann", RaisedQuestion(which)), ("Bob", RaisedQuestion("Which Bob?"))):
         assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
-    assert [line.partition(" It is for")[0] for line in _explained(scheduler)] == [
+    assert [line.partition(" It is for")[0] for line in _explanation_lines(scheduler)] == [
         "run-1 is running",
         "lookup:person:Ann waits for anyone: Which Ann?",
         "  p1: Ann Lee (person, GB)",
@@ -120,4 +120,4 @@ def test_explain_of_a_run_lists_the_bound_parties() -> None:
         assert task is not None
         scheduler.complete(task.id, result, at=START)
     start_ready(scheduler)
-    assert _explained(scheduler)[-1] == "'Ann' is Ann Lee (person, GB, p1): exact name"
+    assert _explanation_lines(scheduler)[-1] == "'Ann' is Ann Lee (person, GB, p1): exact name"

@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.live_display import LiveDisplay, RunDisplay
 from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, RunRows, progress_of, tree_of
 from dagwright.protocol.run_input import RunInput
-from tests.unit.interfaces.cli.questions import asked
+from tests.unit.interfaces.cli.questions import open_request
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
 Step = Callable[[RunScheduler], None]
@@ -48,7 +48,7 @@ def _fail(name: str, message: str = "broke", *, done: Sequence[str] = (), attemp
     return step
 
 
-def _drawn(view: RunView, *requests: Any, width: int = 100, height: int = 40, **more: Any) -> list[str]:
+def _draw(view: RunView, *requests: Any, width: int = 100, height: int = 40, **more: Any) -> list[str]:
     console = Console(width=width, record=True, file=StringIO(), no_color=True, force_terminal=False)
     console.print(RunDisplay().draw(view, requests, now=START + 2, height=height, width=width, **more))
     return [line.rstrip() for line in console.export_text().splitlines()]
@@ -122,12 +122,12 @@ def test_durations_have_at_most_two_units() -> None:
     ("sent", "words"), [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")]
 )
 def test_picture_without_a_plan_shows_the_state(sent: RunInput | None, words: str) -> None:
-    assert _drawn(replace(view_of(node("a")), scheduler=None, run_input=sent))[-1].strip() == words
+    assert _draw(replace(view_of(node("a")), scheduler=None, run_input=sent))[-1].strip() == words
 
 
 def test_picture_shows_signs_and_words_of_any_state() -> None:
     view = view_of(node("a"), node("b", "a"), node("c"), step=_fail("a", "[bold]broke\x1b[2J", attempt=3))
-    assert [" ".join(line.split()) for line in _drawn(view)] == [
+    assert [" ".join(line.split()) for line in _draw(view)] == [
         "run-1 running 2.0 s",
         "✗ a t 1.0 s attempt 3 [bold]broke\\u001b[2J",
         "⊘ b t Waiting for dependency: a failed",
@@ -142,8 +142,8 @@ def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
     written = live._last_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
     assert [line.plain.rstrip() for line in written] == expected
-    assert _drawn(view_of(node("a")), width=40, answer_lines=written)[-4:] == expected
-    ended = _drawn(view_of(node("a"), step=_complete("a")), width=40, answer_lines=written)
+    assert _draw(view_of(node("a")), width=40, answer_lines=written)[-4:] == expected
+    ended = _draw(view_of(node("a"), step=_complete("a")), width=40, answer_lines=written)
     assert not any("line" in line for line in ended)
 
 
@@ -152,7 +152,7 @@ def test_long_texts_are_cut_but_not_the_sign_name_and_time(width: int) -> None:
     title = "What the node is for " * 5
     nodes = [node(name, title=title) for name in ("a", "with a name of forty letters and digits 1")]
     view = replace(view_of(*nodes, step=_fail("a", "broke " * 60)), title=title)
-    header, *rows, _ = _drawn(view, width=width)
+    header, *rows, _ = _draw(view, width=width)
     assert (len(header) <= width, header.split()[-3:]) == (True, ["running", "2.0", "s"])
     assert [(row[:3], len(row) <= width) for row in rows] == [("✗ a", True), ("● w", True)]
     assert ["1.0 s" in rows[0], "2.0 s" in rows[1], "broke" in rows[0]] == [True, True, True]
@@ -237,8 +237,8 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
 
 def test_request_is_a_line_with_its_answering_command() -> None:
     lines, view = Lines(), view_of(node("a"))
-    choice = asked("choose", type="SELECTION", options=["x"], assignee=None)
-    for requests in ([], [asked()], [asked(), choice], [asked(), choice, _which("Ann", 2)]):
+    choice = open_request("choose", type="SELECTION", options=["x"], assignee=None)
+    for requests in ([], [open_request()], [open_request(), choice], [open_request(), choice, _which("Ann", 2)]):
         lines.writer.show(view, requests)
     assert lines == [
         "running    a  t",
@@ -254,8 +254,8 @@ def test_request_is_a_line_with_its_answering_command() -> None:
 
 
 def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
-    requests = [asked("check", prompt="Is this so? " * 19), *(asked(f"n{number}") for number in range(9))]
-    assert _drawn(view_of(node("a")), *requests, height=24, width=72)[3:] == [
+    requests = [open_request("check", prompt="Is this so? " * 19), *(open_request(f"n{number}") for number in range(9))]
+    assert _draw(view_of(node("a")), *requests, height=24, width=72)[3:] == [
         "check waits for ann: Is this so? Is this so? Is this so? Is this so? Is",
         "this so? Is this so? Is this so? Is this so? Is this so? Is this so? Is…",
         "  dagwright feedback run-1 check --approve  (or --reject)",
@@ -269,11 +269,11 @@ def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
 
 def _which(name: str, count: int) -> dict[str, Any]:
     options = [{"id": f"p_{number}", "label": f"{name} (person, no. {number})"} for number in range(count)]
-    return asked(name, prompt="Which?", type="SELECTION", options=options, allow_text=True)
+    return open_request(name, prompt="Which?", type="SELECTION", options=options, allow_text=True)
 
 
 def test_picture_shows_options_one_a_line() -> None:
-    assert _drawn(view_of(node("a")), _which("Ann", 2), _which("Bob", 9), height=20, width=72)[3:] == [
+    assert _draw(view_of(node("a")), _which("Ann", 2), _which("Bob", 9), height=20, width=72)[3:] == [
         "Ann waits for ann: Which?",
         "  p_0: Ann (person, no. 0)",
         "  p_1: Ann (person, no. 1)",
@@ -289,10 +289,10 @@ def test_picture_shows_options_one_a_line() -> None:
 
 def test_picture_wraps_a_long_question_and_long_options() -> None:
     near = "; ".join(f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4))
-    unclear = asked("n", prompt=f"No party found for person 'Mia Gracia'; near: {near}. Write another name.")
+    unclear = open_request("n", prompt=f"No party found for person 'Mia Gracia'; near: {near}. Write another name.")
     label = "DIRECTOR of Apex Fund, " * 3
     options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
-    which = asked("w", prompt="Which Ann?", type="SELECTION", options=options)
+    which = open_request("w", prompt="Which Ann?", type="SELECTION", options=options)
     for request, result in ((unclear, "person_2"), (which, "LEI 2")):
-        drawn = _drawn(view_of(node("a")), request, height=24, width=80)
+        drawn = _draw(view_of(node("a")), request, height=24, width=80)
         assert (result in "\n".join(drawn), len(drawn) <= 24) == (True, True)

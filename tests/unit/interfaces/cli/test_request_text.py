@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.request_text import (
 )
 from dagwright.server import Connection
 from dagwright.settings import Settings
-from tests.unit.interfaces.cli.questions import OPENED_AT, asked
+from tests.unit.interfaces.cli.questions import OPENED_AT, open_request
 
 _START = "dagwright feedback run-1 check"
 _FIELDS = {
@@ -53,12 +53,12 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
     ],
 )
 def test_command_answers_the_request_unchanged(fields: dict[str, Any], words: str) -> None:
-    assert answer_command(asked(**fields)) == words
+    assert answer_command(open_request(**fields)) == words
 
 
 def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
     properties: dict[str, Any] = {**_FIELDS, "more": {"type": "string", "prompt": "What\nelse?"}}
-    request = asked(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
+    request = open_request(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
     lines = [
         *("amount (integer)", "sure (boolean)", "tags (array)", "zone (EU or US)", "quarter (string, default Q1)"),
         *("name (string)", "more (string, optional): What else?"),
@@ -66,45 +66,45 @@ def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
     assert field_lines(request) == following_lines(request) == lines
     assert question_lines(request) == ["Data?", *lines]
     many = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
-    shown = field_lines(asked(type="INFORMATION", schema=many))
+    shown = field_lines(open_request(type="INFORMATION", schema=many))
     assert (len(shown), shown[0], shown[1], shown[-1]) == (21, "f0", "f1 (optional)", "and 5 more fields")
-    assert field_lines(asked(type="INFORMATION", schema=None)) == []
-    assert field_lines(asked(type="CLARIFICATION", schema=_FORM)) == []
+    assert field_lines(open_request(type="INFORMATION", schema=None)) == []
+    assert field_lines(open_request(type="CLARIFICATION", schema=_FORM)) == []
 
 
 def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
     options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
     options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
-    request = asked(type="SELECTION", options=options, allow_text=True)
+    request = open_request(type="SELECTION", options=options, allow_text=True)
     assert answer_command(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
     lines = ["p_1: Ann (person, LU)", "p_2: Ann (person, ES)", "p_3: Ann (person, PT)"]
     assert option_lines(request) == field_lines(request) == lines
-    assert option_lines(asked(type="SELECTION", options=["a"])) == option_lines(asked()) == []
+    assert option_lines(open_request(type="SELECTION", options=["a"])) == option_lines(open_request()) == []
 
 
 def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
-    words = answer_command(asked(type="SELECTION", options=list(range(30))))
+    words = answer_command(open_request(type="SELECTION", options=list(range(30))))
     assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
-    assert listed([asked(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
-    line = request_line(asked(prompt="Total\n\x1b[31m5", assignee=None))
+    assert listed([open_request(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
+    line = request_line(open_request(prompt="Total\n\x1b[31m5", assignee=None))
     assert line == "check waits for anyone: Total \\u001b[31m5"
-    assert request_line(asked(prompt="", type="SELECTION")) == "check waits for ann: Selection?"
+    assert request_line(open_request(prompt="", type="SELECTION")) == "check waits for ann: Selection?"
 
 
 def test_call_that_needs_approval_is_described_in_one_short_line() -> None:
-    request = asked(prompt="Approve 'pay'?", tool="pay", arguments={"to": "bob\nben", "amount": 3})
+    request = open_request(prompt="Approve 'pay'?", tool="pay", arguments={"to": "bob\nben", "amount": 3})
     call = 'pay with {"to": "bob\\nben", "amount": 3}'
     assert request_line(request) == f"check waits for ann: Approve 'pay'? {call}"
     assert question_lines(request) == ["Approve 'pay'?", call]
-    long = question_lines(asked(tool="pay", arguments={"to": "x" * 1_000}))[1]
+    long = question_lines(open_request(tool="pay", arguments={"to": "x" * 1_000}))[1]
     assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
 
 
 def test_inbox_shows_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.interfaces.cli.request_text.local_date", lambda _: "2023-11-16 23:13:20")
     requests = [
-        asked(deadline="2023-11-16T22:13:20.000Z"),
-        asked("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, run_id="run 2"),
+        open_request(deadline="2023-11-16T22:13:20.000Z"),
+        open_request("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, run_id="run 2"),
     ]
     assert inbox_lines(requests, now=OPENED_AT + 65) == [
         "run-1  check  APPROVAL for ann, open for 1 min 5 s, until 2023-11-16 23:13:20 (in 1 d 23 h)",
@@ -117,13 +117,13 @@ def test_inbox_shows_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyP
 
 
 def test_plan_to_approve_is_shown_by_its_steps() -> None:
-    plan = asked("plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?")
+    plan = open_request("plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?")
     assert request_line(plan) == "plan waits for ann: The plan has 2 nodes."
     assert question_lines(plan)[2:] == ["  - b: y", "May it run?"]
     assert "\x1b" not in "".join(question_lines(plan))
-    assert question_lines(asked(prompt="Total\n5")) == ["Total 5"]
+    assert question_lines(open_request(prompt="Total\n5")) == ["Total 5"]
     call = {"tool": "read_model_plan", "arguments": {"plan": {}, "tools": [{"name": "much.to.read"}]}}
-    plan = asked("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
+    plan = open_request("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
     assert request_line(plan) == "approve waits for ann: May this plan run?"
     assert question_lines(plan) == ["May this plan run?", *following_lines(plan)]
     assert following_lines(plan) == ["- a: calculator"]

@@ -24,7 +24,7 @@ from dagwright.interfaces.cli.show_commands import _print_node, _print_status
 from dagwright.planner import RoundsOptions
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
-from tests.support.rounds import continue_with, done, ref, sub_goal
+from tests.support.rounds import continue_with, done_response, ref, sub_goal
 from tests.unit.planner.test_rounds_extender import Question
 
 PICK, OTHER = sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
@@ -57,8 +57,10 @@ def _document_of(question: Question) -> Any:
     return result
 
 
-def _started(*, workers: Mapping[str, Any] | None = None) -> Question:
-    question = Question(continue_with(PICK, OTHER, reasoning="Both."), done(a=ref(1, "numbers")), workers=workers)
+def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
+    question = Question(
+        continue_with(PICK, OTHER, reasoning="Both."), done_response(a=ref(1, "numbers")), workers=workers
+    )
     question.step()
     question.step()
     question.start()
@@ -66,7 +68,7 @@ def _started(*, workers: Mapping[str, Any] | None = None) -> Question:
 
 
 def test_reason_of_a_round_precedes_its_nodes() -> None:
-    assert _lines(_started()) == [
+    assert _lines(_started_question()) == [
         *(["completed", "intention"], ["meant", "intention"], ["completed", "plan"], ["round", "1"]),
         *(["running", "sg1"], ["running", "sg2"]),
     ]
@@ -74,7 +76,7 @@ def test_reason_of_a_round_precedes_its_nodes() -> None:
 
 def test_replaced_sub_goal_is_reported_when_noticed() -> None:
     lines: list[str] = []
-    writer, question = LineWriter(lines.append), _started()
+    writer, question = LineWriter(lines.append), _started_question()
     question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
     writer.show(_view(question))
     question.scheduler.records[2].status = NodeStatus.SUPERSEDED
@@ -86,7 +88,9 @@ def test_replaced_sub_goal_is_reported_when_noticed() -> None:
 def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
     both = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
     question = Question(
-        continue_with(PICK, *both), done(all=ref(9, "clarification")), workers={"sg1": NodeError("tool_failed", "gone")}
+        continue_with(PICK, *both),
+        done_response(all=ref(9, "clarification")),
+        workers={"sg1": NodeError("tool_failed", "gone")},
     )
     question.run()
     sg1 = _view(question).document()["nodes"]["sg1"]
@@ -121,22 +125,24 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
         "sg2": PendingCall(1, "started"),
     }
     expected = {"sg1": "attempt 3, again in 4.0 s: no server runs", "plan": "attempt 2, no route"}
-    assert calls_of(_view(_started(), pending=pending), now=NOW) == expected
+    assert calls_of(_view(_started_question(), pending=pending), now=NOW) == expected
 
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    result = _status(_started(), capsys, pending=pending)
+    result = _status(_started_question(), capsys, pending=pending)
     assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*result}
     (row,) = [line.split() for line in result if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
-    question = Question(continue_with(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
+    question = Question(
+        continue_with(sub_goal(1, "clarify", question="Which?")), done_response(a=ref(1, "clarification"))
+    )
     question.run()
     assert "round 2 of 10, done" in _status(question, capsys)
 
 
 def test_graph_names_workers_and_shows_what_is_partial() -> None:
-    question = _started()
+    question = _started_question()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
     picture = diagram_of(question.scheduler)
     drawn = mermaid(picture)
@@ -154,7 +160,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         continue_with(PICK, OTHER),
         continue_with(*sums),
         continue_with(both),
-        done(a=ref(5, "comparison")),
+        done_response(a=ref(5, "comparison")),
         workers={"sg5": {"comparison": "7 and 11"}},
         asked=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
@@ -180,14 +186,16 @@ def test_round_without_a_plan_names_the_problem() -> None:
     question.run()
     (line,) = [line for line in lines_of_rounds(_document_of(question)) if line.key == "round 1"]
     assert (line.text.startswith("Again. — "), "nobody" in line.text) == (True, True)
-    assert "refused" not in _document_of(_started())["rounds"][0]
+    assert "refused" not in _document_of(_started_question())["rounds"][0]
 
 
 def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     lines: list[str] = []
     writer = LineWriter(lines.append)
     question = Question(
-        continue_with(sub_goal(1, "nobody"), reasoning="Again."), continue_with(PICK, reasoning="Better."), done()
+        continue_with(sub_goal(1, "nobody"), reasoning="Again."),
+        continue_with(PICK, reasoning="Better."),
+        done_response(),
     )
     question.step()
     question.step()
@@ -203,7 +211,7 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
 
 
 def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
-    question = _started()
+    question = _started_question()
     question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
     chain = blocking_chain(question.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
@@ -216,7 +224,7 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
 
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
-    question = _started()
+    question = _started_question()
     result = RunExplanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
     assert [*lines_of(result)][:2] == ["q is running", "Round 1 (continue): Both."]
 

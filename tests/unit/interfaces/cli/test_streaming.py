@@ -13,7 +13,7 @@ async def each(*values: Any) -> AsyncIterator[Any]:
         yield value
 
 
-async def written(*parts: Sequence[Any]) -> str:
+async def write_parts(*parts: Sequence[Any]) -> str:
     text = StringIO()
     await write_object(each(*parts), text.write)
     return text.getvalue()
@@ -40,7 +40,7 @@ NESTED = """{
 async def test_nested_parts_are_written_one_a_line() -> None:
     nodes, edges = each(("a", {"x": [1]}), ('"b"', None)), Elements(each(["a", "b"], 2))
     parts = [("status", "ü\n"), ("nodes", nodes), ("none", each()), ("edges", edges), ("no edges", Elements(each()))]
-    assert await written(*parts, ("error", {"code": "c"})) == NESTED
+    assert await write_parts(*parts, ("error", {"code": "c"})) == NESTED
     document = {"a": {"b": [1, {"c": []}]}, "d": {}}
-    assert await written(*document.items()) == json.dumps(document, indent=2)
-    assert await written() == "{}"
+    assert await write_parts(*document.items()) == json.dumps(document, indent=2)
+    assert await write_parts() == "{}"

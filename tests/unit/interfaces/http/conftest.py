@@ -94,7 +94,7 @@ def http(offline_gateway: Apart) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-def untouched(offline_gateway: Apart) -> Iterator[httpx.AsyncClient]:
+def offline_client(offline_gateway: Apart) -> Iterator[httpx.AsyncClient]:
     """Client of a gateway that must respond to each request without a call to Temporal."""
     yield offline_gateway[0]
     assert not offline_gateway[1].asked

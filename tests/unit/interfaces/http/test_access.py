@@ -62,60 +62,60 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Guarded:
+def guarded_gateway(tmp_path: Path) -> Guarded:
     return Guarded(tmp_path)
 
 
-async def test_without_keys_all_calls_are_accepted(guarded: Guarded) -> None:
-    answers = [await guarded.http.post("/body", json={}) for _ in range(5)]
+async def test_without_keys_all_calls_are_accepted(guarded_gateway: Guarded) -> None:
+    answers = [await guarded_gateway.http.post("/body", json={}) for _ in range(5)]
     assert [each.json()["owner"] for each in answers] == [None] * 5
 
 
-async def test_key_identifies_the_caller(guarded: Guarded) -> None:
-    ann = guarded.key_of("ann")
-    assert (await guarded.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
-    assert (await guarded.http.get("/readyz")).status_code == 200
+async def test_key_identifies_the_caller(guarded_gateway: Guarded) -> None:
+    ann = guarded_gateway.key_of("ann")
+    assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
+    assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
-        refused = await guarded.http.post("/body", json={}, headers=headers)
+        refused = await guarded_gateway.http.post("/body", json={}, headers=headers)
         assert (*error_of(refused), refused.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
-async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded: Guarded) -> None:
-    ann, wrong = guarded.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
-    answers = [await guarded.http.post("/body", json={}, headers=wrong) for _ in range(26)]
+async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded_gateway: Guarded) -> None:
+    ann, wrong = guarded_gateway.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
+    answers = [await guarded_gateway.http.post("/body", json={}, headers=wrong) for _ in range(26)]
     assert [each.status_code for each in answers] == [401] * 20 + [429] * 6
     assert (answers[-1].headers["retry-after"], error_of(answers[-1])) == ("3", (429, "rate_limit_exceeded"))
-    assert (await guarded.http.post("/body", json={})).status_code == 401
-    assert (await guarded.http.post("/body", json={}, headers=ann)).status_code == 200
+    assert (await guarded_gateway.http.post("/body", json={})).status_code == 401
+    assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).status_code == 200
 
 
-async def test_foreign_host_needs_a_key(guarded: Guarded) -> None:
+async def test_foreign_host_needs_a_key(guarded_gateway: Guarded) -> None:
     foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
-    assert error_of(await guarded.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
-    assert (await guarded.http.get("/readyz", headers=foreign)).status_code == 200
-    accepted = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
+    assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
+    assert (await guarded_gateway.http.get("/readyz", headers=foreign)).status_code == 200
+    accepted = await guarded_gateway.http.post("/body", json={}, headers={**foreign, **guarded_gateway.key_of("ann")})
     assert accepted.status_code == 200
 
 
-async def test_unreadable_keys_and_drain_reject_all_requests(guarded: Guarded, tmp_path: Path) -> None:
-    guarded.leaving.set()
-    refused = await guarded.http.post("/body", json={})
+async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: Guarded, tmp_path: Path) -> None:
+    guarded_gateway.leaving.set()
+    refused = await guarded_gateway.http.post("/body", json={})
     assert (*error_of(refused), refused.headers["retry-after"]) == (503, "draining", "2")
-    assert (await guarded.http.get("/readyz")).status_code == 200
-    guarded.leaving.clear()
+    assert (await guarded_gateway.http.get("/readyz")).status_code == 200
+    guarded_gateway.leaving.clear()
     (tmp_path / "keys.json").write_text("{", encoding="utf-8")
-    assert error_of(await guarded.http.post("/body", json={})) == (503, "keys_unreadable")
+    assert error_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
 
 
-async def test_too_many_requests_have_a_retry_after(guarded: Guarded) -> None:
-    ann = guarded.key_of("ann")
-    answers = [await guarded.http.post("/body", json={}, headers=ann) for _ in range(4)]
+async def test_too_many_requests_have_a_retry_after(guarded_gateway: Guarded) -> None:
+    ann = guarded_gateway.key_of("ann")
+    answers = [await guarded_gateway.http.post("/body", json={}, headers=ann) for _ in range(4)]
     assert [each.status_code for each in answers] == [200] * 3 + [429]
     assert answers[-1].headers["retry-after"] == "20"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_too_large_body_is_rejected(guarded: Guarded, is_streamed: bool) -> None:
+async def test_too_large_body_is_rejected(guarded_gateway: Guarded, is_streamed: bool) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"a":"'
         for _ in range(20):
@@ -123,15 +123,15 @@ async def test_too_large_body_is_rejected(guarded: Guarded, is_streamed: bool) -
         yield b'"}'
 
     content: Any = pieces() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
-    refused = await guarded.http.post("/body", content=content, headers={"Content-Type": "application/json"})
+    refused = await guarded_gateway.http.post("/body", content=content, headers={"Content-Type": "application/json"})
     assert error_of(refused) == (413, "request_too_large")
     assert "100 bytes" in refused.json()["error"]["message"]
 
 
-async def test_stream_counts_until_it_has_ended(guarded: Guarded) -> None:
-    during = (await guarded.http.get("/stream", headers=guarded.key_of("ann"))).text
+async def test_stream_counts_until_it_has_ended(guarded_gateway: Guarded) -> None:
+    during = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_of("ann"))).text
     assert during == ": True False\n\n"
-    assert StreamReservation(guarded.usage, guarded.id).reserve()
+    assert StreamReservation(guarded_gateway.usage, guarded_gateway.id).reserve()
 
 
 NAMED = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])

@@ -67,7 +67,7 @@ def _node(status: str, message: str | None = None) -> dict[str, Any]:
     return {"status": status, "error": None if message is None else {"code": "tool_failed", "message": message}}
 
 
-def _failed(nodes: Any, error: Any = None, **more: Any) -> dict[str, Any]:
+def _failed_run(nodes: Any, error: Any = None, **more: Any) -> dict[str, Any]:
     return {"status": "failed", "error": error, "nodes": nodes, **more}
 
 
@@ -85,15 +85,18 @@ HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
     ("document", "error"),
     [
         ({"status": "completed", "error": None, "nodes": {"a": _node("completed")}}, None),
-        (_failed({}, {"code": "deadline", "message": "20m are over"}), _error("deadline", "20m are over")),
-        (_failed({"a": _node("completed"), "b": _node("failed", "no")}), _error("node_failed", "'b' failed: no", "b")),
-        (_failed(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
+        (_failed_run({}, {"code": "deadline", "message": "20m are over"}), _error("deadline", "20m are over")),
         (
-            _failed(ONE_FAILED, _error("node_failed", "3 nodes failed"), **REGIONS),
+            _failed_run({"a": _node("completed"), "b": _node("failed", "no")}),
+            _error("node_failed", "'b' failed: no", "b"),
+        ),
+        (_failed_run(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
+        (
+            _failed_run(ONE_FAILED, _error("node_failed", "3 nodes failed"), **REGIONS),
             _error("node_failed", "'a' failed: no; 2 more failed", "a"),
         ),
-        (_failed({}, **HISTORY), _error("node_failed", "3 nodes failed")),
-        (_failed({"a": _node("skipped")}), _error("nothing_completed", "no required node was completed")),
+        (_failed_run({}, **HISTORY), _error("node_failed", "3 nodes failed")),
+        (_failed_run({"a": _node("skipped")}), _error("nothing_completed", "no required node was completed")),
     ],
 )
 def test_error_of_a_failed_run_has_message_and_node(document: dict[str, Any], error: dict[str, Any] | None) -> None:
@@ -149,7 +152,7 @@ def rpc(status: RPCStatusCode) -> RPCError:
     return RPCError("no", status, b"")
 
 
-def reported(error: Exception) -> ApiError:
+def error_for(error: Exception) -> ApiError:
     result = api_error(error)
     assert result is not None
     return result
@@ -176,7 +179,7 @@ NO_RETRY = {"x-should-retry": "false"}
     ],
 )
 def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
-    result = reported(error)
+    result = error_for(error)
     assert (result.status, result.code, dict(result.headers)) == (status, code, headers)
     listed = {"errors"} if isinstance(error, PlanInvalid) else set()
     assert set(result.body()["error"]) == {"message", "type", "param", "code"} | listed
@@ -188,10 +191,10 @@ def test_every_code_has_a_type_of_errors() -> None:
 
 
 def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
-    ids = [reported(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
+    ids = [error_for(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
     assert [(each.code, each.param) for each in ids] == [("invalid_run_id", None), ("invalid_session_id", "session_id")]
-    assert reported(ForkRejected(FORK)).message == FORK.removeprefix("--")
-    used = reported(RunIdInUse(f"{ID_IN_USE}; choose another id"))
+    assert error_for(ForkRejected(FORK)).message == FORK.removeprefix("--")
+    used = error_for(RunIdInUse(f"{ID_IN_USE}; choose another id"))
     assert used.message == f"{ID_IN_USE}; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
     assert [api_error(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]
@@ -201,7 +204,7 @@ def test_hint_of_a_problem_is_shown_once() -> None:
     condition = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
     with pytest.raises(PlanInvalid) as invalid:
         check_document(Document(condition), tools={"t": ToolDeclaration("t")})
-    result = reported(invalid.value)
+    result = error_for(invalid.value)
     assert result.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
     (problem,) = result.errors
     assert (problem["message"], problem["hint"]) == ("when: there is no node 'aa'", "did you mean 'a'?")

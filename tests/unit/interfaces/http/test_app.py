@@ -97,49 +97,51 @@ async def test_empty_idempotency_key_counts_as_no_key(offline_gateway: Apart, mo
     ],
 )
 async def test_invalid_request_is_rejected_early(
-    untouched: httpx.AsyncClient, path: str, content: bytes, code: str
+    offline_client: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
-    answer = await untouched.post(path, content=content, headers={"Content-Type": "application/json"})
+    answer = await offline_client.post(path, content=content, headers={"Content-Type": "application/json"})
     assert error_of(answer) == (400, code), answer.text
 
 
 @pytest.mark.parametrize("id", ["run-2/1-3", "/1-3", "run-2/1-9e"])
-async def test_cursor_of_another_run_is_rejected(untouched: httpx.AsyncClient, id: str) -> None:
+async def test_cursor_of_another_run_is_rejected(offline_client: httpx.AsyncClient, id: str) -> None:
     path = "/v1/runs/run-1/events"
     for more in ({"headers": {"Last-Event-ID": id}}, {"params": {"after": id}}):
-        answer = await untouched.get(path, **more)  # type: ignore[arg-type] # headers or parameters
+        answer = await offline_client.get(path, **more)  # type: ignore[arg-type] # headers or parameters
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after"), answer.text
 
 
-async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(untouched: httpx.AsyncClient) -> None:
+async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(offline_client: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
-        refused = await untouched.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
+        refused = await offline_client.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
         assert error_of(refused) == (400, "invalid_value")
         assert refused.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
-    refused = await untouched.get("/v1/runs?status=runing")
+    refused = await offline_client.get("/v1/runs?status=runing")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "status")
     message = "status: 'runing' is not one of running, waiting, "
     assert refused.json()["error"]["message"].startswith(message), refused.text
     assert refused.json()["error"]["message"].endswith("; did you mean 'running'?")
-    assert error_of(await untouched.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
+    assert error_of(await offline_client.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
-        refused = await untouched.get("/v1/runs", params={"metadata": metadata})
+        refused = await offline_client.get("/v1/runs", params={"metadata": metadata})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata"), metadata
 
 
-async def test_plan_is_checked_without_a_server(untouched: httpx.AsyncClient) -> None:
+async def test_plan_is_checked_without_a_server(offline_client: httpx.AsyncClient) -> None:
     written = "plan: 1\nnodes: [{id: a, tool: calculater}]"
-    good, text = [(await untouched.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, written)]
+    good, text = [
+        (await offline_client.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, written)
+    ]
     assert (good["status"], good["node_count"], good["errors"]) == ("valid", 1, [])
     (error,) = text["errors"]
     assert (text["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
 
-async def test_published_plan_is_returned_as_its_example(untouched: httpx.AsyncClient) -> None:
-    assert (await untouched.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
-    unknown = await untouched.get("/v1/plans/dubble")
+async def test_published_plan_is_returned_as_its_example(offline_client: httpx.AsyncClient) -> None:
+    assert (await offline_client.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
+    unknown = await offline_client.get("/v1/plans/dubble")
     assert (error_of(unknown), "'double'" in unknown.json()["error"]["message"]) == ((404, "not_found"), True)
-    assert 1_700_000_000 < (await untouched.get("/v1/models/plan/double")).json()["created"] < time.time()
+    assert 1_700_000_000 < (await offline_client.get("/v1/models/plan/double")).json()["created"] < time.time()
 
 
 async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClient) -> None:
@@ -152,13 +154,13 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     assert [(each["pointer"], each["line"]) for each in written["error"]["errors"]] == [("/nodes/0/tool", 4)]
 
 
-async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> None:
+async def test_invalid_inputs_name_their_field(offline_client: httpx.AsyncClient) -> None:
     for param, message, more in (
         ("inputs", "Go.", {"inputs": {"number": "many"}}),
         ("messages", '{"number": "many"}', {}),
     ):
         body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **more}
-        document = (await untouched.post("/v1/chat/completions", json=body)).json()
+        document = (await offline_client.post("/v1/chat/completions", json=body)).json()
         assert document["error"]["param"] == param
 
 
@@ -184,10 +186,10 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
     ],
 )
 async def test_too_deeply_nested_body_is_rejected(
-    untouched: httpx.AsyncClient, method: str, path: str, before: str, after: str, depth: int
+    offline_client: httpx.AsyncClient, method: str, path: str, before: str, after: str, depth: int
 ) -> None:
     content = f"{before}{'[' * depth}{']' * depth}{after}"
-    answer = await untouched.request(method, path, content=content, headers={"Content-Type": "application/json"})
+    answer = await offline_client.request(method, path, content=content, headers={"Content-Type": "application/json"})
     assert error_of(answer) in ((400, "too_large"), (400, "invalid_json")), answer.text
     assert "deep" in answer.json()["error"]["message"]
 
@@ -214,10 +216,10 @@ async def test_allowed_origin_can_read_a_defect_too(offline_gateway: Apart, monk
     page = "https://a.example.com"
     settings = offline_gateway[2].settings.model_copy(update={"api_origins": page})
 
-    def broken(_: object) -> None:
+    def raise_defect(_: object) -> None:
         raise AssertionError("no")
 
-    monkeypatch.setattr(Readiness, "problems", broken)
+    monkeypatch.setattr(Readiness, "problems", raise_defect)
     async with client_of(replace(offline_gateway[2], settings=settings)) as http:
         actual = await http.get("/readyz", headers={"Origin": page})
         other = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
@@ -258,16 +260,16 @@ async def test_second_cancel_reports_the_state_of_the_run(
         assert (answer.status_code, answer.json()) == (200, document)
 
 
-async def test_draining_gateway_is_not_ready(offline_gateway: Apart, untouched: httpx.AsyncClient) -> None:
+async def test_draining_gateway_is_not_ready(offline_gateway: Apart, offline_client: httpx.AsyncClient) -> None:
     offline_gateway[2].stopping.set()
-    assert [error_of(await untouched.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
-    assert (await untouched.get("/livez")).status_code == 200
+    assert [error_of(await offline_client.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
+    assert (await offline_client.get("/livez")).status_code == 200
 
 
-async def test_large_policy_is_rejected(untouched: httpx.AsyncClient) -> None:
+async def test_large_policy_is_rejected(offline_client: httpx.AsyncClient) -> None:
     rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
     for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
-        refused = await untouched.post(path, json={**body, "policy": {"rules": [rule]}})
+        refused = await offline_client.post(path, json={**body, "policy": {"rules": [rule]}})
         assert (refused.status_code, "at most 262,144" in refused.json()["error"]["message"]) == (400, True)
 
 

@@ -20,11 +20,11 @@ VENDOR = FILES / "vendor"
 OWN_FILES = [path for path in FILES.rglob("*") if path.is_file() and not path.is_relative_to(VENDOR)]
 
 
-async def test_root_redirects_to_the_page(untouched: httpx.AsyncClient) -> None:
+async def test_root_redirects_to_the_page(offline_client: httpx.AsyncClient) -> None:
     for path in ("/", "/console"):
-        moved = await untouched.get(path)
+        moved = await offline_client.get(path)
         assert (moved.status_code, moved.headers["location"].removeprefix("http://localhost")) == (307, "/console/")
-    page = await untouched.get("/console/")
+    page = await offline_client.get("/console/")
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
     assert "<title>Dagwright</title>" in page.text
 

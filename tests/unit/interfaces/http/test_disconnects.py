@@ -67,7 +67,7 @@ class _Server:
         self.subscriptions = SimpleNamespace(subscribe=self._subscribe)
         self.token_streams = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_given_up)
 
-    async def _confirmed(self) -> None:
+    async def _confirm_start(self) -> None:
         await self.is_taken.wait()
         if self.refusal is not None:
             raise self.refusal
@@ -77,7 +77,7 @@ class _Server:
         if not self.is_free.is_set():
             raise TurnRejected("session_busy", f"the session {name!r} is at work", self.before)
         self.started.append(run)
-        await self._confirmed()
+        await self._confirm_start()
         return Started(run, "execution", is_new=True)
 
     async def session_of(self, run: str) -> None:
@@ -103,7 +103,7 @@ class _Server:
 
     async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
         self.looks += 1
-        await self._confirmed()
+        await self._confirm_start()
         self.answers.append((request_ref.workflow_id, answer.content))
 
     async def _was_given_up(self, run: str, mark: Any) -> bool:
@@ -316,7 +316,7 @@ async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) ->
     assert (await gateway.http.post(f"{address}/cancel")).status_code == 404
 
 
-async def _finished(gateway: _Gateway) -> None:
+async def _finish(gateway: _Gateway) -> None:
     await asyncio.wait_for(gateway.context.finish(), 60)
     assert gateway.server.started == []
 
@@ -327,7 +327,7 @@ async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: s
     await eventually(lambda: gateway.server.looks > 0)
     gateway.context.stopping.set()
     answer = await asking
-    await _finished(gateway)
+    await _finish(gateway)
     assert error_of(answer) == (503, "unavailable")
     assert "nothing was started, send the request again" in answer.json()["error"]["message"]
     # Clients send it again by themselves.
@@ -340,6 +340,6 @@ async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gat
         await eventually(lambda: gateway.server.looks > 0)
         gateway.context.stopping.set()
         seen = (await answer.aread()).decode()
-    await _finished(gateway)
+    await _finish(gateway)
     assert answer.status_code == 200
     assert not any(end in seen for end in ("[DONE]", "response.completed", "response.failed"))

@@ -36,10 +36,10 @@ PATHS = [
 
 
 @pytest.fixture
-def strict_http(untouched: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+def strict_http(offline_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
     """Client of a gateway that must reject each request before it parses the body."""
     monkeypatch.setattr(json_route, "json_from_bytes", lambda _: pytest.fail("parsed"))
-    return untouched
+    return offline_client
 
 
 def limit_of(path: str) -> BodyLimit:
@@ -208,9 +208,9 @@ LONG = "x" * 5_000
     ],
 )
 async def test_invalid_field_is_named(
-    untouched: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
+    offline_client: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
 ) -> None:
-    answer = await untouched.post(path, json=body)
+    answer = await offline_client.post(path, json=body)
     error = answer.json()["error"]
     assert (*error_of(answer), error["param"]) == (400, "invalid_value", param)
     assert message in (None, error["message"])
@@ -226,6 +226,6 @@ async def test_invalid_field_is_named(
         (f"/v1/{LONG}", {}),
     ],
 )
-async def test_answer_does_not_repeat_a_long_name(untouched: httpx.AsyncClient, path: str, more: Any) -> None:
-    answer = await untouched.post(path, json={"template": "double", **more})
+async def test_answer_does_not_repeat_a_long_name(offline_client: httpx.AsyncClient, path: str, more: Any) -> None:
+    answer = await offline_client.post(path, json={"template": "double", **more})
     assert (answer.status_code in (400, 404), "x" * 120 in answer.text) == (True, False)

@@ -90,7 +90,7 @@ class Server:
     exists = is_open
 
 
-async def started(server: Server, starts: RunQuota, run: str) -> bool:
+async def try_start(server: Server, starts: RunQuota, run: str) -> bool:
     try:
         async with starts.reserve(run, cast(Runs, server)):
             await asyncio.sleep(0)
@@ -102,15 +102,15 @@ async def started(server: Server, starts: RunQuota, run: str) -> bool:
 
 async def test_concurrent_starts_stay_within_the_limit() -> None:
     server, starts = Server(), RunQuota("ann", limit=3)
-    actual = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
+    actual = await asyncio.gather(*(try_start(server, starts, f"run-{number}") for number in range(20)))
     assert sum(actual) == len(server.open) == 3
-    assert not await started(server, starts, "one more")
+    assert not await try_start(server, starts, "one more")
 
 
 @pytest.mark.parametrize(("limit", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
 async def test_refusal_names_the_limit_of_runs(limit: int, words: str) -> None:
     server, starts = Server(), RunQuota("ann", limit=limit)
-    assert [await started(server, starts, f"run-{number}") for number in range(limit)] == [True] * limit
+    assert [await try_start(server, starts, f"run-{number}") for number in range(limit)] == [True] * limit
     with pytest.raises(ApiError, match=words):
         async with starts.reserve("one more", cast(Runs, server)):
             pass
@@ -118,9 +118,9 @@ async def test_refusal_names_the_limit_of_runs(limit: int, words: str) -> None:
 
 async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
     server, starts = Server(), RunQuota("ann", limit=2)
-    assert await started(server, starts, "known")
+    assert await try_start(server, starts, "known")
     server.is_used_up = True
-    assert await started(server, starts, "known")
+    assert await try_start(server, starts, "known")
     with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as error:
         async with starts.reserve("new", cast(Runs, server)):
             pass
@@ -131,14 +131,14 @@ async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
 @pytest.mark.parametrize("is_seen", [True, False])
 async def test_ended_run_frees_its_place_even_if_it_was_never_listed(*, is_seen: bool) -> None:
     server, starts = Server(), RunQuota("ann", limit=2)
-    assert [await started(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
+    assert [await try_start(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
     if is_seen:
         server.catch_up()
-        assert not await started(server, starts, "c")
+        assert not await try_start(server, starts, "c")
     server.open.remove("a")
     if is_seen:
         server.catch_up()
-    assert [await started(server, starts, run) for run in ("c", "d")] == [True, False]
+    assert [await try_start(server, starts, run) for run in ("c", "d")] == [True, False]
 
 
 async def test_existing_run_needs_no_place_and_a_failed_start_frees_its_place() -> None:
@@ -146,17 +146,17 @@ async def test_existing_run_needs_no_place_and_a_failed_start_frees_its_place() 
     with pytest.raises(OSError, match="no answer"):
         async with starts.reserve("failed", cast(Runs, server)):
             raise OSError("no answer")
-    assert await asyncio.gather(*(started(server, starts, "a") for _ in range(3))) == [True] * 3
-    assert [await started(server, starts, run) for run in "ab"] == [True, False]
+    assert await asyncio.gather(*(try_start(server, starts, "a") for _ in range(3))) == [True] * 3
+    assert [await try_start(server, starts, run) for run in "ab"] == [True, False]
 
 
 async def test_run_counts_once_after_some_seconds() -> None:
     now = [0.0]
     server, starts = Server(), RunQuota("ann", limit=3, clock=lambda: now[0])
-    assert [await started(server, starts, run) for run in "ab"] == [True, True]
+    assert [await try_start(server, starts, run) for run in "ab"] == [True, True]
     server.catch_up()
     now[0] = 60.0
-    assert [await started(server, starts, run) for run in "cd"] == [True, False]
+    assert [await try_start(server, starts, run) for run in "cd"] == [True, False]
     assert server.open == {*"abc"}
 
 
@@ -173,12 +173,12 @@ async def test_late_count_frees_no_place_of_newer_runs() -> None:
 
     slow = Late()
     slow.open = server.open
-    waits = asyncio.create_task(started(slow, starts, "b"))
+    waits = asyncio.create_task(try_start(slow, starts, "b"))
     await asyncio.sleep(0.001)
-    assert await started(server, starts, "a")
+    assert await try_start(server, starts, "a")
     server.catch_up()
     now[0] = 60.0
-    assert not await started(server, starts, "c")
+    assert not await try_start(server, starts, "c")
     late.set()
     assert not await waits
 
@@ -193,7 +193,7 @@ async def test_starts_do_not_queue_for_a_silent_server() -> None:
             return 0
 
     starts = RunQuota("ann", limit=3)
-    starting = [asyncio.create_task(started(Silent(), starts, f"run-{number}")) for number in range(5)]
+    starting = [asyncio.create_task(try_start(Silent(), starts, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
     assert asked == ["ann"] * 5
     for task in starting:

@@ -11,14 +11,14 @@ from dagwright.history.moment_facts import TaskState, has_started
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.progress_events import ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
-from tests.support.scripted_run import requests_named
+from tests.support.scripted_run import approval_requests
 
 
 def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> RunMoment:
     node = SimpleNamespace(title="Sum", tool="calculator")
     scheduler: Any = SimpleNamespace(record_of=lambda _: record, state=SimpleNamespace(node_of=lambda _: node))
     view = RunView("run-1", "first", status, None, scheduler, {}, None, None, is_closed=False)
-    return RunMoment(view, ("sum",), requests_named(asked), {"sum": state})
+    return RunMoment(view, ("sum",), approval_requests(asked), {"sum": state})
 
 
 def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
@@ -31,7 +31,7 @@ DONE = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
 READY, READY_RECORD = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
 
 
-def resumed(before: ProgressEvents) -> ProgressEvents:
+def resumed_events(before: ProgressEvents) -> ProgressEvents:
     return ProgressEvents("run-1", StreamProgress.PROGRESS, checksums=before.checksums)
 
 
@@ -47,8 +47,8 @@ def test_run_is_reported_again_only_if_it_has_changed() -> None:
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     asked = [("feedback.requested", None), ("run.waiting", None)]
     assert events_of(before, waits) == [("node.ready", None), *asked]
-    assert events_of(resumed(before), waits) == [("node.ready", None)]
-    assert events_of(resumed(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(resumed_events(before), waits) == [("node.ready", None)]
+    assert events_of(resumed_events(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
 
 
 def test_passed_states_are_left_out_except_starts_and_ends() -> None:
@@ -57,7 +57,7 @@ def test_passed_states_are_left_out_except_starts_and_ends() -> None:
     assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *lasting]
     looking = ProgressEvents("run-1", StreamProgress.PROGRESS)
     assert events_of(looking, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
-    continues = resumed(looking)
+    continues = resumed_events(looking)
     continues.started.add("sum")
     assert events_of(continues, ended) == lasting
 
@@ -66,9 +66,9 @@ def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     asked = [("feedback.requested", None)]
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     assert events_of(before, moment(READY, READY_RECORD))[:1] == [("run.running", None)]
-    later = resumed(before)
+    later = resumed_events(before)
     assert events_of(later, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
-    answered = resumed(later)
+    answered = resumed_events(later)
     assert events_of(answered, moment(READY, READY_RECORD))[1:] == []
     assert events_of(answered, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
 

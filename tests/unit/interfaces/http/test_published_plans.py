@@ -23,7 +23,7 @@ def _plan(title: str, tool: str = "calculator") -> Any:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def published_folder(tmp_path: Path) -> AsyncIterator[Served]:
     folder = write_plan(tmp_path / "plans", _plan("Double"))
     settings = Settings(state_dir=tmp_path, model="small")
     toolset = load_toolset(settings, ())
@@ -38,8 +38,8 @@ async def _titles(http: httpx.AsyncClient) -> dict[str, str]:
     return {each["id"]: each["dagwright"]["title"] for each in listed if each["id"].startswith("plan/")}
 
 
-async def test_new_changed_and_removed_files_are_seen_at_once(served: Served) -> None:
-    http, folder = served
+async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: Served) -> None:
+    http, folder = published_folder
     assert await _titles(http) == {"plan/double": "Double"}
     write_plan(folder, _plan("Triple"), "triple.json")
     assert await _titles(http) == {"plan/double": "Double", "plan/triple": "Triple"}
@@ -50,8 +50,8 @@ async def test_new_changed_and_removed_files_are_seen_at_once(served: Served) ->
     assert await _titles(http) == {"plan/double": "Double"}
 
 
-async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(served: Served) -> None:
-    http, folder = served
+async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(published_folder: Served) -> None:
+    http, folder = published_folder
     write_plan(folder, _plan("Broken", tool="calculater"), "broken.json")
     assert await _titles(http) == {"plan/double": "Double"}
     body = {"model": "plan/broken", "messages": [{"role": "user", "content": "{}"}]}
@@ -67,8 +67,8 @@ async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(serv
         assert words in answer.json()["error"]["message"]
 
 
-async def test_problems_of_files_do_not_name_folders_of_the_machine(served: Served) -> None:
-    http, folder = served
+async def test_problems_of_files_do_not_name_folders_of_the_machine(published_folder: Served) -> None:
+    http, folder = published_folder
 
     async def problem(name: str) -> str:
         return str((await http.get(f"/v1/models/plan/{name}")).json()["error"]["message"])

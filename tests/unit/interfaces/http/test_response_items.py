@@ -23,7 +23,7 @@ from dagwright.interfaces.http.response_items import (
     run_of_referenced_question,
     to_chat_body,
 )
-from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, requests_named, scripted_gateway
+from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, approval_requests, scripted_gateway
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -146,19 +146,19 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
     assert entries == [("run-1", "ann")]
 
 
-@pytest.mark.parametrize("call", ["zzz", call_id(requests_named(["check"])[0], run="run-2")])
+@pytest.mark.parametrize("call", ["zzz", call_id(approval_requests(["check"])[0], run="run-2")])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_unknown_call_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
     monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)
-    run = ScriptedRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
+    run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
     async with scripted_gateway(run, tmp_path) as http:
         answer = await http.post("/v1/responses", json=body)
         # A request that was answered elsewhere meanwhile is skipped.
-        result["call_id"] = call_id(requests_named(["gone"])[0], run=RUN)
+        result["call_id"] = call_id(approval_requests(["gone"])[0], run=RUN)
         later = await http.post("/v1/responses", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")
     assert later.status_code == 200

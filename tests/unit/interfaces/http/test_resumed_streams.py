@@ -22,7 +22,7 @@ from dagwright.interfaces.http.examples import PUBLISHED_PLAN
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, assert_numbers_grow, events_of
-from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, requests_named, scripted_gateway
+from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, approval_requests, scripted_gateway
 from tests.unit.interfaces.http.conftest import error_of, write_plan
 
 pytestmark = pytest.mark.waits
@@ -40,7 +40,7 @@ STEPS = (
 )
 TEXTS = tuple(PartialText("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
 ANSWERED = ScriptedRun(STEPS, TEXTS, WORDS)
-WAITING = {"status": "waiting", "requests": requests_named(["check", "name"])}
+WAITING = {"status": "waiting", "requests": approval_requests(["check", "name"])}
 ASKING = ScriptedRun(
     (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING)),  # type: ignore[arg-type] # both
     (PartialText("it/turn1", 1, "I found two."),),
@@ -76,7 +76,7 @@ Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def patch_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)
 
 
@@ -358,9 +358,9 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
         "run-1/c1/1-0/0.0.0000000g./0",
     ],
 )
-async def test_invalid_event_id_is_rejected(untouched: httpx.AsyncClient, path: str, id: str) -> None:
+async def test_invalid_event_id_is_rejected(offline_client: httpx.AsyncClient, path: str, id: str) -> None:
     for model in ("plan/double", "small"):
-        response = await untouched.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
+        response = await offline_client.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
         assert (*error_of(response), response.json()["error"]["param"]) == (400, "invalid_value", "Last-Event-ID")
 
 

@@ -112,7 +112,7 @@ class Asking:
             self.asked.clear()
         raise self._refusal
 
-    async def given(self) -> set[tuple[str, str]]:
+    async def deliver(self) -> set[tuple[str, str]]:
         context: Any = SimpleNamespace(runs=SimpleNamespace(feedback=self), caller=Caller())
         answer = GivenAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
         return await deliver_answers(context, [answer], by=None)
@@ -121,12 +121,12 @@ class Asking:
 @pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
 async def test_request_answered_by_another_client_counts_as_answered(refusal: Exception) -> None:
     # The run may still show the request for a moment, so the client would get it again.
-    assert await Asking(refusal, is_taken=True).given() == {("check", "2026-01-01T00:00:00Z")}
+    assert await Asking(refusal, is_taken=True).deliver() == {("check", "2026-01-01T00:00:00Z")}
 
 
 async def test_rejected_answer_is_reported_while_the_question_stays_open() -> None:
     with pytest.raises(FeedbackRejected, match="must be"):
-        await Asking(FeedbackRejected("it must be one of three"), is_taken=False).given()
+        await Asking(FeedbackRejected("it must be one of three"), is_taken=False).deliver()
 
 
 def _message_of(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
@@ -174,7 +174,7 @@ def test_request_follows_the_text_before_it() -> None:
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     followed: list[tuple[RunBackedRequest, bool]] = []
 
-    async def streamed(_: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
+    async def stream_run(_: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
         followed.append((call, with_usage))
         return Response()
 
@@ -186,7 +186,7 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
             raise RunNotFound(run)
         return "ann:main"
 
-    monkeypatch.setattr(completions, "_streamed", streamed)
+    monkeypatch.setattr(completions, "_streamed", stream_run)
     more = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
     context = cast(
         "GatewayContext", SimpleNamespace(visible_run=own, runs=SimpleNamespace(session_of=session_of), **more)

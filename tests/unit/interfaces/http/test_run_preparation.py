@@ -48,13 +48,13 @@ def _start(
     return prepare_run_start(context, target, conversation, options=options, settings=settings)
 
 
-def _prepared(folder: Path, target: Target, options: GatewayOptions) -> StartRequest:
+def _prepare(folder: Path, target: Target, options: GatewayOptions) -> StartRequest:
     start = _start(_context(folder, Workers().registry()), target, Conversation("Compare."), options)
     return cast("StartRequest", start.prepare(None))
 
 
 def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
-    run = _prepared(
+    run = _prepare(
         tmp_path, Target("profile", "rounds"), GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
     )
     assert run.plan.extender is not None
@@ -62,19 +62,19 @@ def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
     # With another number of rounds, it is another request.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
-    usual = _prepared(tmp_path, Target("profile", "rounds"), GatewayOptions())
+    usual = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
     assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     plan = Target("profile", "plan")
-    assert _prepared(tmp_path, plan, GatewayOptions(deadline_s=900)).options.deadline_s == 900
+    assert _prepare(tmp_path, plan, GatewayOptions(deadline_s=900)).options.deadline_s == 900
     for options, name in (
         (GatewayOptions(max_rounds=4), "max_rounds"),
         (GatewayOptions(worker_timeout_s=9.0), "worker_timeout"),
     ):
         with pytest.raises(ApiError, match="profile/plan does not run in rounds") as error:
-            _prepared(tmp_path, plan, options)
+            _prepare(tmp_path, plan, options)
         assert (error.value.status, error.value.param) == (400, name)
 
 

@@ -31,7 +31,7 @@ def function(name: str, parameters: Any = PERSON) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
 
 
-def named(name: str) -> dict[str, Any]:
+def named_function(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
@@ -45,7 +45,7 @@ def form_of(body: ChatBody) -> OutputForm:
     return form
 
 
-def allowed(*tools: Any) -> dict[str, Any]:
+def allowed_tools(*tools: Any) -> dict[str, Any]:
     return {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [*tools]}}
 
 
@@ -81,7 +81,10 @@ def test_requests_of_clients_are_understood(sent: Any) -> None:
 
 def test_schema_is_that_of_the_one_function_that_may_be_the_answer() -> None:
     required = {"tools": [function("answer_feedback", {}), function("final_result")], "tool_choice": "required"}
-    one_allowed = {"tools": [function("Person"), function("other")], "tool_choice": allowed(named("Person"))}
+    one_allowed = {
+        "tools": [function("Person"), function("other")],
+        "tool_choice": allowed_tools(named_function("Person")),
+    }
     for fields, name in ((required, "final_result"), (one_allowed, "Person")):
         form = form_of(chat(**fields))
         assert (form.function, form.is_named, form.schema) == (name, False, PERSON)
@@ -94,7 +97,7 @@ def test_schema_is_that_of_the_one_function_that_may_be_the_answer() -> None:
         {"response_format": {"type": "text"}},
         {"tools": [function("get_weather")]},
         {"tools": [function("get_weather")], "tool_choice": "auto"},
-        {"tools": [function("answer_feedback", {})], "tool_choice": named("answer_feedback")},
+        {"tools": [function("answer_feedback", {})], "tool_choice": named_function("answer_feedback")},
     ],
 )
 def test_other_requests_are_answered_by_a_text(fields: Any) -> None:
@@ -113,22 +116,22 @@ REFUSED: list[Any] = [
     ({"tools": [function("a"), function("b")], "tool_choice": "required"}, "tool_choice"),
     ({"tools": [function("answer_feedback")], "tool_choice": "required"}, "tool_choice"),
     ({"functions": [{"name": "a"}], "function_call": {"name": "a"}}, "function_call"),
-    ({"tools": [function("a")], "tool_choice": named("b")}, "tool_choice"),
+    ({"tools": [function("a")], "tool_choice": named_function("b")}, "tool_choice"),
 ]
 
 
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
-async def test_unsupported_output_is_rejected(untouched: httpx.AsyncClient, fields: Any, param: str) -> None:
+async def test_unsupported_output_is_rejected(offline_client: httpx.AsyncClient, fields: Any, param: str) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
-    answer = await untouched.post("/v1/chat/completions", json=body)
+    answer = await offline_client.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
-async def test_schema_needs_a_model_and_a_waiting_client(untouched: httpx.AsyncClient, model: str) -> None:
+async def test_schema_needs_a_model_and_a_waiting_client(offline_client: httpx.AsyncClient, model: str) -> None:
     expected = {"type": "json_schema", "name": "Person", "schema": PERSON}
     body = {"model": model, "input": "{}", "text": {"format": expected}, "background": model == "plan/double"}
-    assert error_of(await untouched.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
+    assert error_of(await offline_client.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
 
 
 def test_format_and_choice_of_a_response_are_those_of_a_completion() -> None:
@@ -136,7 +139,7 @@ def test_format_and_choice_of_a_response_are_those_of_a_completion() -> None:
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
     fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
     made = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": expected}}))
-    assert (made.response_format, made.tool_choice) == (FORMAT, named("Person"))
+    assert (made.response_format, made.tool_choice) == (FORMAT, named_function("Person"))
     form = form_of(made)
     assert (form.function, form.schema) == ("Person", PERSON)
 

@@ -42,7 +42,7 @@ class Patient:
             return StreamingResponse(pieces())
 
         @app.get("/broken")
-        async def broken() -> None:
+        async def raise_error() -> None:
             raise ZeroDivisionError
 
         app.add_middleware(

@@ -80,7 +80,7 @@ async def _result(calls: ToolHandlers, tool: str, **arguments: Any) -> types.Cal
     return result
 
 
-async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
+async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
     toolset = load_toolset(Settings(state_dir=folder))
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
@@ -92,19 +92,19 @@ async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
 
 async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
     message = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
-    by_name = await _called(tmp_path, RUN_PLAN, **message)
+    by_name = await _call_tool(tmp_path, RUN_PLAN, **message)
     assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
-    assert (await _called(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
+    assert (await _call_tool(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for wrong in ({}, {"plan": {}, "template": "slow"}):
-        refused = await _called(tmp_path, RUN_PLAN, **wrong)
+        refused = await _call_tool(tmp_path, RUN_PLAN, **wrong)
         assert refused == {"status": "bad_usage", "message": "send either `plan` or `template`"}
 
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
     for message, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
-        result = await _called(tmp_path, LIST_RUNS, **message)
+        result = await _call_tool(tmp_path, LIST_RUNS, **message)
         assert (result["status"], [each["run_id"] for each in result["runs"]]) == ("listed", [asked])
-    refused = await _called(tmp_path, LIST_RUNS, status="runing")
+    refused = await _call_tool(tmp_path, LIST_RUNS, status="runing")
     assert (refused["status"], "(did you mean 'running'?)" in refused["message"]) == ("bad_usage", True)
 
 
