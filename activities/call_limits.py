@@ -40,7 +40,7 @@ SHORT_WAIT_S = 1.0
 _LINE_WAIT_S = 10.0
 """Longest wait for a lease in a slot."""
 _MAX_WAIT_IN_SLOT_S = 60.0
-"""Longest wait of a model call of a tool in the slot of the tool."""
+"""Longest wait of a tool's model call in the slot of the tool."""
 _LINE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
 """Shares of the timeout of an attempt that it may wait in a slot for a lease, and for its start."""
 MAX_HELD_SUBJECTS = 100

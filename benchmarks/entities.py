@@ -71,7 +71,7 @@ def _swap_letters(chance: random.Random, name: str) -> str:
 
 
 def _misspelt(chance: random.Random, name: str) -> str:
-    """Double a letter of the first word of a name and drop a letter of the second."""
+    """Double a letter in the first word of a name and drop a letter in the second."""
     first, second, *others = name.split()
     doubled, dropped = chance.randrange(1, len(first)), chance.randrange(1, len(second))
     return " ".join(

@@ -1,6 +1,6 @@
 """The rows of `make bench-large`, which take minutes. Each compares a node's cost with that at a tenth of the size.
 
-The worker is restarted for each run, so that its peak memory is that of the run.
+The worker is restarted for each run, so that its peak memory is the run's peak memory.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The row of lists: how long each takes while 10,000 runs wait for a person.
 
-No worker serves these runs: their search attributes and memos are those of runs that wait for an approval, which is
-everything that a list reads.
+No worker serves these runs: their search attributes and memos are those of runs waiting for an approval. A list reads
+nothing else.
 """
 
 import asyncio

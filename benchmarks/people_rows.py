@@ -31,7 +31,7 @@ class _Answered:
 
     Args:
         effects: seconds from sending each answer to the start of the node that waits for it.
-        dispatches: seconds from the end of each of these nodes to the start of its dependent.
+        dispatches: seconds from each node's end to the start of its dependent.
     """
 
     effects: Sequence[float]

@@ -80,7 +80,7 @@ def slow_chains() -> Plan:
 
 
 def asking(count: int) -> Plan:
-    """Return `count` requests to a person, each with a node that waits for the answer and a dependent of that node."""
+    """Return `count` requests to a person, each with a node waiting for the answer and a dependent of the node."""
     nodes: list[Plan] = []
     for number in range(count):
         nodes.append({"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}})

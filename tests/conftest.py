@@ -29,11 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     On SIGTERM a session stops its server.
 
-    Without bytecode pytest rewrites the assertions of every test module in each session, and each process that a test
-    starts compiles the modules that it imports.
+    Without bytecode pytest rewrites the assertions of every test module in each session, and each started process
+    compiles its imported modules.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A shell lets background processes ignore Ctrl-C, and the commands that tests interrupt would inherit that.
+    # A shell lets background processes ignore Ctrl-C, and interrupted commands of tests would inherit this setting.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # While tests are imported and collected there is hardly any garbage; collecting it took a third of the time.
     gc.set_threshold(100_000, 20, 100)

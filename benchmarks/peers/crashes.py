@@ -1,4 +1,4 @@
-"""Kill the process of an engine in the middle of a chain of effects, start it again, and count repeated steps."""
+"""Kill an engine's process in the middle of a chain of effects, start it again, and count repeated steps."""
 
 import asyncio
 import time

@@ -61,7 +61,7 @@ class Gaps:
 
     Args:
         after_answer: from the planner's response to the first worker tool that it starts.
-        before_planner: from the end of the last worker tool of a round to the call of the planner.
+        before_planner: from the end of a round's last worker tool to the planner call.
         ordinary: from the end of a worker tool to the start of the next one in its chain.
     """
 

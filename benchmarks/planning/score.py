@@ -1,9 +1,9 @@
 """Compare a model's plans with the expected ones: F1 of nodes, edges and arguments, as in TaskBench.
 
 Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
-and these with the argument's value. A tool that is called twice is in its set once, and a value that comes from another
-node is the name of that node's tool, so plans are compared without their ids. Members are counted over all plans
-together (micro average), and F1 is the harmonic mean of precision and recall.
+and these with the argument's value. A tool called twice is in its set once, and a value from another node is the name
+of that node's tool, so plans are compared without their ids. Members are counted over all plans together (micro
+average), and F1 is the harmonic mean of precision and recall.
 
 A response without a valid plan predicts nothing, and so costs recall; TaskBench omits such responses and reports
 their number, which is `Scores.valid` and `Scores.answers` here.

@@ -1,7 +1,7 @@
 """`python -m benchmarks.workers [--workers 2,4,8,2+2] [--runs N]`: several workers on one server with PostgreSQL.
 
 Each worker is in a network namespace of its own, with a state folder of its own; they share a payload store and the
-ledger of their effects. `2+2` are two workers that execute runs and two that call tools. The CPU time per node of
+ledger of their effects. `2+2` are two workers for runs and two for tools. The CPU time per node of
 workers, server and database is measured for each of them.
 Then half of the workers are killed while runs continue, and each effect is counted. Writes `results/workers.json` and
 `results/workers.md`; the exit code is 1 if an effect was duplicated or lost, or a run did not complete.
@@ -28,7 +28,7 @@ _LOCALHOST = "127.0.0.1"
 
 
 def roles_of(text: str) -> list[WorkerRole]:
-    """Return the roles of `4` equal workers, or of `2+2` workers that execute runs and that call tools, in turns."""
+    """Return the roles of `4` equal workers, or of `2+2` workers for runs and for tools, in turns."""
     first, separator, second = text.partition("+")
     if not separator:
         return ["all"] * int(first)

@@ -267,7 +267,7 @@ def _check_nodes(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, Too
 
 
 def _tools_of(nodes: Sequence[CompiledNode]) -> Sequence[str]:
-    """Return the tools of nodes and of the nodes of their sub-plans."""
+    """Return the tools of nodes, including their sub-plans' nodes."""
     tool_names: list[str] = []
     for node in nodes:
         tool_names.append(node.tool)

@@ -2,7 +2,7 @@
 
 Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list of
 positional values, or of `{"name", "value"}`. A link names two tasks; in named arguments, the name of a linked task
-stands for its result. The steps become the titles, if there are as many steps as nodes.
+means its result. The steps become the titles, if there are as many steps as nodes.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
 """

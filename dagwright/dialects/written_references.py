@@ -27,7 +27,7 @@ _FIELDS: Final = ("arguments", "objective", "for_each", "key", "human")
 """Fields of a node that can have references."""
 
 _LISTS: Final = {"nodes": "depends_on", "dag": "dependencies", "steps": "depends_on", "plan": "depends_on"}
-"""Key of a list of nodes -> key of their dependencies."""
+"""Key of a node list -> key of the dependencies."""
 
 _NUMBER = r"(?P<{0}>[0-9]{{1,6}})"
 _FORMS = re.compile(

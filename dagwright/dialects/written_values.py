@@ -381,7 +381,7 @@ class _Reader:
         self.root = self.frames[0].items
 
     def _main_list_frame(self) -> int | None:
-        """Return the number of the frame with the main list of objects of the document."""
+        """Return the number of the frame with the document's main list of objects."""
         for number, frame in enumerate(self.frames[:3]):
             if isinstance(frame.items, dict):
                 continue

@@ -1,6 +1,6 @@
 """Nodes of offloaded regions, which a run itself does not have, read from the payload store.
 
-The ends of the nodes of a batch are in the store as soon as the run has the result of the batch. So they can be read
+The ends of a batch's nodes are in the store as soon as the run has the batch's result. So they can be read
 while the region runs, without a worker, and after the run has closed, as long as the store retains the values of the
 run.
 """

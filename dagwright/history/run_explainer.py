@@ -1,4 +1,4 @@
-"""Explanation of the state of a run or node from its history and the histories of its sub-plans, without a worker.
+"""Explanation of a run's or node's state from its history and the histories of its sub-plans, without a worker.
 
 NodeNotFound       the run does not have the node, or its plan is not known yet
 """

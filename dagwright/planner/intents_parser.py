@@ -150,7 +150,7 @@ def _plan_without_nodes(answer: Mapping[str, Any]) -> ParsedPlan:
 
 
 def _answer_problems(answer: Any) -> Iterator[Problem]:
-    """Yield the problems of the confidence and of the number of intents, which the dialect does not check."""
+    """Yield problems of the confidence and the number of intents, which the dialect does not check."""
     if not isinstance(answer, Mapping):
         return
     confidence = _confidence(answer)

@@ -13,7 +13,7 @@ ROUNDS_FILE: Path = RESPONSE_FILE.with_name("rounds.schema.json")
 MAX_SUB_GOALS = 50
 """Maximum number of sub-goals that one answer starts."""
 MAX_SUB_GOALS_OF_RUN = 100
-"""Maximum number of sub-goals of all rounds of one question."""
+"""Maximum number of sub-goals in all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
 """Maximum number of slots that the answer uses."""
 MAX_REFS = 50

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 IDENTITY_BYTES = 300
-"""Maximum size of the id and of the display name of a named value."""
+"""Maximum size of a named value's id and of its display name."""
 
 _NAME = re.compile(r"(?!(?i:result))[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 """Name of a value in a session; not `result…`, because planners read `@result_1` as the result of an intent."""

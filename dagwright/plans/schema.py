@@ -1,4 +1,4 @@
-"""JSON Schemas of a plan and of a file of agents, from the models: `python -m dagwright.plans.schema [--check]`.
+"""JSON Schemas of a plan and an agents file, from the models: `python -m dagwright.plans.schema [--check]`.
 
 The schemas are for editors and for programs in other languages. They describe single fields; `dagwright check` also
 checks the plan as a whole (edges, cycles, tools).

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HistoryUse:
-    """Use of the history of an execution at the start of a workflow task."""
+    """Use of an execution's history at the start of a workflow task."""
 
     events: int
     size_bytes: int

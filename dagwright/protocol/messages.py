@@ -1,4 +1,4 @@
-"""Reading of messages and of reports of sub-plans, and the targets of reports (docs/reference/messages.md)."""
+"""Reading of messages and sub-plan reports, and the targets of reports (docs/reference/messages.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -180,7 +180,7 @@ def apply_loading_failure(scheduler: "RunScheduler", task_id: str, error: BaseEx
 
 
 MAX_STORE_WAITS = 5
-"""Maximum number of repetitions of one call because of failures of the payload store."""
+"""Maximum number of repetitions of one call after payload store failures."""
 _STORE_PAUSE_S = 10.0
 """Pause before the second wait of a call for the payload store; doubled for each later wait."""
 

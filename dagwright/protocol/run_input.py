@@ -248,7 +248,7 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
 
 
 def _reported_nodes(message: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the nodes whose ends are part of the input of a map batch."""
+    """Return the ids of the nodes whose ends are part of a map batch's input."""
     entries = _object(message, "map_batch").get("given", ())
     return [str(end[0]) for end in entries]
 
@@ -324,7 +324,7 @@ def _parent_session(value: Any) -> ParentSession | None:
 
 
 def _report_target(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[str, str]:
-    """Return the ids of the workflow and of the part of it to which a run reports."""
+    """Return the ids of the workflow and its part to which a run reports."""
     ids = [value.get(part) for part in parts] if isinstance(value, Mapping) else []
     if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
         # Temporal would reject every report to another id, and the run would never end.

@@ -48,7 +48,7 @@ MAX_LOOKUPS = 100
 
 _FAILURES_SHOWN = 3
 _LOOKUP_CODE_PREFIX = "lookup_"
-"""Prefix of the codes of runs that failed because of a lookup."""
+"""Code prefix of runs that failed because of a lookup."""
 _RUN_WORKFLOWS = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
 _FINAL_STATUSES = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 

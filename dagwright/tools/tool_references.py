@@ -12,7 +12,7 @@ SERVERS_SUFFIX = ".json"
 """Suffix of a `--tools` value that is a file of MCP servers."""
 
 _AGENTS = "agents:"
-"""Prefix of a file of agents among the references to modules of tools."""
+"""Prefix of an agents file among the references to tool modules."""
 _QUEUE = "queue:"
 
 

@@ -69,7 +69,7 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
     ):
         assert f"OpenSearch {named[1]}" in (ROOT / result).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
-    # A container that always starts must not wait for one that does not.
+    # A container that always starts must not wait for an optional one.
     assert [name for name, service in services.items() if "search" in service.get("depends_on", {})] == []
     [published] = services["search"]["ports"]
     place = services["worker"]["environment"]["DAGWRIGHT_OPENSEARCH_URL"].removeprefix("http://")

@@ -1,4 +1,4 @@
-"""Kills of the worker and of the server at named points of a run: nothing is lost, nothing happens twice."""
+"""Kills of the worker and the server at named points of a run: nothing is lost, nothing happens twice."""
 
 from pathlib import Path
 from typing import Any

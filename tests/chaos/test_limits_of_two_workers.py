@@ -69,7 +69,7 @@ async def _limit(client: Client, subject: Subject, limit: str, *, queue: str = w
 
 
 async def _waits_for(client: Client, handle: Handle, calls: int, reason: str, *, folder: Path) -> None:
-    """Wait until the explanation of one of the calls of a run contains a reason: they come in any order."""
+    """Wait until the explanation of one call in a run contains a reason: they come in any order."""
     store = open_store(Settings(state_dir=folder / "state").payload_store)
     explainer = RunExplainer(lambda run: RunReader(client, run), store)
 

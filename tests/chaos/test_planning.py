@@ -82,7 +82,7 @@ async def start_goal(client: Client, words: str, *tools: str) -> Handle:
 
 
 def _may_call(tools: Sequence[str]) -> Policy:
-    """Return a policy that lets a model call tools that by default need approval."""
+    """Return a policy that lets a model call tools that need approval by default."""
     return Policy(tuple(Rule("run", tool=name) for name in tools))
 
 

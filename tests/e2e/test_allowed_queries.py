@@ -63,7 +63,7 @@ async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: 
 
 
 def hold_figures(results: EsResults) -> None:
-    """Assert that shares are of the documents that there are, and that nothing is added up that is there twice."""
+    """Assert that shares are of the existing documents, and that sums contain nothing twice."""
     tables = tables_of([results], [""])
     assert all(each.markdown() for each in tables)
     numbers = [number for each in tables for number in each.numbers()]

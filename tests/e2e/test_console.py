@@ -304,7 +304,7 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser,
             await page.keyboard.press("Enter")
             await expect(box(page, "n1234")).to_be_focused()
             assert await page.locator(".graph .box").count() < 500
-    # 60 movements that each took half a second would be 30 s of a picture that hangs.
+    # 60 movements of half a second each would freeze the picture for 30 s.
     assert sorted(frames)[len(frames) // 2] < 250, frames
 
 

@@ -33,7 +33,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await expect(heading).to_have_text("The first run")
             await expect(dialog).to_have_count(0)
 
-            # A dialog that first reads something must not open on the page that came meanwhile.
+            # A dialog that first reads something must not open on a later page.
             async with page.expect_response("**/limits"):
                 await page.route("**/limits", lambda route: route.continue_())
                 await page.get_by_role("button", name="Limits").click()

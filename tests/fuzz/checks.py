@@ -139,7 +139,7 @@ async def check_projection(history: WorkflowHistory, document: Document) -> None
             wrong[name] = ("nothing", node["status"])
             continue
         error = record.error.to_json() if record.error else None
-        # A call that is cancelled in the workflow task that made it leaves no event.
+        # A call cancelled in the workflow task that made it leaves no event.
         attempts = None if record.status == "cancelled" else record.attempts
         projected = (record.status.value, error, attempts, record.partial)
         written = (node["status"], node["error"], node["attempts"] if attempts is not None else None, node["partial"])

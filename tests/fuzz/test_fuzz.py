@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _SECONDS = 60.0
 _FIRST_SEED = 1
 _LAST_SEED = 14
-"""So that a machine that is faster runs the same cases: new ones are what `python -m tests.fuzz` is for."""
+"""So that a faster machine runs the same cases: new ones are what `python -m tests.fuzz` is for."""
 
 
 async def test_random_runs_end_in_a_clear_state(client: Client, tmp_path: Path) -> None:

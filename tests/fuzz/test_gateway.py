@@ -38,7 +38,7 @@ EXAMPLES = int(os.environ.get("EXAMPLES", "20"))
 SEED = int(os.environ.get("SEED", "0"))
 """The same one makes the same requests."""
 ANSWER_S = 30.0
-"""By when an answer has to be whole: a request that takes longer counts as one that hangs."""
+"""By when an answer has to be whole: a longer request counts as hanging."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 

@@ -25,7 +25,7 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
         kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
         join = draw(st.sampled_from(kinds))
-        # A node that starts before its inputs have ended reads the values that exist then, which depends on the order.
+        # A node that starts before its inputs have ended reads values that depend on the order.
         reads = (
             draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if number and join == "all" else []
         )

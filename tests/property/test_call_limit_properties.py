@@ -34,7 +34,7 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
     """Return start and end of each call; each call requests as workers do, and the state travels as JSON.
 
     Args:
-        pause: start and length of a pause of the workers, after which everything that is due happens at once.
+        pause: start and length of a pause of the workers, after which all due steps happen at once.
     """
 
     def awake(at: float) -> float:

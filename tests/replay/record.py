@@ -1,7 +1,7 @@
 """Records the histories that `test_saved_histories` replays: `python -m tests.replay.record [NAME]…`.
 
-Run it for a new scenario, or when a change of the order of commands is wanted and no run of the version before can be
-exist any more. Without names, all histories are recorded again. The bad histories are derived from the good ones.
+Run it for a new scenario, or when the command order should change and no run of the version before can exist any more.
+Without names, all histories are recorded again. The bad histories are derived from the good ones.
 """
 
 import asyncio

@@ -360,7 +360,7 @@ def _make(node: str, name: str = "") -> dict[str, Any]:
 
 
 async def _looked_up(runs: Runs, bench: Bench) -> Handle:
-    """A run that asks who is meant, creates that party, and takes it back with the rest."""
+    """A run that asks which party is meant, creates the party, and compensates it with the rest."""
     sarah, nobody = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
     intents = [
         {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": nobody}},

@@ -29,7 +29,7 @@ from tests.support.server import LiveServer
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
 WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
-"""The program of a worker with code other than that which started the existing runs."""
+"""The program of a worker with other code than the worker that started the existing runs."""
 QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
 """The program of a worker whose model calls are retried soon after its death."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"

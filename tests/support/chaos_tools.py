@@ -226,7 +226,7 @@ def living_objects() -> int:
     """Collect the garbage of the worker and return the number of remaining objects.
 
     The number of each type is written to `<folder>/living-objects.json`. Free memory is returned to the system, so that
-    the memory of the process is that of its objects.
+    the process has only the memory of its objects.
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

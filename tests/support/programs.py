@@ -1,6 +1,6 @@
 """Processes of Dagwright's programs: forked from a process with the modules imported, or started by a new interpreter.
 
-The forked ones cost hundredths of a second of CPU instead of seconds (`tests.support.fork_server`).
+The forked ones cost hundredths of a CPU second instead of seconds (`tests.support.fork_server`).
 """
 
 import asyncio

@@ -130,7 +130,7 @@ def _plain_tools() -> list[Function]:
 
     @tool(effects="pure")
     def add(left: float, right: float) -> Any:
-        """Untyped, so that plans may refer to parts that its result does not have."""
+        """Untyped, so that plans may refer to missing parts of its result."""
         return left + right
 
     @tool(effects="read")

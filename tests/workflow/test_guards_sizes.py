@@ -21,7 +21,7 @@ _SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
 
 
 def _texts(count: int) -> str:
-    """Return a text that holds the result of `small` that often."""
+    """Return a text with so many copies of the result of `small`."""
     return "{{small.result}}" * count
 
 

@@ -72,7 +72,7 @@ WHICH_DATE = {"question": "Which of the dates is meant?", "options": BOTH_DATES}
 
 
 def assert_arrived_yesterday(found: Document) -> None:
-    """Assert that the day is known, and that it is open which of the dates is meant."""
+    """Assert that the day is known, and that the meaning of the date is open."""
     day = {"field": None, "start": YESTERDAY, "end": YESTERDAY}
     assert looked_up(found, "sg2", "date_range", "fields") == ([], day, BOTH_DATES)
     assert slot(found, "sg3", "ambiguity") == WHICH_DATE

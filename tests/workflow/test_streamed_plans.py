@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 _PIECE = 8
 """Characters of one piece of a stream."""
 _CLOCKS_S = 0.01
-"""By how much the clock of the server and that of the worker may differ in a quarter of a second."""
+"""Maximum difference between the server's and the worker's clock in a quarter of a second."""
 
 
 def held_answer(words: str, released: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:

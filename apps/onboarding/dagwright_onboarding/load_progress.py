@@ -17,7 +17,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 @contextmanager
 def watched_load(output: Output) -> Iterator[ProgressCallback]:
-    """Yield a progress callback, which ends the load after the transaction during which a signal came.
+    """Yield a progress callback, which ends the load after the transaction that received a signal.
 
     The second signal exits at once. The signal handlers need the main thread.
 

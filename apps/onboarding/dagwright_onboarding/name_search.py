@@ -269,7 +269,7 @@ class NameIndex:
         return self._all([expression, self._any(self._all(map(quoted, tags)) for tags in self._tags)])
 
     def _source_of_matches(self) -> str:
-        """Return the part of a query that finds the names `s` that match `:match`."""
+        """Return the part of a query that finds the names `s` matching `:match`."""
         if self._is_sqlite:
             return "FROM party_words g CROSS JOIN party_search s ON s.id = g.rowid WHERE g.party_words MATCH :match"
         return "FROM party_search s WHERE array_to_tsvector(string_to_array(s.tokens, ' ')) @@ CAST(:match AS tsquery)"

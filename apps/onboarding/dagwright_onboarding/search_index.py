@@ -140,13 +140,13 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
         # Without a query for existing rows: it is very slow on PostgreSQL before its first ANALYZE.
         connection.execute(_ADD_NAME, rows)
     if words:
-        # Sorted, so that two transactions that add the same words cannot deadlock.
+        # Sorted, so that two transactions with the same new words cannot deadlock.
         connection.execute(_ADD_WORD, [{"word": word} for word in sorted(words)])
 
 
 @dataclass(slots=True)
 class _NamesToIndex:
-    """Ids of the parties and of other names that a flush wrote and that must be indexed, each once and in order."""
+    """Ids of parties and other names to index, written by a flush, each once and in order."""
 
     parties: dict[str, None] = field(default_factory=dict)
     names: dict[int, None] = field(default_factory=dict)

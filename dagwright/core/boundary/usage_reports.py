@@ -151,7 +151,7 @@ def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
 
 
 def reported_agents(message: Any) -> dict[str, Usage]:
-    """Return the usage of each agent in the JSON of the end of a run; empty if it is missing or invalid.
+    """Return the usage of each agent in a closing event's JSON; empty if it is missing or invalid.
 
     Args:
         message: an object that may have a `usage` with `agents`.

@@ -144,22 +144,22 @@ ID_FIND_ENDED = f"{INTERNAL_ID_PREFIX}ended sub-plans"
 ID_END_CANCELLED = f"{INTERNAL_ID_PREFIX}end as cancelled"
 """Activity ID of `ACTIVITY_END_CANCELLED`."""
 ID_LOAD_VALUES = f"{INTERNAL_ID_PREFIX}values of "
-"""Prefix of the ids of activities that load the arguments of foreign activities; the id of the task follows."""
+"""ID prefix of activities that load the arguments of foreign activities; the id of the task follows."""
 ID_AWAIT_STORE = f"{INTERNAL_ID_PREFIX}store for "
-"""Prefix of the ids of activities that wait for the payload store for a call; the id of the task follows."""
+"""ID prefix of activities that wait for the payload store for a call; the id of the task follows."""
 ID_CALL_BATCH = f"{INTERNAL_ID_PREFIX}batch from "
-"""Prefix of the ids of call batches; the id of the first call follows."""
+"""ID prefix of call batches; the id of the first call follows."""
 ID_LOAD_ITEMS = f"{INTERNAL_ID_PREFIX}items"
 """ID of the activity that loads the items of a map batch."""
 ID_PUT_RESULTS = f"{INTERNAL_ID_PREFIX}put results"
-"""Prefix of the ids of activities that store a part of the results of a map batch; a number follows."""
+"""ID prefix of activities that store a part of a map batch's results; a number follows."""
 ID_PUT_STATE = f"{INTERNAL_ID_PREFIX}put state"
 ID_GET_STATE = f"{INTERNAL_ID_PREFIX}get state"
-"""Prefixes of the ids of activities that store and load parts of the run's state for continue-as-new; a number
+"""ID prefixes of activities that store and load parts of the run's state for continue-as-new; a number
 follows."""
 
 ID_NOTIFY = f"{INTERNAL_ID_PREFIX}notify"
-"""Prefix of the ids of activities that send notifications to the webhook; a number follows."""
+"""ID prefix of activities that send notifications to the webhook; a number follows."""
 
 SEARCH_STATE = "DagwrightState"
 """Keyword: the state of the run (docs/reference/states.md)."""
@@ -187,7 +187,8 @@ SEARCH_TAGS = "DagwrightTags"
 
 HEADER_IDEMPOTENCY_KEY = "dagwright-idempotency-key"
 """Activity header, JSON text payload: the node's idempotency key, 40 characters. Missing in calls of `pure` and `read`
-tools whose worker derives the same key from the IDs of the execution and of the activity."""
+tools: their worker derives the same key from the execution's ID and the activity's ID.
+"""
 HEADER_BINDINGS = "dagwright-bindings"
 """Activity header, JSON payload: the parts of the arguments that only the worker may fill in.
 
@@ -264,7 +265,7 @@ METADATA_LINEAGE = "dagwright-lineage"
 """Metadata of a result payload, JSON of `core.model.lineage.Lineage`: files and URLs that the attempt has read; missing
 if it reported none."""
 DETAIL_LINEAGE = "lineage"
-"""In the details of a failure and of the end of a run: files and URLs that were read, in the same form."""
+"""In the details of a failure and in the closing event: files and URLs that were read, in the same form."""
 
 ERROR_ASK_PERSON = "ask_person"
 """`ApplicationError.type` of a call that asks a person and is repeated with the answer; its first detail has the
@@ -347,7 +348,7 @@ TIMER_GRACE = "waiting for running steps to stop"
 TIMER_DRAIN = "waiting for running steps before continue-as-new"
 """Summary of the timer after which a run with a long history starts new nodes anyway."""
 TIMER_REQUESTS = "waiting for people"
-"""Summary of the timer of the earliest deadline or reminder of all requests."""
+"""Summary of the timer for the earliest deadline or reminder of all requests."""
 TIMER_NOTIFY = "sending notifications about the last requests"
 """Summary of the timer after which an ended run stops waiting for its webhook."""
 TIMER_SEARCH_UPDATE = "updating search attributes"

@@ -187,7 +187,7 @@ def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequ
 
 
 def _agent_as_tool(compiled: CompiledNode, checked: CheckedPlan, index: int) -> CompiledNode:
-    """Return the node of an agent as a call of a tool with its objective and the results of its dependencies."""
+    """Return an agent's node as a tool call with its objective and the results of its dependencies."""
     references = checked.references[index]
     arguments = {**compiled.arguments, "objective": None}
     bindings = [*compiled.bindings, (("objective",), references.objective or ("",))]

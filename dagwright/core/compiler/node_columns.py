@@ -3,7 +3,7 @@
 A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
 its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time of
 encoding each node as an object. Arguments that consist of bindings alone are omitted (`compiled.is_all_bound`).
-Bindings to results of these nodes have the number of the node instead of its ID.
+Bindings to results of these nodes have the node's number instead of its ID.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Compute projections: the parts of a result that a plan reads, which a worker returns in place of a large result.
 
 The analysis works on the compiled plan, before the run. Paths are followed through sub-plans in both directions: reads
-of a sub-plan's input are reads of the arguments of its node, and reads of a sub-plan's result are reads of the values
-in the sub-plan's output.
+of a sub-plan's input are reads of its node's arguments, and reads of a sub-plan's result are reads of its output's
+values.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -218,7 +218,7 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
 
 
 def _reads_of_inputs(node: CompiledNode, input_reads: Mapping[str, dict[Projection, None]]) -> Iterator[_Read]:
-    """Yield the reads of the arguments of a sub-plan's node that follow from reads of the sub-plan's inputs."""
+    """Yield the reads of a sub-plan node's arguments that follow from reads of the sub-plan's inputs."""
     for name, projections in input_reads.items():
         for path, use in projections:
             if not isinstance(path, str):
@@ -238,7 +238,7 @@ def _reads_of_output(plan: CompiledPlan, output_reads: Sequence[Projection]) -> 
 
 
 def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], use: Use) -> Iterator[_Read]:
-    """Yield the reads of the references in a value that follow from a read of a path of the resolved value."""
+    """Yield the reads of a value's references that follow from a read of a path in the resolved value."""
     for binding_path, template in bindings:
         if len(template) != 1 or isinstance(template[0], str):
             continue

@@ -114,7 +114,7 @@ class ConditionAnalysis:
         reads: reads in the order of their position.
         names: every name in the text that could be a variable; compared with the variables that the library finds.
         loops: number of comprehensions.
-        element_reads: number of reads of the element of a comprehension.
+        element_reads: number of times that a comprehension reads its element.
         signs: the text's signs, to estimate its work.
         patterns: the patterns of `matches()`.
     """

@@ -198,7 +198,7 @@ class EntityChecks:
 
 
 def can_make(producer: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
-    """Return whether the result of a tool can be an entity of one of these kinds."""
+    """Return whether a tool's result can be an entity of one of these kinds."""
     returns = producer.returns or ""
     kind = resolver.types.get(returns, _NO_KIND) if resolver.types else returns
     return kind in kinds if kind is not None else bool(kinds)

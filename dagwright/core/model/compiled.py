@@ -47,7 +47,7 @@ REGION_TIMEOUT_S = 1.0
 SCHEMA_CHARACTERS = 16 * 1024
 """Longest schema of a tool in a compiled plan."""
 SCHEMAS_CHARACTERS = 64 * 1024
-"""Maximum size of all schemas in one compiled plan; the plan is part of the input of every run of a sub-plan."""
+"""Maximum size of all schemas in one compiled plan; the plan is part of every sub-plan run's input."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies must be done (0 if the kind alone decides)."""

@@ -1,4 +1,4 @@
-"""JSON Schemas: their validator, with the keywords of Dagwright for formats of texts and kinds of entities.
+"""JSON Schemas: their validator, with Dagwright's keywords for text formats and entity kinds.
 
 The keyword `x-dagwright-text` names the format of a text; other keywords check values that are not texts. The keyword
 exists because no pattern can describe a query, and validators may ignore `format`. A schema must be self-contained, so

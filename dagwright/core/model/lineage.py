@@ -13,7 +13,7 @@ MAX_ENTRIES = 50
 LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
 MAX_RUN_ENTRIES = 2_000
-"""Maximum number of entries of all nodes of a run; they are part of the state of the run."""
+"""Maximum number of entries of all nodes in a run; they are part of the run's state."""
 _CALL_FIELDS = ("node_id", "tool", "status")
 
 

@@ -307,7 +307,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Record:
-    """Record of a node or of one of its items; times are seconds since the epoch.
+    """Record of a node or item; times are seconds since the epoch.
 
     Args:
         blocked_by: ids of the failed nodes that block it, in plan order.

@@ -17,7 +17,7 @@ MESSAGE_CHARACTERS = 2_000
 WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
 SUB_GOAL_PREFIX = "sg"
-"""Prefix of the id of the node of a sub-goal; its number follows."""
+"""Node id prefix of a sub-goal; its number follows."""
 NOT_STARTED = "dependency_failed"
 """Error code of a node that never started because a node it depends on failed."""
 

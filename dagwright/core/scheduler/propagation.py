@@ -313,7 +313,7 @@ class Propagation:
 
 
 def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -> int:
-    """Return the maximum bytes that the result of one task of a node may add to the history of its run."""
+    """Return the maximum bytes that one task's result may add to the history of its run."""
     if tool is not None and tool.is_foreign:
         return FOREIGN_RESULT_BYTES
     if node.kind not in ("tool", "lookup"):

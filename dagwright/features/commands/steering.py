@@ -291,7 +291,7 @@ def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 
 
 MESSAGE_BYTES = 256 * 1024
-"""Maximum size of arguments, results or nodes in a command; they are part of the history and of the state of the run.
+"""Maximum size of arguments, results or nodes in a command; they are part of the run's history and state.
 """
 
 

@@ -4,7 +4,7 @@ An incomplete run gets one compensation node for each call that may have changed
 other, in reverse order of the calls, which also respects undeclared dependencies. The nodes are derived from the plan
 and the records, so continue-as-new, replay and history readers need no additional state.
 
-Replay: ids, order and content of the nodes are part of the history of a run.
+Replay: ids, order and content of the nodes are part of a run's history.
 """
 
 from collections import Counter

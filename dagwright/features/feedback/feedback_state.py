@@ -56,7 +56,7 @@ class RequestRegistry:
         self.early: dict[str, Feedback] = {}
         """Answers to requests that are not open yet."""
         self.early_by_node: dict[int | None, list[str]] = {}
-        """Number of a node -> ids of the requests of it or its items that have early answers; `None` is the run."""
+        """Number of a node -> ids of its requests and its items' requests with early answers; `None` is the run."""
         self.due: list[Feedback] = []
         """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
         self.stored_bytes = 0

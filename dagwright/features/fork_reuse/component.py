@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ForkReuse(SchedulerComponent):
-    """Reuse of the results of the source run of a fork."""
+    """Reuse of the source run's results in a fork."""
 
     def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler

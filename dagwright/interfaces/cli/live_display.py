@@ -210,7 +210,7 @@ def _request_rows(
     """Return the open requests, each with the command that answers it, which is never cut.
 
     Args:
-        question_rows, options: lines of the question and of the options of each request that is shown.
+        question_rows, options: lines of each displayed request's question and options.
     """
     rows: list[RenderableType] = []
     for request, question, lines in zip(requests, question_rows, options, strict=False):

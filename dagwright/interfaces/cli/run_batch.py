@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 _FAILURES_BY_SEVERITY = (ExitCode.REJECTED, ExitCode.FAILED, ExitCode.CANCELLED)
-"""The exit code of a batch is the first of these that any of its runs has."""
+"""The exit code of a batch is the first entry that any of its runs has."""
 
 
 @dataclass(frozen=True, slots=True)

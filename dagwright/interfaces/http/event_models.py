@@ -1,4 +1,4 @@
-"""OpenAPI models of nodes and of the events of streams."""
+"""OpenAPI models of nodes and stream events."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal

@@ -25,7 +25,7 @@ router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
-    """Return a page of the open requests of all runs of the caller."""
+    """Return a page of the open requests in all runs of the caller."""
     open_page = await context.runs.inbox(
         limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.after
     )

@@ -150,8 +150,7 @@ class ChatBody(BaseModel):
     max_rounds: RoundsField = Field(default=None, description="`profile/rounds` only: maximum number of rounds.")
     worker_timeout: str | None = Field(
         default=None,
-        description="`profile/rounds` only: timeout of calls of worker tools that have no timeout of their own, "
-        "such as `2m`.",
+        description="`profile/rounds` only: timeout of worker tool calls without a timeout of their own, such as `2m`.",
     )
     synthesis: SynthesisField = Field(
         default=None,

@@ -31,7 +31,7 @@ from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 
 _PREFIX = "resp_"
 _NO_CALLS_SUFFIX = "~"
-"""Suffix of the ID of a response whose request allows no calls of `answer_feedback`; not a base64 character."""
+"""ID suffix of a response whose request allows no calls of `answer_feedback`; not a base64 character."""
 _COMMON_FIELDS = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
     *GATEWAY_FIELDS,

@@ -166,7 +166,7 @@ class FeedbackRequestList(BaseModel):
 
 
 class OmittedRequests(BaseModel):
-    """Number of requests of a run that a page of the inbox omits."""
+    """Number of the run's requests omitted from a page of the inbox."""
 
     run_id: str
     count: int

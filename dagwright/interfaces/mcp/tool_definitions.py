@@ -178,7 +178,7 @@ def _ask() -> types.Tool:
                 },
                 "worker_timeout": {
                     "type": "string",
-                    "description": "Profile rounds only: timeout of calls of worker tools without a timeout of their "
+                    "description": "Profile rounds only: timeout of worker tool calls without a timeout of their "
                     "own, such as 2m.",
                 },
                 "synthesis": {

@@ -4,7 +4,7 @@ The next turn and its messages depend on the plan and the records alone. IDs: th
 calls of turn 2 are `turn2.1`, `turn2.2`… in call order; the request for feedback in its answer is `turn2.ask`; the
 request to review its answer is `turn2.check`. A turn with an invalid answer is repeated as a node that supersedes it.
 
-Replay: IDs, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of a run's history.
 """
 
 import re

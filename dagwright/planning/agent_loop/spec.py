@@ -262,7 +262,7 @@ def agent_plan(
 
 
 def result_input(node_id: str) -> str:
-    """Return the name of the input of an agent's plan for the result of a node in its context."""
+    """Return the input name of an agent's plan for a node's result in its context."""
     return f"result of {node_id}"
 
 

@@ -263,7 +263,7 @@ class ModelRequest:
             long conversation once and not in each call.
         is_continued: whether another call will continue from here; the response then has its `conversation`.
         endpoint: `None` for the server of the worker's settings.
-        cuts: index of a message of `call` -> number of characters after which the filled message is truncated, with a
+        cuts: index of a message in `call` -> number of characters after which the filled message is truncated, with a
             mark.
         planning: `None` for an answer that is used only when it is complete.
         round: context for parsing the answer of a planner of rounds; `None` for any other answer.

@@ -1,6 +1,6 @@
 """Answer to a request: the call that writes it from the results of the plan, and the output of the run.
 
-Replay: ID and content of the node are part of the history of a run.
+Replay: ID and content of the node are part of a run's history.
 """
 
 from collections.abc import Sequence

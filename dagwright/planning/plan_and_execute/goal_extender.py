@@ -4,7 +4,7 @@ The next step depends on the plan and the records alone. IDs: the model call tha
 node that parses it is `read`. The pair after an invalid plan, or for a replan, is `plan#2` and
 `read#2`, and so on. `approve` requests approval of the plan, and `answer` is the last node.
 
-Replay: IDs, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of a run's history.
 """
 
 from collections.abc import Mapping, Sequence

@@ -95,7 +95,7 @@ class GoalState:
 
     @cached_property
     def replan_context(self) -> ReplanContext | None:
-        """State of the run at the start of the newest round of planning; `None` in the first round."""
+        """State of the run at the start of the newest planning round; `None` in the first round."""
         return self.replan_context_at(self.round_start) if self.is_replan_call(self.round_start) else None
 
     def replan_context_at(self, number: int) -> ReplanContext | None:

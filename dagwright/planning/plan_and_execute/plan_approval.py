@@ -1,6 +1,6 @@
 """Approval of a parsed plan by a person: when it is needed, and the node that requests it.
 
-Replay: ID and content of the node are part of the history of a run.
+Replay: ID and content of the node are part of a run's history.
 """
 
 from collections.abc import Mapping

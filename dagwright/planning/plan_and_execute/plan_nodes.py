@@ -1,6 +1,6 @@
 """Nodes of a parsed plan: their IDs in the run, and the extension that adds the missing ones.
 
-Replay: IDs, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of a run's history.
 """
 
 from collections import Counter

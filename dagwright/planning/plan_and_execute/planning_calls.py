@@ -1,6 +1,6 @@
 """Planning calls after the first: they repair a plan that cannot run, or replan.
 
-Replay: IDs, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of a run's history.
 """
 
 from collections.abc import Mapping, Sequence

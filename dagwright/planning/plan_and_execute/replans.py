@@ -3,7 +3,7 @@
 A replan starts when every node of the plan has ended. So two failures cause one replan, and the results of nodes that
 were still running are included.
 
-Replay: IDs, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of a run's history.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

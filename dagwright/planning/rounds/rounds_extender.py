@@ -6,7 +6,7 @@ can continue. The next step depends only on the plan and the records. Node ids: 
 them, and `answer` is the last node if a model writes the answer. A retry of the sub-goal `sg1` is `sg1#2`, which
 supersedes `sg1`.
 
-Replay: ids, order and content of the nodes are part of the history of a run.
+Replay: ids, order and content of the nodes are part of a run's history.
 """
 
 from collections.abc import Mapping, Sequence

@@ -126,7 +126,7 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that gets the count of nodes of each plan that is checked."""
+    """Return a list that gets the node count of each checked plan."""
     actual: list[int] = []
 
     def count_and_check(document: Any, **more: Any) -> CheckedPlan:

@@ -33,7 +33,7 @@ E = ModelError
 
 
 def body(status: int, content: Any) -> Raw:
-    """Error body in a form that is not that of OpenAI."""
+    """Error body in another form than OpenAI's."""
     return Raw(json.dumps(content).encode(), status=status)
 
 

@@ -87,7 +87,7 @@ async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def servers(folder: Path) -> AsyncIterator[LoadedServers]:
-    """One server that is shared by all tests that do not stop or change it."""
+    """One server, shared by all tests that do not stop or change it."""
     async with _running(load(folder, srv=server_entry(folder / "did"))) as actual:
         yield actual
 
@@ -308,7 +308,7 @@ def web_did(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def web(web_did: Path) -> AsyncIterator[LoadedServers]:
-    """One HTTP server that is shared by tests that do not stop or change it."""
+    """One HTTP server, shared by tests that do not stop or change it."""
     port = free_port()
     async with _listening(web_did, port):
         servers = load(web_did.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})

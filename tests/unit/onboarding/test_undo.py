@@ -27,7 +27,7 @@ Ids = Mapping[str, str]
 
 @pytest.fixture
 def ids(verbs: OnboardingVerbs) -> Ids:
-    """Parties that exist before the calls that are undone, with a role, a product and a link."""
+    """Parties that exist before the undone calls, with a role, a product and a link."""
     manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU").id
     other = verbs.create_limited_company("other", name="Other", jurisdiction="LU").id
     fund = verbs.ensure_cbu("fund", CbuRequest("Fund", "LU")).id

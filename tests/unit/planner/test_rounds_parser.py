@@ -1,4 +1,4 @@
-"""Parsing of answers of a planner of rounds: sub-goals that may start, and messages about invalid ones."""
+"""Parsing of a rounds planner's answers: sub-goals that may start, and messages about invalid ones."""
 
 import json
 from collections.abc import Mapping
@@ -236,7 +236,7 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
         known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
     assert read(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing)["valid"] is True
-    # A slot that may be null is accepted for an argument that may be null.
+    # A nullable slot is accepted for a nullable argument.
     assert read(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing)["valid"] is True
     wrong = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(wrong, *existing) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]

@@ -16,7 +16,7 @@ const OPENER_WIDTH = 44;
 const NAME_SIZE = 13;
 const SUB_SIZE = 11;
 const MAX_FAR_SIGNS = 300;
-/** The state of a group is the first of these states that one of its nodes has, else `completed`. */
+/** A group's state is the first listed state that one of its nodes has, else `completed`. */
 const GROUP_STATE_ORDER = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
 
 export class Boxes {

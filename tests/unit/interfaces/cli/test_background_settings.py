@@ -29,7 +29,7 @@ pytestmark = pytest.mark.waits
 
 
 DIFFERENT = "postgresql://127.0.0.1:9/b"
-"""A database that differs from that of the background worker."""
+"""Another database than the background worker has."""
 
 
 @pytest.fixture
