@@ -186,8 +186,8 @@ class Limiter:
             answers = await self._exchange(message)
             self._is_unreachable = False
         except LimitMessageRejected as error:
-            # The releases and the usage of the message are lost: the limit would refuse them again.
-            _LOG.warning("a limit refuses a message", error=str(error))
+            # The releases and the usage of the message are lost: the limit would reject them again.
+            _LOG.warning("a limit rejects a message", error=str(error))
             _fail(requests, error)
             return True
         except (LimitUnreachable, RPCError) as error:

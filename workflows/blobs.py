@@ -1,7 +1,7 @@
 """Storage of long texts of a run in the payload store: its state, and the results of a map batch.
 
-A store that does not respond delays the run without a limit. A permanent refusal (an operator failed the activity, or a
-foreign worker took it) raises `TextRefused`, so that it is not reported as a bug.
+A store that does not respond delays the run without a limit. A permanent rejection (an operator failed the activity, or
+a foreign worker took it) raises `TextRefused`, so that it is not reported as a bug.
 """
 
 import asyncio

@@ -43,11 +43,11 @@ class CommandMessages:
         self._commands.end()
 
     def handle_signal(self, name: str, message: RawValue) -> None:
-        """Apply the command of a signal, or add a note with the reason of its refusal."""
+        """Apply the command of a signal, or add a note with the reason of its rejection."""
         self._handle(name, message, through="signal")
 
     def check_update(self, name: str, message: RawValue) -> None:
-        """Validate an update without side effects, because a refused update is not in the history.
+        """Validate an update without side effects, because a rejected update is not in the history.
 
         Raises:
             ApplicationError: `Refused`, with the reason.
@@ -74,7 +74,7 @@ class CommandMessages:
             [result] = self._engine.apply_commands(lambda scheduler, at: [handle(scheduler=scheduler, at=at)])
         if result.error is not None:
             workflow.logger.error(
-                "a message was refused because of a bug", exc_info=result.error, extra={"message_name": name}
+                "a message was rejected because of a bug", exc_info=result.error, extra={"message_name": name}
             )
         return result
 

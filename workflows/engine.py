@@ -497,7 +497,7 @@ class Engine:
         """Issue a command if a task failed or opened a request and nothing started.
 
         A workflow task without commands may be merged with the next one by a worker that has evicted the run. An update
-        in that task would then be validated before the failure or the request is known, and refused permanently.
+        in that task would then be validated before the failure or the request is known, and rejected permanently.
         """
         self._record_ends()
         if self._unrecorded_task is not None:

@@ -80,7 +80,7 @@ async def items_of_map_batch(
 async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     """Return the report of the map batch of this run; large results are stored first.
 
-    If the store refuses the results, the batch has failed in the parent run, although its items are done.
+    If the store rejects the results, the batch has failed in the parent run, although its items are done.
     """
     pieces = pieces_of_results(record_of_map(scheduler))
     uploads = [
@@ -90,6 +90,6 @@ async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     try:
         refs = await asyncio.gather(*uploads)
     except TextRefused as error:
-        message = f"the items are done, but the payload store permanently refused their results: {error}"
+        message = f"the items are done, but the payload store permanently rejected their results: {error}"
         return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, message))
     return map_batch_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

@@ -237,7 +237,7 @@ class PlanWorkflow(Steerable):
                 refs = await engine.run_while_idle(put_state(state, numbers=self._state_pieces))
             except TextRefused as error:
                 message = (
-                    f"the history is full, and the payload store permanently refused the state of the run: {error}"
+                    f"the history is full, and the payload store permanently rejected the state of the run: {error}"
                 )
                 engine.end_in_this_execution(NodeError(wire.ERROR_STORE_REFUSED, message))
                 return

@@ -244,7 +244,7 @@ class SessionWorkflow:
             self._end_turn(report["turn"], turn_end_from_json(report))
         # The process edge: a client may send any content, and the end of the run is followed anyway.
         except Exception as error:
-            workflow.logger.warning("a report was refused", extra={"reason": str(error)})
+            workflow.logger.warning("a report was rejected", extra={"reason": str(error)})
 
     @workflow.signal(name=wire.SIGNAL_END_SESSION)
     def end_session(self, _message: RawValue) -> None:

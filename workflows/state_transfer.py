@@ -38,7 +38,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
         numbers: numbers of the pieces, unique in one execution: an aborted attempt may still be storing one.
 
     Raises:
-        TextRefused: the store has refused a piece permanently.
+        TextRefused: the store has rejected a piece permanently.
     """
     refs = []
     for piece, number in zip(pieces_of(text), numbers, strict=False):

@@ -71,7 +71,7 @@ class Steerable:
 
     @workflow.signal(name=wire.SIGNAL_FEEDBACK)
     def feedback(self, message: RawValue) -> None:
-        """Handle an answer; a refused answer becomes a note."""
+        """Handle an answer; a rejected answer becomes a note."""
         self.command_messages.handle_signal(wire.SIGNAL_FEEDBACK, message)
 
     @workflow.signal(name=wire.SIGNAL_PLANNED)

@@ -103,7 +103,7 @@ class SubPlans:
         sending.add_done_callback(self._sending.remove)
 
     async def _forward(self, message: ChildSignal, task_id: str) -> None:
-        """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended refuses it."""
+        """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended rejects it."""
         call = last_call_id(self._scheduler.state, task_id)
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
         handle = self._handles.get(call)

@@ -1,7 +1,7 @@
 """Service agents: one POST of JSON per attempt, signed if the card names a secret (docs/guides/agents.md).
 
-Each attempt sends the idempotency key of the call. Redirects are not followed, and private addresses are refused unless
-the settings allow them.
+Each attempt sends the idempotency key of the call. Redirects are not followed, and private addresses are rejected
+unless the settings allow them.
 """
 
 import json

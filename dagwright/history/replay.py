@@ -592,7 +592,7 @@ class HistoryReplay:
         self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
-            # The run was refused before it started.
+            # The run was rejected before it started.
             self.scheduler = None
         if self.scheduler is not None:
             end_open_nodes(self.scheduler, error=self.error, at=at)

@@ -65,7 +65,7 @@ def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
 
 
 def actor_from_any_message(message: Any, *, through: Through) -> Actor:
-    """Return the actor of a command that is never refused: invalid fields are omitted, long ones are cut."""
+    """Return the actor of a command that is never rejected: invalid fields are omitted, long ones are cut."""
     if not isinstance(message, Mapping):
         return Actor(None, message[:REASON_CHARACTERS] if isinstance(message, str) else None, through)
     reason, by = message.get("reason"), message.get("by")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 CommandFunction = Callable[["RunScheduler", float], str | None]
-"""Function of the scheduler and the time that checks or applies a command; it returns the refusal, or `None`."""
+"""Function of the scheduler and the time that checks or applies a command; it returns the rejection, or `None`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class RoutedCommand:
     """A decoded command with its effects on the run and its sub-plans.
 
     Args:
-        refusal_of: returns why the command is refused, without side effects.
-        apply: applies the command, or returns why it is refused.
+        refusal_of: returns why the command is rejected, without side effects.
+        apply: applies the command, or returns why it is rejected.
         confirmation: returns the confirmation for the sender; it must be called before `apply`.
         forwarded: returns the signal that forwards the command, if it belongs to a running sub-plan.
         stored_confirmation: returns the confirmation if the command was only stored for a later request.
@@ -86,7 +86,7 @@ class CommandResult:
     """Result of a command.
 
     Args:
-        refusal: why the command was refused.
+        refusal: why the command was rejected.
         confirmation: confirmation for the sender of an accepted command.
         note: code and text of the note.
         child_signal: signal to sub-plans.
@@ -101,7 +101,7 @@ class CommandResult:
 
 
 def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> CommandResult:
-    """Apply a command to this run, or forward it to a sub-plan, which may still refuse it."""
+    """Apply a command to this run, or forward it to a sub-plan, which may still reject it."""
     scheduler.advance(at)
     if (forwarded := command.forwarded(scheduler)) is not None:
         return CommandResult(
@@ -119,7 +119,7 @@ def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: fl
 
 
 def refusal_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
-    """Return why a command is refused, without side effects; a sub-plan itself refuses a forwarded command."""
+    """Return why a command is rejected, without side effects; a sub-plan itself rejects a forwarded command."""
     return command.refusal_of(scheduler, at) if command.forwarded(scheduler) is None else None
 
 
@@ -234,7 +234,7 @@ def _command_id(read: ReadMessage) -> str | None:
     """Return the ID of the command in a message; `None` if it has none."""
     try:
         message = read()
-    # The process edge: an unreadable message is refused with its reason when it is applied.
+    # The process edge: an unreadable message is rejected with its reason when it is applied.
     except Exception:
         return None
     command_id = message.get(COMMAND_ID) if isinstance(message, Mapping) else None
@@ -245,7 +245,7 @@ class CommandHandler:
     """Handler of the commands to one run; commands that arrive before the run has its plan are stored.
 
     Args:
-        notes: notes of the run. Commands become notes, and so do refused signals, whose sender gets no response.
+        notes: notes of the run. Commands become notes, and so do rejected signals, whose sender gets no response.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -263,7 +263,7 @@ class CommandHandler:
         self._has_ended = True
 
     def refusal_of(self, name: str, read: ReadMessage, *, scheduler: "RunScheduler | None", at: float) -> str | None:
-        """Return why an update is refused, without side effects.
+        """Return why an update is rejected, without side effects.
 
         Args:
             scheduler: scheduler of the run; `None` while it has no plan.
@@ -315,7 +315,7 @@ class CommandHandler:
         if result.refusal is None:
             self._record_accepted(command_id)
         elif through == "signal":
-            # The sender of an update gets the refusal as the response.
+            # The sender of an update gets the rejection as the response.
             self._notes.refuse(name, result.refusal)
         return result
 

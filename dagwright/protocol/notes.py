@@ -1,4 +1,4 @@
-"""Notes about a run besides its nodes, such as refused messages and the author of a cancellation."""
+"""Notes about a run besides its nodes, such as rejected messages and the author of a cancellation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ class Notes:
         self._append({"code": code, "node_id": None, "message": message})
 
     def refuse(self, message: str, reason: str | None) -> None:
-        """Add a note about a refused message; without a reason the message was not refused.
+        """Add a note about a rejected message; without a reason the message was not rejected.
 
         Args:
             message: name of the signal.
@@ -81,5 +81,5 @@ ReadMessage = Callable[[], Any]
 
 
 def bug_message(error: Exception) -> str:
-    """Return the refusal of a message whose handling raised an unexpected exception."""
+    """Return the rejection of a message whose handling raised an unexpected exception."""
     return f"{wire.ERROR_BUG}: {type(error).__name__}: {error}"

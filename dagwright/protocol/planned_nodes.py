@@ -117,7 +117,7 @@ class Planned(UnparsedCommand):
     nodes: Sequence[Any]
 
     def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
-        """Return the parsed command, or why it is refused; the cost is charged to the budget."""
+        """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
         attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))
         if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
             return _NoChange()

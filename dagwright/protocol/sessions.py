@@ -248,7 +248,7 @@ class SessionRecord:
     # Transitions.
 
     def refusal_of(self, start: TurnStart) -> TurnRejection | None:
-        """Return why a turn cannot start, or `None`; a turn that exists already is not refused."""
+        """Return why a turn cannot start, or `None`; a turn that exists already is not rejected."""
         if self.turn_of(start.run) is not None:
             return None
         if self.is_ending:
@@ -264,7 +264,7 @@ class SessionRecord:
         return None
 
     def start_turn(self, start: TurnStart, *, at: float) -> bool:
-        """Start a turn that is not refused; return `False` for a turn that exists already."""
+        """Start a turn that is not rejected; return `False` for a turn that exists already."""
         if self.turn_of(start.run) is not None:
             return False
         number = self.omitted_turns + len(self.turns) + 1

@@ -1,7 +1,7 @@
 """The payload store that the workers of a task queue use: published on the server by the first worker.
 
 Workers with different stores would lose each other's values, and runs would fail on them. A worker therefore
-compares the ID of its store with the published ID and refuses to start if they differ. As for a paused tool, the
+compares the ID of its store with the published ID and does not start if they differ. As for a paused tool, the
 note is an open workflow that no worker polls: starting it is atomic, and all workers see it immediately.
 """
 

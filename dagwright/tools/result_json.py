@@ -18,7 +18,7 @@ DEPTH_LIMIT = 100
 """Limit of nested objects and lists; readers in other languages, such as protobuf's JSON, also stop at 100."""
 
 INTEGER_LIMIT_BITS = 14_000
-"""Python itself refuses to write or read integers with more than 4,300 digits."""
+"""Python itself cannot write or read integers with more than 4,300 digits."""
 
 
 def plain_json(value: Any) -> Any:

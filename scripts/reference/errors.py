@@ -1,4 +1,4 @@
-"""The tables of exceptions and codes of problems, responses and refused commands, and the codes that the code uses."""
+"""The tables of exceptions and codes of problems, responses and rejected commands, and the codes that the code uses."""
 
 from dagwright import errors
 from dagwright.core.error_codes import ProblemCode
@@ -36,7 +36,7 @@ def http_codes_table() -> str:
 
 
 def refusals_table() -> str:
-    """Return a row for each status of a refused command."""
+    """Return a row for each status of a rejected command."""
     headings = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
     rows = [
         (code(each), str(int(each.exit_code)), each.meaning, _yes_or_no(each.is_retryable), each.remedy)

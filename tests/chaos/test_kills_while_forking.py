@@ -57,7 +57,7 @@ class Forker:
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run, "--yes", "--json"),
-            # Where its worker runs too: a command from another folder is refused beside it.
+            # Where its worker runs too: a command from another folder is rejected beside it.
             folder=ROOT,
             environment=environment_of(self._server.address, self._folder),
         )

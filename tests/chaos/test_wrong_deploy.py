@@ -82,7 +82,7 @@ async def test_runs_wait_for_the_right_code_and_then_end_normally(own_server: Li
         # The first worker may have ended with `last` under way, so how often it was tried is not asked.
         last = document["nodes"]["last"]
         assert (last["status"], last["result"]) == ("completed", f"{run}-last")
-        # The refused workflow tasks of the wrong worker left no trace except failed workflow tasks.
+        # The rejected workflow tasks of the wrong worker left no trace except failed workflow tasks.
         await assert_replays(await handle.fetch_history())
         assert (await RunReader(client, run).read()).notes == []
     assert effects_of(folder) == sorted(f"{run}-{name}" for run in _RUNS for name in _NAMES)

@@ -1,4 +1,4 @@
-"""Any document is checked or refused; no other error is raised, and every reported pointer exists."""
+"""Any document is checked or rejected; no other error is raised, and every reported pointer exists."""
 
 from contextlib import suppress
 from typing import Any

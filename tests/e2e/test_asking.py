@@ -1,4 +1,4 @@
-"""`ask`: from a request in words to the answer, with the scripted model; refused requests; the demo."""
+"""`ask`: from a request in words to the answer, with the scripted model; rejected requests; the demo."""
 
 import json
 import shlex

@@ -72,7 +72,7 @@ def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) ->
     node |= draw(_kind_fields(earlier, depth=depth))
     is_sub_plan = "plan" in node
     never = ["retry", "heartbeat"] if is_sub_plan else []
-    # A cache is refused where the tool changes the world; most plans should run.
+    # A cache is rejected where the tool changes the world; most plans should run.
     never += [] if str(node.get("tool")).startswith(("pure.", "read.")) or chance(draw, 20) else ["cache"]
     for field, (one_in, values) in _fields(earlier).items():
         if chance(draw, one_in) and field not in never:

@@ -158,7 +158,7 @@ async def run_for(
 
 
 async def _start(runs: Runs, case: Case) -> Handle | None:
-    """Start the run of a case; `None` if the start was refused with a proper error."""
+    """Start the run of a case; `None` if the start was rejected with a proper error."""
     if case.form == "payloads":
         return await runs.start_raw(*map(payload_of, case.content))
     if case.form == "client":
@@ -213,5 +213,5 @@ async def _send(handle: Handle, message: Message) -> None:
         else:
             await handle.cancel()
     except (RPCError, WorkflowUpdateFailedError, QueryFailed, UnicodeEncodeError):
-        # The run had ended, or refused the message: the sender gets an error, and there must be no other effect.
+        # The run had ended, or rejected the message: the sender gets an error, and there must be no other effect.
         return

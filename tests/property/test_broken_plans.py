@@ -1,4 +1,4 @@
-"""A compiled plan that anybody has changed anywhere is refused, or it runs to its end."""
+"""A compiled plan that anybody has changed anywhere is rejected, or it runs to its end."""
 
 import copy
 import random

@@ -33,5 +33,5 @@ def test_nothing_depends_on_the_hash_seed() -> None:
     assert others == [first] * (SEEDS - 1)
     histories = json.loads(first)
     assert len(histories) == 60
-    # Both kinds are there: refused plans with their problems, and whole runs.
+    # Both kinds are there: rejected plans with their problems, and whole runs.
     assert {type(history[0]["code"]) if "code" in history[0] else None for history in histories} == {str, None}

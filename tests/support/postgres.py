@@ -1,6 +1,6 @@
 """A private PostgreSQL cluster for tests, with its own folder, port, socket and password, removed afterwards.
 
-`initdb` and the server refuse to run as root, so under root they run as another user of the machine.
+`initdb` and the server do not run as root, so under root they run as another user of the machine.
 """
 
 import os

@@ -98,7 +98,7 @@ class Driven:
         self._go_on()
 
     def command(self, command: RunCommand | UnparsedCommand) -> str | None:
-        """Apply a command; return why it is refused."""
+        """Apply a command; return why it is rejected."""
         return apply_command(command, self.scheduler, at=self._at)
 
     def _go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""Outcomes of a request in words: refused plans, published formats, replans, and answers."""
+"""Outcomes of a request in words: rejected plans, published formats, replans, and answers."""
 
 import json
 from collections.abc import Mapping

@@ -185,7 +185,7 @@ async def test_plan_whose_ids_are_all_in_use_is_returned(serve_script: Scripted,
         await eventually(lambda: len(server.calls) == 1)
         mine = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, mine)
-        # A repetition is refused, and the error names a taken ID.
+        # A repetition is rejected, and the error names a taken ID.
         assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.ADD_NODES)
         released.set()
         found = await checked_document(runs, handle)

@@ -73,7 +73,7 @@ async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
 
 
 async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(foreign_runs: Runs) -> None:
-    """Guard S3: the server refuses the result, and the run continues without it."""
+    """Guard S3: the server rejects the result, and the run continues without it."""
     nodes = [
         {"id": "large", "tool": "foreign.text", "arguments": {"size": 3_000_000}, "retry": {"max_attempts": 1}},
         {"id": "beside", "tool": "foreign.text", "arguments": {"size": 3}},

@@ -54,7 +54,7 @@ async def _wait_for_requests(runs: Runs, handle: Handle, count: int) -> None:
 
 
 class _Person:
-    """Answer by update or signal at random, and count the refused answers."""
+    """Answer by update or signal at random, and count the rejected answers."""
 
     def __init__(self, handle: Handle, source: random.Random) -> None:
         self._handle = handle
@@ -63,7 +63,7 @@ class _Person:
         self.refused: list[str] = []
 
     def answer(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
-        """Answer a request; an update that is refused is counted."""
+        """Answer a request; an update that is rejected is counted."""
         return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
 
     def send_invalid(self) -> Awaitable[None]:

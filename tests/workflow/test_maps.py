@@ -294,6 +294,6 @@ async def test_map_batches_whose_results_are_refused_permanently_fail_with_the_r
     refused = ApplicationError("given up by hand", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=refused):
         document = await runs.run(_over(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
-    message = "the items are done, but the payload store permanently refused their results: given up by hand"
+    message = "the items are done, but the payload store permanently rejected their results: given up by hand"
     failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"
     assert (document["status"], document["nodes"]["m"]) == ("failed", failed_node(failure))

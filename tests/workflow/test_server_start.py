@@ -1,4 +1,4 @@
-"""The server of a state folder, for real: started once, found, shared, kept, killed, refused."""
+"""The server of a state folder, for real: started once, found, shared, kept, killed, rejected."""
 
 import asyncio
 import json

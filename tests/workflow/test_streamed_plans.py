@@ -192,7 +192,7 @@ _REFUSED: list[tuple[Any, str]] = [
     ({"call": "plan"}, "'attempt' must be an integer of at least 1"),
     ("nodes", "must be an object"),
 ]
-"""Message of a stream -> a part of the reason for which it is refused."""
+"""Message of a stream -> a part of the reason for which it is rejected."""
 
 
 async def test_message_that_brings_what_must_not_start_is_refused(serve_script: Scripted) -> None:

@@ -22,7 +22,7 @@ _REPORT_EVERY = 100_000
 
 
 def main() -> int:
-    """Return 0, 1 if the server refuses the data, 2 for invalid settings, or 4 if there is no server."""
+    """Return 0, 1 if the server rejects the data, 2 for invalid settings, or 4 if there is no server."""
     try:
         settings = settings_as(MaritimeSettings, load_settings())
     except SettingsError as error:
@@ -37,7 +37,7 @@ def main() -> int:
     except LoadFailed as error:
         return _end(str(error), _FAILED)
     except OpenSearchException as error:
-        return _end(f"the search server at {display_address(address)} refused the data: {error}", _NO_SERVER)
+        return _end(f"the search server at {display_address(address)} rejected the data: {error}", _NO_SERVER)
     sys.stdout.write(
         f"loaded {data_set.documents:,} shipments of {data_set.today} (seed {data_set.seed}) into {indices.prefix}-* "
         f"at {display_address(address)} in {took_s:.1f} s\n"

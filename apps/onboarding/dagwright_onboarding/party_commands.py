@@ -19,7 +19,7 @@ REFUSALS_SHOWN = DUPLICATES_SHOWN = RENAMES_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
-    """Load the parties of a file, or of standard input (`-`), and print a report; return 1 if rows were refused."""
+    """Load the parties of a file, or of standard input (`-`), and print a report; return 1 if rows were rejected."""
     name = "standard input" if file == STANDARD_INPUT else file
     try:
         with opened_database(EntityDatabase) as database, watched_load(output) as on_progress:
@@ -92,7 +92,7 @@ def _show(candidates: Sequence[Candidate], output: Output) -> None:
 
 
 def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
-    refused = f", {len(report.refused):,} refused" if report.refused else ""
+    refused = f", {len(report.refused):,} rejected" if report.refused else ""
     output.print(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
     if report.left_inactive:
         output.print(f"{report.left_inactive:,} of them stay inactive: their rows have no status")
@@ -111,6 +111,6 @@ def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
     if report.ignored_columns:
         output.print(f"ignored columns: {', '.join(report.ignored_columns)}")
     for omitted in report.refused[:REFUSALS_SHOWN]:
-        output.log(f"{file}, line {omitted.line}: refused: {one_line(omitted.reason)}")
+        output.log(f"{file}, line {omitted.line}: rejected: {one_line(omitted.reason)}")
     if len(report.refused) > REFUSALS_SHOWN:
-        output.log(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were refused")
+        output.log(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were rejected")

@@ -93,7 +93,7 @@ class PartyFile:
 
 
 def read_party_file(path: Path) -> PartyFile:
-    """Return the rows of a file, valid and refused ones.
+    """Return the rows of a file, valid and rejected ones.
 
     Raises:
         PartiesUnreadable: no such file, no header, or a missing or duplicate column.
@@ -106,7 +106,7 @@ def read_party_file(path: Path) -> PartyFile:
 
 
 def read_parties(raw: bytes, *, name: str) -> PartyFile:
-    """Return the rows of the content of a file, valid and refused ones.
+    """Return the rows of the content of a file, valid and rejected ones.
 
     Args:
         name: name of the file in messages.
@@ -114,7 +114,7 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
     Raises:
         PartiesUnreadable: no header, or a missing or duplicate column.
     """
-    # Invalid UTF-8 must only refuse its row, so it is decoded into surrogates.
+    # Invalid UTF-8 must only reject its row, so it is decoded into surrogates.
     lines = list(io.StringIO(raw.decode("utf-8-sig", errors="surrogateescape"), newline=""))
     delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     reader = _reader(lines, delimiter)

@@ -1,4 +1,4 @@
-"""Load parties from a CSV file, with a report of the rows that were refused.
+"""Load parties from a CSV file, with a report of the rows that were rejected.
 
 Loading a file again is safe: existing parties stay, new names and identifiers are added, and nothing is removed. A row
 with the id of a party renames it, regardless of the order of the lines. Rows are written in small atomic transactions,
@@ -74,7 +74,7 @@ class RenamedRow:
 
 @dataclass(frozen=True, slots=True)
 class _RowResult:
-    """Result of a row that was not refused."""
+    """Result of a row that was not rejected."""
 
     outcome: RowOutcome
     duplicate: DuplicateRow | None = None
@@ -96,7 +96,7 @@ class _NameConflict(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _ConflictingRow:
-    """A refused row whose name belongs to the party `holder_id`, which another row may rename."""
+    """A rejected row whose name belongs to the party `holder_id`, which another row may rename."""
 
     row: PartyRow
     holder_id: str

@@ -45,7 +45,7 @@ class CancelNode:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
             return ref
@@ -116,7 +116,7 @@ class RetryNode:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
             return ref
@@ -198,7 +198,7 @@ class SetResult:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
             return ref
@@ -255,7 +255,7 @@ class AddNodes:
     stored_bytes: int = 0
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         refusal = _refusal_of_added_nodes(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_reserved_ids(scheduler.state, self.extension)
 
@@ -279,7 +279,7 @@ class AddUnparsedNodes(UnparsedCommand):
     actor: Actor = UNKNOWN_ACTOR
 
     def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
-        """Return the parsed command, or why it is refused; the cost is charged to the budget."""
+        """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
         refusal = _refusal_of_added_nodes(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal

@@ -1,8 +1,8 @@
 """Commands to a run: pause, resume, cancel, change its policy or its limits.
 
 Each command is a dataclass with two methods, so that the workflow, the history reader and the property tests behave the
-same: `refusal_of` returns why the command is refused, without side effects, and `apply` applies a command that is not
-refused. Commands to nodes are in `dagwright.features.commands.node_commands`.
+same: `refusal_of` returns why the command is rejected, without side effects, and `apply` applies a command that is not
+rejected. Commands to nodes are in `dagwright.features.commands.node_commands`.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class RunCommand(Protocol):
     """A command of a person to a run."""
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is refused, or `None`; it has no side effects."""
+        """Return why the command is rejected, or `None`; it has no side effects."""
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command.
@@ -56,20 +56,20 @@ class UnparsedCommand(ABC):
 
     @abstractmethod
     def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
-        """Return the parsed command, or why it is refused; the cost is charged to the budget."""
+        """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is refused, or `None`; it has no side effects."""
+        """Return why the command is rejected, or `None`; it has no side effects."""
         command = self.read_within(scheduler.features.feedback.requests.precheck_budget, scheduler, at=at)
         return command if isinstance(command, str) else None
 
     def read(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
-        """Return the parsed command, or why it is refused."""
+        """Return the parsed command, or why it is rejected."""
         return self.read_within(scheduler.features.feedback.requests.check_budget, scheduler, at=at)
 
 
 def apply_command(sent_command: RunCommand | UnparsedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
-    """Apply a command, or return why it is refused."""
+    """Apply a command, or return why it is rejected."""
     command = sent_command.read(scheduler, at=at) if isinstance(sent_command, UnparsedCommand) else sent_command
     if isinstance(command, str):
         return command
@@ -92,7 +92,7 @@ class Pause:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _RUN_ENDED
         if scheduler.state.paused is None:
@@ -113,7 +113,7 @@ class Resume:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         return "the run is not paused" if scheduler.state.paused is None else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:  # noqa: ARG002 - a command
@@ -131,7 +131,7 @@ class Cancel:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped:
             return f"{STOPPED} already"
         return _RUN_ENDED if scheduler.is_finished else None
@@ -149,7 +149,7 @@ class SetPolicy:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         return STOPPED if scheduler.is_stopped else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -173,7 +173,7 @@ class SetLimits:
     actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
-        """Return why the command is refused, or `None`."""
+        """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _RUN_ENDED
         elapsed_s = at - scheduler.features.deadline.deadline.started_at
@@ -242,7 +242,7 @@ def _pause_text(paused: Paused) -> str:
 
 
 def refusal_of_run(scheduler: "RunScheduler") -> str | None:
-    """Return why commands to nodes are refused, or `None`.
+    """Return why commands to nodes are rejected, or `None`.
 
     Before the plan is approved, its records must not change, because nodes would start.
     """
@@ -253,7 +253,7 @@ def refusal_of_run(scheduler: "RunScheduler") -> str | None:
 
 
 def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
-    """Return the node or item of an id, or why commands to it are refused."""
+    """Return the node or item of an id, or why commands to it are rejected."""
     if (refusal := refusal_of_run(scheduler)) is not None:
         return refusal
     ref = scheduler.state.find(task_id)

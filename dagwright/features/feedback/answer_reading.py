@@ -1,6 +1,6 @@
 """Validation of answers: whether an answer can be accepted, and which requests it answers.
 
-It changes nothing, so that an answer can be refused before it is in history;
+It changes nothing, so that an answer can be rejected before it is in history;
 `dagwright.features.feedback.answer_handling` applies accepted answers.
 """
 
@@ -72,7 +72,7 @@ class AnswerReader:
         return self._feedback.requests
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
-        """Return why an answer would be refused now, or `None` if it would be accepted; it has no side effects."""
+        """Return why an answer would be rejected now, or `None` if it would be accepted; it has no side effects."""
         try:
             outcome = self.read(feedback, at, check_budget=self._requests.precheck_budget)
         except ComputeBudgetExceeded:
@@ -88,7 +88,7 @@ class AnswerReader:
             check_budget: compute budget for nodes in the answer; by default the budget for accepted answers.
 
         Returns:
-            The requests with their answers; why the answer is refused; or `None` if it is early and can be stored.
+            The requests with their answers; why the answer is rejected; or `None` if it is early and can be stored.
 
         Raises:
             ComputeBudgetExceeded: the remaining compute budget is too small.
@@ -137,7 +137,7 @@ class AnswerReader:
     def read_all(
         self, requests: list[Request], feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
     ) -> list[AcceptedAnswer] | str:
-        """Check one answer to all given requests, as `read`; return why it is refused if it is invalid for one."""
+        """Check one answer to all given requests, as `read`; return why it is rejected if it is invalid for one."""
         check_budget = check_budget or self._requests.check_budget
         check_budget.start(at)
         accepted: list[AcceptedAnswer] = []

@@ -1,6 +1,6 @@
 """Human feedback of one run: approvals, questions of nodes and tools, requests of the run itself, and their answers.
 
-Every command of a person is a pure function of the scheduler that applies the command or returns why it is refused.
+Every command of a person is a pure function of the scheduler that applies the command or returns why it is rejected.
 The driver passes the time with `advance` before each batch of events, so that a deadline applies at the same event in
 the workflow and in history readers.
 """
@@ -154,7 +154,7 @@ class HumanFeedback(SchedulerComponent):
         An event for a task that is not running is ignored. A task that is being cancelled ends instead.
 
         Returns:
-            Why the request is refused, or `None`.
+            Why the request is rejected, or `None`.
         """
         ref = self._scheduler.record_end_of_call(task_id, attempt)
         if ref is None:
@@ -197,7 +197,7 @@ class HumanFeedback(SchedulerComponent):
     # Commands.
 
     def answer(self, feedback: Feedback, at: float) -> str | None:
-        """Apply an answer, or return why it is refused."""
+        """Apply an answer, or return why it is rejected."""
         self._scheduler.advance(at)
         requests = self.requests
         requests.hint_budget.start(at)
@@ -218,7 +218,7 @@ class HumanFeedback(SchedulerComponent):
         return None
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
-        """Return why an answer would be refused now, or `None`; it has no side effects."""
+        """Return why an answer would be rejected now, or `None`; it has no side effects."""
         return self._reader.refusal_of(feedback, at)
 
     def open_request_count(self, name: str) -> int:

@@ -54,7 +54,7 @@ class RequestOpener:
     def open(
         self, ref: TaskRef, question: Mapping[str, Any], *, purpose: Purpose, at: float, checkpoint: Any = None
     ) -> NodeError | None:
-        """Open a request, and apply an early answer to it; return the error if the request is refused."""
+        """Open a request, and apply an early answer to it; return the error if the request is rejected."""
         state = self._state
         if state.plan.is_non_interactive:
             return NodeError("refused", _REFUSAL_OF_PURPOSE[purpose])
@@ -90,7 +90,7 @@ class RequestOpener:
             self._on_early(request, early, at)
 
     def open_tool_request(self, ref: TaskRef, raised: RaisedQuestion, *, at: float) -> NodeError | None:
-        """Open the request of a running tool; return the error if the request is refused."""
+        """Open the request of a running tool; return the error if the request is rejected."""
         state, task_id = self._state, self._state.id_of(ref)
         override = state.overrides.get(task_id)
         answers = override.answers if override is not None else []

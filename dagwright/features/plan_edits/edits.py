@@ -253,7 +253,7 @@ _COST_OF_EXISTING_NODE = 5
 def checked_extension(
     nodes: Sequence[Any], state: "RunState", *, tools: Mapping[str, ToolDeclaration], budget: ComputeBudget
 ) -> Extension | str:
-    """Return the extension of a running plan by some nodes, or why the nodes are refused.
+    """Return the extension of a running plan by some nodes, or why the nodes are rejected.
 
     Args:
         nodes: nodes as JSON, as in a plan.

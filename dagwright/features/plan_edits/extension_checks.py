@@ -23,7 +23,7 @@ class NodeCheck(Protocol):
     def __call__(
         self, nodes: Sequence[Any], *, tools: Mapping[str, "ToolDeclaration"], budget: "ComputeBudget"
     ) -> Extension | str:
-        """Return the extension by these nodes, or why they are refused."""
+        """Return the extension by these nodes, or why they are rejected."""
 
 
 def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:

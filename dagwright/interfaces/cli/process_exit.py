@@ -1,6 +1,6 @@
 """End a process that waits for an endless step.
 
-A step may refuse to end: a tool catches its cancellation, or a library call never returns. The run does not depend on
+A step may not end: a tool catches its cancellation, or a library call never returns. The run does not depend on
 this process, so such a step is abandoned. This module must not import modules that run plans.
 """
 

@@ -2,11 +2,11 @@
 
 A path is opened one component at a time, each relative to the open parent folder and without following links, so that
 concurrent changes cannot redirect it. Hidden names, links, paths protected by `dagwright.tools.protected_paths` and,
-for writing, files that Python would import are refused. In a run that was started with an API key, the root is a folder
-of the owner of the key.
+for writing, files that Python would import are rejected. In a run that was started with an API key, the root is a
+folder of the owner of the key.
 
 A file with several names (hard links) may belong to another owner or to the state folder, and its other names cannot
-be found. Such a file is refused in every run, because a run without an owner must not read the state folder either.
+be found. Such a file is rejected in every run, because a run without an owner must not read the state folder either.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from dagwright.tools.protected_paths import PathGuard
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe must not block the call; it is refused after opening."""
+"""A pipe must not block the call; it is rejected after opening."""
 _DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Without `O_TRUNC`: the file is truncated after a check that it has no other hard link."""
 
@@ -86,7 +86,7 @@ class OpenFolder:
         """Open a subfolder.
 
         Raises:
-            GiveUp: the subfolder is refused.
+            GiveUp: the subfolder is rejected.
             OSError: the subfolder cannot be opened.
         """
         self._refuse_link(name)
@@ -103,7 +103,7 @@ class OpenFolder:
         """Open a regular file of the folder for reading.
 
         Raises:
-            GiveUp: the file is refused.
+            GiveUp: the file is rejected.
             OSError: the file cannot be opened.
         """
         self._refuse_link(name)
@@ -119,7 +119,7 @@ class OpenFolder:
         """Replace the content of a file atomically.
 
         Raises:
-            GiveUp: the file is refused.
+            GiveUp: the file is rejected.
         """
         self._refuse_link(name)
         status = self._status(name)
@@ -165,7 +165,7 @@ class OpenFolder:
         if status is not None and _has_other_names(status):
             raise GiveUp(
                 f"{str(self.relative / name)!r} has several names (hard links), some of which may be outside of the "
-                "files folder; the file tools refuse it, so copy it"
+                "files folder; the file tools reject it, so copy it"
             )
 
     def _status(self, name: str) -> os.stat_result | None:
@@ -194,7 +194,7 @@ class FileAccess:
             create: whether to create missing folders.
 
         Raises:
-            GiveUp: the path is refused.
+            GiveUp: the path is rejected.
             OSError: the folder cannot be opened.
         """
         with self._opened(parts_of(path), create=create) as opened:
@@ -230,7 +230,7 @@ class FileAccess:
         if guard.protects_root(real):
             raise GiveUp(
                 "The files folder is inside a folder of Dagwright (state, plans or payloads), which the file tools "
-                "refuse; set DAGWRIGHT_FILES_ROOT on the worker to another folder"
+                "reject; set DAGWRIGHT_FILES_ROOT on the worker to another folder"
             )
         if create or owner is not None:
             real.mkdir(parents=True, exist_ok=True)
@@ -280,7 +280,7 @@ def parts_of(path: str) -> list[str]:
             raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
     hidden = next((part for part in parts if part.startswith(".")), None)
     if hidden is not None:
-        raise GiveUp(f"{path!r}: the file tools refuse hidden names, such as {hidden!r}")
+        raise GiveUp(f"{path!r}: the file tools reject hidden names, such as {hidden!r}")
     if any(len(part.encode()) > _NAME_LIMIT_BYTES for part in parts):
         raise GiveUp(f"{path[:60]!r} is not a path: a name has at most {_NAME_LIMIT_BYTES} bytes")
     return parts
@@ -297,5 +297,5 @@ def _is_encodable(path: str) -> bool:
 def _refuse_protected(guard: PathGuard, path: Path, status: os.stat_result | None, *, shown: PurePosixPath) -> None:
     if guard.protects(path, status):
         raise GiveUp(
-            f"{str(shown)!r} belongs to Dagwright (state, keys, plans, tools or agents); the file tools refuse it"
+            f"{str(shown)!r} belongs to Dagwright (state, keys, plans, tools or agents); the file tools reject it"
         )

@@ -1,4 +1,4 @@
-"""Calls of a worker at a limit, without a server: waits in their slots, and requests that the limit refuses."""
+"""Calls of a worker at a limit, without a server: waits in their slots, and requests that the limit rejects."""
 
 import asyncio
 from typing import Any
@@ -84,7 +84,7 @@ async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_
     with pytest.raises(CallDeferred, match="model:small rejects the message: unknown kind"):
         await limit.request("a", CallRequest())
     assert (await limit.request("b", CallRequest())).decision == "start"
-    # The limit would refuse the same message again.
+    # The limit would reject the same message again.
     assert [(sorted(message.requests), list(message.releases)) for message in messages] == [
         (["a"], ["ended"]),
         (["b"], []),

@@ -1,4 +1,4 @@
-"""Sessions without a server: refused turns, and turns that were sent before."""
+"""Sessions without a server: rejected turns, and turns that were sent before."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Plans as models write them: repairs are reported, ambiguous text is refused."""
+"""Plans as models write them: repairs are reported, ambiguous text is rejected."""
 
 import contextlib
 import json

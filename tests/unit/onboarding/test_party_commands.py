@@ -59,11 +59,11 @@ def _write(name: str, *lines: str) -> str:
 
 def test_load_counts_and_explains_rejected_rows(run: Run) -> None:
     code, out, err = run(load, "parties.csv")
-    assert (code, out) == (1, "parties.csv: 3 added, 0 updated, 0 unchanged, 2 refused\n")
+    assert (code, out) == (1, "parties.csv: 3 added, 0 updated, 0 unchanged, 2 rejected\n")
     assert err.splitlines() == [
-        "parties.csv, line 4: refused: jurisdiction 'Luxembourg' is not an ISO 3166 code; expected a code such "
+        "parties.csv, line 4: rejected: jurisdiction 'Luxembourg' is not an ISO 3166 code; expected a code such "
         "as LU or US-DE",
-        "parties.csv, line 6: refused: the name is empty",
+        "parties.csv, line 6: rejected: the name is empty",
     ]
     code, out, _ = run(load, "parties.csv", is_json=True)
     document = json.loads(out)
@@ -80,8 +80,8 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     assert run(load, "-")[:2] == (0, "standard input: 1 added, 0 updated, 0 unchanged\n")
     set_stdin(b"name,kind\nAnn,bird\n")
     code, out, err = run(load, "-")
-    assert (code, out) == (1, "standard input: 0 added, 0 updated, 0 unchanged, 1 refused\n")
-    assert "line 2: refused" in err
+    assert (code, out) == (1, "standard input: 0 added, 0 updated, 0 unchanged, 1 rejected\n")
+    assert "line 2: rejected" in err
     for content, result in (
         (b"", "standard input: the first line must name the columns"),
         (b"name,\xff\n", "not UTF-8"),
@@ -109,7 +109,7 @@ def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run:
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
     assert (str(error.value), error.value.status, error.value.status.exit_code) == (message, "interrupted", 130)
     assert signal.getsignal(number) is before
-    assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 refused\n")
+    assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 rejected\n")
 
 
 def test_load_interrupted_while_reading_has_loaded_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

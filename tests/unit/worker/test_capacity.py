@@ -54,6 +54,6 @@ def test_slots_are_fixed_without_a_target_and_a_tuner_with_one(role: Any) -> Non
     assert fixed == {"max_cached_workflows": 1000, **workflows, **polls, **slots}
     options = WorkerCapacity(role, activity_slots=2, target_memory=0.5).worker_options()
     assert isinstance(options["tuner"], WorkerTuner)
-    # The SDK refuses fixed slots beside a tuner.
+    # The SDK rejects fixed slots beside a tuner.
     assert not {*slots} & {*options}
     assert {*fixed, *options} <= {*Worker.__init__.__annotations__}

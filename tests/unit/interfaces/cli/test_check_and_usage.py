@@ -186,7 +186,7 @@ def test_session_names_are_given_by_context(command: Command) -> None:
     for given in ("cbu=fund_1", "@cbu=fund_1"):
         code, out, _ = command("check", file, "--context", given, "--json")
         assert (code, json.loads(out)["notes"]) == (0, [])
-    # Refused for another reason, so that no server is started.
+    # Rejected for another reason, so that no server is started.
     code, _, err = command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
     note, refused = err.splitlines()
     assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
