@@ -39,7 +39,7 @@ class CommandMessages:
         engine.apply_commands(lambda scheduler, at: self._commands.apply_stored(scheduler, at=at))
 
     def end(self) -> None:
-        """Refuse all commands from now on, because the run has ended."""
+        """Reject all commands from now on, because the run has ended."""
         self._commands.end()
 
     def handle_signal(self, name: str, message: RawValue) -> None:

@@ -256,7 +256,7 @@ class CommandHandler:
         self._has_ended = False
 
     def end(self) -> None:
-        """Refuse all commands from now on, because the run has ended and only reports its end.
+        """Reject all commands from now on, because the run has ended and only reports its end.
 
         It must be called in the workflow task in which the run ended, after all messages of that task.
         """

@@ -86,7 +86,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    # OpenAI's server would refuse some requests that are passed on to the model; this server reports them at its end.
+    # OpenAI's server would reject some requests that are passed on to the model; this server reports them at its end.
     with suppress(ScriptNotFollowed):
         async with (
             ModelServer(*SCRIPT) as models,

@@ -70,7 +70,7 @@ async def strict_runs(
 async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancelled(
     strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique: str
 ) -> None:
-    """Guard S13, F14: the first signal over the limit is refused, a `cancel` too."""
+    """Guard S13, F14: the first signal over the limit is rejected, a `cancel` too."""
     handle = await strict_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
     sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
@@ -85,7 +85,7 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
 
 
 async def test_too_many_refused_updates_leave_the_run_unchanged(strict_runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard S17: the server limits the updates of a run; a refused update does not count."""
+    """Guard S17: the server limits the updates of a run; a rejected update does not count."""
     handle = await strict_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])

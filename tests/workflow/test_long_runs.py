@@ -189,7 +189,7 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
             handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_runs()
-    message = "the history is full, and the payload store permanently refused the state of the run: given up by hand"
+    message = "the history is full, and the payload store permanently rejected the state of the run: given up by hand"
     assert (document["status"], document["error"]) == ("failed", f"store_refused: {message}")
     assert document["nodes"]["n0"] == completed_node(1.0)
     assert document["nodes"]["n59"] == cancelled_node(message)

@@ -21,7 +21,7 @@ snapshot, because they are part of the state of the run."""
 SHORT_ANSWER_BYTES = 1024
 """Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
 HINTS_PER_ACTIVATION = 100
-"""Refusals per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
+"""Rejections per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
 arrive."""
 
 _RUN_NUMBER = -1
