@@ -218,10 +218,15 @@ class LocalServer:
         """Lock the server, so that only one command at a time inspects and changes it."""
         lock_path = self._folder / "start.lock"
         try:
-            async with locked(lock_path, timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start):
+            async with locked(lock_path, timeout_s=_LOCK_TIMEOUT_S, on_wait=self._report_other_start):
                 yield
         except TimeoutError as error:
             raise ServerUnreachable(f"another command has been starting the server for too long: {error}") from error
+
+    def _report_other_start(self) -> None:
+        # Commands that only find a running server own the lock for a moment.
+        if not self._daemon.is_running():
+            print_progress("waiting for another command that is starting the server")
 
     def _make_folder(self) -> None:
         try:
@@ -474,7 +479,3 @@ async def _responds(address: str) -> bool:
     except (RPCError, RuntimeError, TimeoutError):
         return False
     return True
-
-
-def _report_other_start() -> None:
-    print_progress("waiting for another command that is starting the server")

@@ -1,5 +1,6 @@
 """Kills of the worker and the server at named points of a run: nothing is lost, nothing happens twice."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ pytestmark = pytest.mark.server
 
 
 def _steps(run: str) -> dict[str, Any]:
-    """Return a plan of three steps in a row and one beside them."""
+    """Return a plan of three steps in a row, of which the second may be killed, and one beside them."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
-    return {"nodes": [effect(a), effect(b, a), effect(c, b), effect(beside)]}
+    patient = partial(effect, heartbeat="10s")
+    return {"nodes": [patient(a), effect(b, a), patient(c, b), patient(beside)]}
 
 
 async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
@@ -112,9 +114,13 @@ async def test_worker_killed_in_runs(
     steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
     assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in ran), "made", "checked"])
     attempts = attempts_of(folder)
-    assert [name for name in attempts if name.startswith(("during", "before"))] == sorted(
-        [*(name for name in steps if not name.startswith("between")), "during-b"]
-    )
+    repeated = {
+        "during-b": during["during-b"]["attempts"],
+        "before-b": documents["before"]["nodes"]["before-b"]["attempts"],
+    }
+    for step in (step for step in steps if not step.startswith("between")):
+        assert 1 <= attempts.count(step) <= repeated.get(step, 1)
+    assert attempts.count("during-b") >= 2
     assert (attempts.count("made"), attempts.count("checked")) == (1, 1)
     for name, handle in handles.items():
         history = await handle.fetch_history()

@@ -57,7 +57,4 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
     edges = [*(["first", f"n{number}"] for number in range(COUNT)), ["n0", "bad"]]
     assert sorted(graph.document["edges"]) == sorted(edges)
     assert drawn.stdout.splitlines()[1].endswith('<br/>calculator<br/>2,501 completed, 1 failed"]:::failed')
-    # A line before it may say that the command waited for another one, which looked for the server.
-    assert drawn.stderr.splitlines()[-1].startswith(
-        "2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists "
-    )
+    assert drawn.stderr.startswith("2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists ")

@@ -50,10 +50,14 @@ RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 """Attempts of a node whose worker dies, with short delays."""
 
 
-def effect(name: str, *after: str) -> dict[str, Any]:
-    """Return a node that has an effect, is held after it, and is retried if its worker dies."""
+def effect(name: str, *after: str, heartbeat: str = "1s") -> dict[str, Any]:
+    """Return a node that has an effect, is held after it, and is retried if its worker dies.
+
+    Args:
+        heartbeat: heartbeat timeout. On a busy machine, calls of a living worker may miss one of a second.
+    """
     call = {"id": name, "tool": "effect_then_hold", "arguments": {"name": name}}
-    return {**call, "depends_on": [*after], "retry": RETRY, "heartbeat": "1s"}
+    return {**call, "depends_on": [*after], "retry": RETRY, "heartbeat": heartbeat}
 
 
 def environment_of(address: str, folder: Path) -> dict[str, str]:
