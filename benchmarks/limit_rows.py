@@ -66,12 +66,12 @@ async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
         partial(_run_unchecked, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
         partial(_run_unchecked, bench, shapes.slow_and_pure(0), tools),
     )
-    title = "slow steps beside pure ones: their makespan"
+    title = "slow nodes beside pure nodes: makespan of the slow nodes"
     together, apart = [[await _slow_makespan_s(one.handle) for one in samples] for samples in (beside, alone)]
     latencies = [await _signal_latency_s(bench, tools) for _ in range(_FEW)]
     return [
         ratio_figure(title, together, apart, goal=MIXED_RATIO),
-        median_figure("a signal beside pure steps takes effect", latencies, goal=SIGNAL_S, unit="s"),
+        median_figure("slow nodes beside pure nodes: latency of a signal", latencies, goal=SIGNAL_S, unit="s"),
     ]
 
 
@@ -92,7 +92,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
             document = await handle.query(wire.QUERY_STATUS)
         _assert_all_ones(document)
         samples.append(all_chains_on_s(await _events(handle), killed_at))
-    return [median_figure("worker killed: every chain continues", samples, goal=RECOVERY_S, unit="s")]
+    return [median_figure("killed worker: time until every chain continues", samples, goal=RECOVERY_S, unit="s")]
 
 
 async def watchers(bench: Bench, pairs: int) -> list[Figure]:

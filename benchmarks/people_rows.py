@@ -43,8 +43,15 @@ async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
     await _answer_requests(bench, watchers=0)
     alone, watched = await _answer_requests(bench, watchers=0), await _answer_requests(bench, watchers=WATCHERS)
     return [
-        ratio_figure("answer to dependent started", alone.effects, alone.dispatches, goal=ANSWER_RATIO),
-        ratio_figure(f"the same with {WATCHERS} watchers", watched.effects, alone.effects, goal=WATCHED_RATIO),
+        ratio_figure(
+            "from an answer to the start of the dependent node", alone.effects, alone.dispatches, goal=ANSWER_RATIO
+        ),
+        ratio_figure(
+            f"from an answer to the start of the dependent node, {WATCHERS} watchers",
+            watched.effects,
+            alone.effects,
+            goal=WATCHED_RATIO,
+        ),
     ]
 
 

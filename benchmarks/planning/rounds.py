@@ -247,8 +247,8 @@ def figures_of(gaps: Sequence[Gaps], alone_s: float, batches: Sequence[AtOnce]) 
     slowest = [max(batch.each_s) for batch in batches]
     usual = [statistics.median(batch.each_s) for batch in batches]
     return [
-        ratio_figure("planner's answer to first worker : dispatch in a chain, ms", after, ordinary, goal=MAX_RATIO),
-        ratio_figure("last worker to planner : dispatch in a chain, ms", before, ordinary, goal=MAX_RATIO),
+        ratio_figure("from the planner's response to the first worker tool, ms", after, ordinary, goal=MAX_RATIO),
+        ratio_figure("from the last worker tool to the planner, ms", before, ordinary, goal=MAX_RATIO),
         Figure(title, statistics.median(whole), None, unit="s", measured={"samples": whole}),
         ratio_figure(f"{title}, CPU of the worker for one : alone, s", cpu, [alone_s], goal=CPU_RATIO),
         ratio_figure(f"{title}, slowest : median", slowest, usual, goal=FAIR_RATIO),
