@@ -95,7 +95,7 @@ _SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
 
 
 class SettingsError(DagwrightError):
-    """An environment variable has an invalid value; the message is one sentence with the name of the variable."""
+    """An environment variable has an invalid value. The message is one sentence with the name of the variable."""
 
 
 class Settings(BaseModel):

@@ -45,6 +45,9 @@ _EXCLUDED = (
     "scripts/check_prose.py",
 )
 
+_NOUN = r"((the|a|an|its|their|one|all|each|this|these|every|any) )?[\w`'-]+( [\w`'-]+){0,2}"
+"""A noun with its article and up to two adjectives or compound parts."""
+
 _WORDS: dict[str, str] = {
     r"tells?\b|told\b|untold\b": "report, return, log, send, publish",
     r"some(body|one)\b|no(body|one)\b|who(m|so)?ever\b|whom\b": "name the user, client, caller, worker or process",
@@ -64,6 +67,9 @@ _WORDS: dict[str, str] = {
     r"what (it|they|is|are|was|were|has|have|the|a|an|each|one|runs|reads|makes|needs|holds) ": "name the thing",
     r"all that\b": "everything, name the thing",
     r"which of them\b|that of the other\b": "repeat the noun",
+    r"left out\b|leav(e|es|ing)( \S+){0,3} out\b": "omit, omitted",
+    rf"of {_NOUN} of {_NOUN} of ": "possessives or compound nouns: the call's node name",
+    r"refus(e|es|ed|ing) (a|an|the|any|all) (command|message|request|row|signal|update)s?\b": "reject",
 }
 _FIRST_WORDS: dict[str, str] = {
     r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says) (?!of |during )": "imperative mood: Return ...",
@@ -93,7 +99,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     for path in _files(options.paths):
         name = path.relative_to(ROOT).as_posix()
-        for line, words, advice in _findings(path):
+        for line, words, advice in findings(path):
             counts[name.rpartition("/")[0]] += 1
             if not options.count:
                 print(f"{name}:{line}: {words!r}: write: {advice}")
@@ -122,7 +128,8 @@ def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Pat
                 yield file
 
 
-def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
+def findings(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield line, found words and advice for each finding in a file."""
     text = path.read_text(encoding="utf-8")
     reader = _READERS.get(path.suffix) or _READERS[path.name]
     if reader is _prose_of_python and path.is_relative_to(ROOT / "tests"):

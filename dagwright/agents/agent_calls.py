@@ -71,7 +71,7 @@ class _CardSource:
         return stored_card
 
     def class_of(self, card: AgentCard) -> type[ClassAgent]:
-        """Return the class of a card; a newer card of the same name may have a different class."""
+        """Return the class of a card. A newer card of the same name may have a different class."""
         assert card.class_name is not None
         if card.name in self.agents and self.agents[card.name].class_name == card.class_name:
             return self.agents.classes[card.name]

@@ -59,7 +59,7 @@ class ReasoningAgent:
 
 
 async def _parts(agent: AgentContext, messages: Sequence[Message]) -> Sequence[str]:
-    """Return the parts of a question; the model repairs an answer that does not match the schema.
+    """Return the parts of a question. The model repairs an answer that does not match the schema.
 
     Raises:
         GiveUp: no answer matches the schema.

@@ -275,7 +275,7 @@ class Client:
         return await self._start_run(replace(await prepare(None), workflow_id=run_id))
 
     def get_run(self, run_id: str) -> Run:
-        """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
+        """Return the handle of a run. Its methods raise `RunNotFound` if there is no such run."""
         self._check_usable()
         return Run(lambda: self._services, run_id, tools=self._tools)
 
@@ -372,7 +372,7 @@ class Client:
         return await pause_tool(self._services, name, await self._known_tools(), reason=reason, by=by)
 
     async def resume_tool(self, name: str, *, ramp: Duration | None = None, by: str | None = None) -> ResumedTool:
-        """Resume a paused tool; the calls that waited start over a period.
+        """Resume a paused tool. The calls that waited start over a period.
 
         Args:
             ramp: the period; by default a tenth of a second for each call, and at least 10 s.

@@ -24,7 +24,7 @@ Tools = Mapping[str, ToolDeclaration]
 
 
 class ClientTools:
-    """Tools of one client; nothing is loaded before the first run is started."""
+    """Tools of one client. Nothing is loaded before the first run is started."""
 
     def __init__(self, services: "Services") -> None:
         self._services = services

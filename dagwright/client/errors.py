@@ -42,4 +42,4 @@ class CommandRejected(DagwrightError):
 
 
 class OptionInvalid(DagwrightError, ValueError):
-    """An option of a run is invalid; the message names the option and its valid values."""
+    """An option of a run is invalid. The message names the option and its valid values."""

@@ -38,7 +38,7 @@ class WatchedRun(Protocol):
 
 
 class ProgressView(Protocol):
-    """Displays drawings; each replaces the previous one."""
+    """Displays drawings. Each replaces the previous one."""
 
     def show(self, drawing: Drawing) -> None:
         """Show a drawing."""

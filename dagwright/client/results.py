@@ -73,7 +73,7 @@ def _display_text(value: Any) -> str:
 
 
 class NodeResults(Mapping[str, "NodeResult"]):
-    """Nodes by ID, in plan order; `nodes["load[north]"]` is an item of a map."""
+    """Nodes by ID, in plan order. `nodes["load[north]"]` is an item of a map."""
 
     def __init__(self, nodes: Mapping[str, "NodeResult"], *, run_id: str, omitted: int = 0) -> None:
         self._nodes = nodes

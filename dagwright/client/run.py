@@ -219,7 +219,7 @@ class Run:
     # Steering.
 
     async def cancel(self, *, reason: str | None = None, by: str | None = None) -> str:
-        """Cancel the run and return at once; running nodes may clean up before they end.
+        """Cancel the run and return at once. Running nodes may clean up before they end.
 
         Raises:
             RunClosed: the run has ended.
@@ -242,7 +242,7 @@ class Run:
     async def cancel_node(
         self, node_id: str, *, branch: bool = False, reason: str | None = None, by: str | None = None
     ) -> str:
-        """Cancel a node; its dependents are blocked. Raises as `pause`.
+        """Cancel a node. Its dependents are blocked. Raises as `pause`.
 
         Args:
             branch: cancel its descendants as well.

@@ -136,7 +136,7 @@ class PendingRequests:
         self._read_next_at = 0.0
 
     async def read(self, view: "RunView") -> list[Mapping[str, Any]]:
-        """Return the open requests; requests of the run itself come first."""
+        """Return the open requests. Requests of the run itself come first."""
         if not has_sub_plans(view):
             self._child_requests = ()
         elif time.monotonic() >= self._read_next_at:

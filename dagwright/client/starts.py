@@ -107,7 +107,7 @@ class EncodedStart:
 
 
 async def encode_start(request: StartRequest, store: PayloadStore, *, has_webhook: bool) -> EncodedStart:
-    """Encode a start request; a large plan goes to the payload store.
+    """Encode a start request. A large plan goes to the payload store.
 
     Args:
         has_webhook: whether the run sends webhook notifications.

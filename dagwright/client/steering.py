@@ -46,7 +46,7 @@ class ServerRejected(CommandRejected):
 
 @dataclass(frozen=True, slots=True)
 class CommandAuthor:
-    """Author and reason of a command; both are recorded in the notes of the run."""
+    """Author and reason of a command. Both are recorded in the notes of the run."""
 
     by: str | None = None
     reason: str | None = None

@@ -246,7 +246,7 @@ class SyncClient:
         return replace(page, requests=[replace(request, run=None) for request in page])
 
     def get_run(self, run_id: str) -> SyncRun:
-        """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
+        """Return the handle of a run. Its methods raise `RunNotFound` if there is no such run."""
         return SyncRun(self._loop, self._loop.call(lambda: self._target.get_run(run_id)))
 
     def session(self, name: str) -> SyncSession:

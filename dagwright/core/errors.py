@@ -101,7 +101,7 @@ class Note:
 
 
 class PlanInvalid(DagwrightError):
-    """A document is not a runnable plan; `problems` has its errors in document order (see `limit_problems`).
+    """A document is not a runnable plan. `problems` has its errors in document order (see `limit_problems`).
 
     Args:
         document: the document with placeholders in place of the problems, so that the rest can be checked; `None` if

@@ -19,12 +19,12 @@ GROUP = "dagwright.plugins"
 
 
 class PluginError(DagwrightError):
-    """A plugin cannot be used; the message is one sentence that names the plugin and its distribution."""
+    """A plugin cannot be used. The message is one sentence that names the plugin and its distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """Contributions of an application; each text is a reference `module:attribute`.
+    """Contributions of an application. Each text is a reference `module:attribute`.
 
     Args:
         tools: a function of the settings that returns a list of `ToolSpec`, the built-in tools of every process. It

@@ -61,7 +61,7 @@ def format_count(count: int, word: str) -> str:
 
 
 def join_first(texts: Sequence[str], max_count: int, *, separator: str = ", ") -> str:
-    """Join the first `max_count` texts; ` and 3 more` at the end counts the other texts."""
+    """Join the first `max_count` texts. ` and 3 more` at the end counts the other texts."""
     joined = separator.join(texts[:max_count])
     omitted = len(texts) - max_count
     # With another separator, such as "; ", the last text ends with the separator too.

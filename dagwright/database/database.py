@@ -35,7 +35,7 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
 
 
 class Database:
-    """A database; threads may share it.
+    """A database. Threads may share it.
 
     The engine is created on first use, and the tables are migrated to those of this version. `dispose` closes the
     connections; the next use opens new ones.

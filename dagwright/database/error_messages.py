@@ -21,7 +21,7 @@ _CHARACTERS = 500
 
 
 class DatabaseUnavailable(RetryLater):
-    """The database rejected an operation; the message is one sentence without the statement."""
+    """The database rejected an operation. The message is one sentence without the statement."""
 
 
 @contextmanager

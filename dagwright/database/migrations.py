@@ -57,7 +57,7 @@ class Schema:
 
 
 class DatabaseUnusable(GiveUp):
-    """This version cannot use the database; the message is one sentence with the reason and the fix."""
+    """This version cannot use the database. The message is one sentence with the reason and the fix."""
 
 
 def revision_of(engine: Engine, schema: Schema) -> str | None:

@@ -76,7 +76,7 @@ class DocumentDraft:
         pointers: Callable[[], Iterable[tuple[str, str]]] = tuple,
         unknown_node_hint: str | None = None,
     ) -> Document:
-        """Return the document; its plan is not validated.
+        """Return the document. Its plan is not validated.
 
         Args:
             pointers: returns additional pairs of a pointer into the plan and a pointer into the document as written;
@@ -148,7 +148,7 @@ class DocumentDraft:
 
 @dataclass(slots=True)
 class ObjectReader:
-    """One object of a document; each method reports invalid keys and returns a usable value.
+    """One object of a document. Each method reports invalid keys and returns a usable value.
 
     Args:
         raw: as written.
@@ -169,7 +169,7 @@ class ObjectReader:
     moved: dict[str, str] = field(default_factory=dict)
 
     def report(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
-        """Report a problem of this entry; `keys` are the path from the entry to the value."""
+        """Report a problem of this entry. `keys` are the path from the entry to the value."""
         at = self.at + pointer(*keys)
         self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node, hint))
 

@@ -88,7 +88,7 @@ def decode_text(text: str | bytes, *, name: str) -> str:
 
 
 def read_plan_file(path: Path) -> JsonValue:
-    """Parse a file; its name selects JSON or YAML as in `read_text`.
+    """Parse a file. Its name selects JSON or YAML as in `read_text`.
 
     Raises:
         PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `read_text`.
@@ -209,7 +209,7 @@ class _Inliner:
     count: int = 0
 
     def inline(self, document: JsonValue, base: Path, *, at: str, parent_files: tuple[Path, ...]) -> JsonValue:
-        """Return the document with its files; `parent_files` has the including files, outermost first."""
+        """Return the document with its files. `parent_files` has the including files, outermost first."""
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             return document
         nodes = document["nodes"]

@@ -125,7 +125,7 @@ def skip_space(text: str, at: int) -> int:
 
 
 def read_value(text: str, start: int, *, bare: re.Pattern[str] | None = None) -> ParsedValue:
-    """Parse the value at an offset; whitespace and comments before it are skipped.
+    """Parse the value at an offset. Whitespace and comments before it are skipped.
 
     Args:
         bare: matches text that is a string without quotes, such as `$1`.

@@ -1,4 +1,4 @@
-"""The errors of the Python API; `DagwrightError` is the base of all of them."""
+"""The errors of the Python API. `DagwrightError` is the base of all of them."""
 
 from dagwright.client.client import WrongEventLoop
 from dagwright.client.errors import (

@@ -55,7 +55,7 @@ def can_lead(scheduler: "Scheduler[Any]", task: Task) -> bool:
 
 
 def parallel_calls(scheduler: "Scheduler[Any]", *, calls: int) -> int:
-    """Return how many calls of a batch may run at once; a limit of the run applies to all its activities together.
+    """Return how many calls of a batch may run at once. A limit of the run applies to all its activities together.
 
     Args:
         calls: calls that may start now; each of them occupies a slot of the run until the batch ends.

@@ -43,7 +43,7 @@ FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttrib
 
 
 async def error_of_call(ended: FailedCall, activity_id: str, *, converter: DataConverter) -> ActivityError:
-    """Return the error of a failed call; its retry state shows how many attempts there were."""
+    """Return the error of a failed call. Its retry state shows how many attempts there were."""
     error = ActivityError(
         "",
         scheduled_event_id=ended.scheduled_event_id,

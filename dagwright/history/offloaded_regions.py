@@ -130,7 +130,7 @@ class _RegionHead:
 
 
 class _OffloadedRegion:
-    """One offloaded region; nodes have their numbers in the region, where nodes outside come first."""
+    """One offloaded region. Nodes have their numbers in the region, where nodes outside come first."""
 
     def __init__(self, scheduler: "RunScheduler", number: int, store: PayloadStore) -> None:
         self._scheduler = scheduler

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OpenTimers:
-    """The timers that have started; their summaries are their kinds."""
+    """The timers that have started. Their summaries are their kinds."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}

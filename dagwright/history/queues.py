@@ -43,7 +43,7 @@ _RPC_TIMEOUT = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Task queue; a workflow queue and an activity queue may have the same name."""
+    """Task queue. A workflow queue and an activity queue may have the same name."""
 
     name: str
     kind: TaskQueueType.ValueType
@@ -234,7 +234,7 @@ class WaitMarks:
         return {task_id: status for task_id, (_, status) in self._marked.items()}
 
     def put(self, scheduler: "RunScheduler", reasons: Mapping[str, str]) -> None:
-        """Mark running or ready tasks as waiting; a node is marked if all its running items are marked.
+        """Mark running or ready tasks as waiting. A node is marked if all its running items are marked.
 
         Args:
             reasons: task id -> reason.

@@ -232,7 +232,7 @@ class HistoryReplay:
             await self._apply_event(event, self._now)
 
     def _apply_command_event(self, event: HistoryEvent) -> None:
-        """Apply a command event; the workflow handles all other events in its next workflow task."""
+        """Apply a command event. The workflow handles all other events in its next workflow task."""
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 self._apply_scheduled_activity(event)
@@ -313,7 +313,7 @@ class HistoryReplay:
     # Batches of events.
 
     async def apply_held_batch(self) -> None:
-        """Apply the last batch; later updates of it are applied as they come."""
+        """Apply the last batch. Later updates of it are applied as they come."""
         batch, self._held_batch = self._held_batch, None
         if batch is not None:
             await self._apply_batch(batch)

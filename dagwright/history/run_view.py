@@ -68,7 +68,7 @@ class RunView:
     has_no_slot: bool = False
 
     def document(self) -> dict[str, Any]:
-        """Return the result document; values over 1 MiB, and values in the payload store, are references."""
+        """Return the result document. Values over 1 MiB, and values in the payload store, are references."""
         document = self.document_with_refs()
         document["output"] = omit_large_values(document["output"], ref="output")
         for name, node in document["nodes"].items():
@@ -76,7 +76,7 @@ class RunView:
         return document
 
     def document_with_refs(self) -> dict[str, Any]:
-        """Return the result document with every value; a value in the payload store is a `StoredValue`.
+        """Return the result document with every value. A value in the payload store is a `StoredValue`.
 
         Its `error` is set for every failed run, also if only nodes failed: `protocol.failures`.
         """

@@ -113,7 +113,7 @@ class ModelClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; the client can be used again."""
+        """Close the connections. The client can be used again."""
         opening, self._opening = self._opening, None
         if opening is not None:
             await (await opening).close()
@@ -369,7 +369,7 @@ class SecretMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelSetup:
-    """Model settings of a worker; nothing is opened or read before it is needed.
+    """Model settings of a worker. Nothing is opened or read before it is needed.
 
     Args:
         endpoint: default server.

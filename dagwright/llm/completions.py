@@ -222,7 +222,7 @@ def _text(value: Any) -> str:
 
 
 def without_lone_surrogates(text: str) -> str:
-    """Replace each lone surrogate with U+FFFD; a pair that was split between chunks becomes one character."""
+    """Replace each lone surrogate with U+FFFD. A pair that was split between chunks becomes one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -24,7 +24,7 @@ _FIELDS = ("prompt", "cached", "completion")
 
 
 class PricesUnreadable(DagwrightError, ValueError):
-    """A price table is invalid; the message names the problem and its location."""
+    """A price table is invalid. The message names the problem and its location."""
 
 
 @dataclass(frozen=True, slots=True)

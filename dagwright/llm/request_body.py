@@ -38,7 +38,7 @@ class ToolNames:
         return self._protocol_names.get(name) or protocol_name(name)
 
     def tool_name(self, name: str) -> str:
-        """Return the tool name for a protocol name; an unknown name is returned unchanged for the error message."""
+        """Return the tool name for a protocol name. An unknown name is returned unchanged for the error message."""
         return self._tool_names.get(name, name)
 
 

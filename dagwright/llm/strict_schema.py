@@ -225,7 +225,7 @@ def _allows_null(schema: Any, root: Schema) -> bool:
 
 
 def _parse_json_text(output: Any) -> Any:
-    """Parse a string that contains JSON; a value that the model wrote directly is returned unchanged."""
+    """Parse a string that contains JSON. A value that the model wrote directly is returned unchanged."""
     if not isinstance(output, str):
         return output
     try:

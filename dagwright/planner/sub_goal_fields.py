@@ -60,7 +60,7 @@ def _decode_groups(raw: Any, at: tuple[str | int, ...], problems: list[Problem])
 
 
 def _decode_json_string(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
-    """Decode a JSON string; other values stay unchanged, and are checked where they are used."""
+    """Decode a JSON string. Other values stay unchanged, and are checked where they are used."""
     if not isinstance(value, str):
         return value
     try:

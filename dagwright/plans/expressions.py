@@ -53,7 +53,7 @@ class Operand(ABC):
 
     @abstractmethod
     def cel(self) -> str:
-        """Return the text of the value in CEL; compound expressions are in parentheses."""
+        """Return the text of the value in CEL. Compound expressions are in parentheses."""
 
     def __lt__(self, other: object) -> "Condition":
         """Return a condition that is evaluated when the plan runs."""

@@ -40,7 +40,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
     reminder: Duration | None = None,
     on_timeout: Literal["fail"] | Mapping[str, Any] = "fail",
 ) -> HumanRequest:
-    """Return a request to a person; `plan.add(ask_human("Publish it?"))` adds it as a node with the answer as result.
+    """Return a request to a person. `plan.add(ask_human("Publish it?"))` adds it as a node with the answer as result.
 
     Args:
         prompt: text for the person; it may contain handles.

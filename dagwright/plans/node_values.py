@@ -105,7 +105,7 @@ def _not_json(value: object, at: ValuePath, hint: str) -> PlanInvalid:
 
 
 class Text:
-    """A text with handles; other double braces in it are literal."""
+    """A text with handles. Other double braces in it are literal."""
 
     __slots__ = ("_text", "handles")
 

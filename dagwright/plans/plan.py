@@ -339,7 +339,7 @@ class Plan:
 
     @property
     def item(self) -> Handle[Any]:
-        """The current item of the node's `for_each`; `handle.item` is the same, but also knows the item's type."""
+        """The current item of the node's `for_each`. `handle.item` is the same, but also knows the item's type."""
         return Handle(Item(), owner=self)
 
     @property
@@ -349,7 +349,7 @@ class Plan:
 
     @checks_arguments
     def text(self, template: str, /, **values: object) -> Text:
-        """Return a text with values in it; text of the template that looks like a reference is literal.
+        """Return a text with values in it. Text of the template that looks like a reference is literal.
 
         Args:
             template: as for `str.format`, such as `"{count} lamps"`.

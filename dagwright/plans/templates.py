@@ -45,7 +45,7 @@ Templates = Mapping[str, "Template"]
 
 
 class TemplatesUnreadable(DagwrightError):
-    """The folder of templates cannot be used; the message has a part for each problem."""
+    """The folder of templates cannot be used. The message has a part for each problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class TemplateFolder:
 
 
 def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> TemplateFolder:
-    """Open a folder of templates; an error is logged for each file that cannot be used.
+    """Open a folder of templates. An error is logged for each file that cannot be used.
 
     Raises:
         TemplatesUnreadable: the folder cannot be read or has no plan.

@@ -24,7 +24,7 @@ IDLE_S = 75
 
 
 class PortTaken(Exception):
-    """The address is not available; the message has the reason and a hint."""
+    """The address is not available. The message has the reason and a hint."""
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:

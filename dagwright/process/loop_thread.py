@@ -78,7 +78,7 @@ class LoopThread:
         return self.run(called())
 
     def close(self) -> None:
-        """Stop the loop and its thread; running coroutines are cancelled."""
+        """Stop the loop and its thread. Running coroutines are cancelled."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.call_soon_threadsafe(self._stop.set)

@@ -176,7 +176,7 @@ def _execute(request: bytes, results: BinaryIO) -> None:
 
 
 def _encode_error(error: Exception) -> bytes:
-    """Pickle an error; an error that cannot be pickled and loaded again becomes a `RuntimeError`."""
+    """Pickle an error. An error that cannot be pickled and loaded again becomes a `RuntimeError`."""
     try:
         response = pickle.dumps((False, error))
         pickle.loads(response)

@@ -89,7 +89,7 @@ def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
 
 
 def read_budget_message(name: str, read: ReadMessage, notes: Notes) -> BudgetMessage | None:
-    """Decode a budget signal; an invalid signal becomes a note.
+    """Decode a budget signal. An invalid signal becomes a note.
 
     Args:
         name: name of the signal.
@@ -128,7 +128,7 @@ def _decode(name: str, message: Any) -> BudgetMessage:
 
 
 def apply_budget_message(scheduler: "RunScheduler", message: BudgetMessage, *, at: float) -> None:
-    """Apply a budget message; the report of a child run that has ended has no effect."""
+    """Apply a budget message. The report of a child run that has ended has no effect."""
     if isinstance(message, BudgetGrant):
         scheduler.features.budget.handle_grant(message.calls, finishing=message.finishing, at=at)
         return

@@ -171,7 +171,7 @@ def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
 
 
 def read_call_batch_result(payload: Payload) -> CallBatchResult:
-    """Return the result of a call batch; an invalid one counts as empty, so that each call is made again."""
+    """Return the result of a call batch. An invalid one counts as empty, so that each call is made again."""
     try:
         return call_batch_result_from_json(json_from_bytes(payload.data))
     except (ValueError, MessageInvalid):

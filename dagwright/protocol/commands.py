@@ -242,7 +242,7 @@ def _command_id(read: ReadMessage) -> str | None:
 
 
 class CommandHandler:
-    """Handler of the commands to one run; commands that arrive before the run has its plan are stored.
+    """Handler of the commands to one run. Commands that arrive before the run has its plan are stored.
 
     Args:
         notes: notes of the run. Commands become notes, and so do rejected signals, whose sender gets no response.
@@ -398,7 +398,7 @@ class EarlyCommands:
 
 
 def read_sub_plan_report(read: ReadMessage, notes: Notes) -> SubPlanEnd | None:
-    """Return the report of a sub-plan; an invalid report becomes a note."""
+    """Return the report of a sub-plan. An invalid report becomes a note."""
     try:
         return sub_plan_end_from_json(read())
     except MessageInvalid as error:

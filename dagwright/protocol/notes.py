@@ -10,7 +10,7 @@ NOTE_CHARACTERS = 1_000
 
 
 class Notes:
-    """Notes of one run, in order; notes beyond the limit are only counted.
+    """Notes of one run, in order. Notes beyond the limit are only counted.
 
     Only a flood of signals exceeds the limit.
     """
@@ -40,7 +40,7 @@ class Notes:
             self._append(note)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the notes as documents show them; the last one has the number of omitted notes."""
+        """Return the notes as documents show them. The last one has the number of omitted notes."""
         if not self.omitted:
             return list(self.entries)
         message = f"{self.omitted} more notes are omitted"

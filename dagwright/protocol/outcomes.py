@@ -368,7 +368,7 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
 
 
 def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:
-    """Handle the end of a sub-plan; a second end for the same call has no effect, nor has an end for another call."""
+    """Handle the end of a sub-plan. A second end for the same call has no effect, nor has an end for another call."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return

@@ -88,7 +88,7 @@ _NOT_INLINE = "send the plan as written, in 'plan'"
 
 
 class PlanTooLarge(DagwrightError, ValueError):
-    """A plan exceeds a limit; the message has the size, the limit and advice.
+    """A plan exceeds a limit. The message has the size, the limit and advice.
 
     Args:
         node: id of the node that is too large, if it is one.
@@ -100,7 +100,7 @@ class PlanTooLarge(DagwrightError, ValueError):
 
 
 def reject_too_large(plan: CompiledPlan) -> None:
-    """Reject a plan that is too large for a run; nodes inside of offloaded regions are not counted.
+    """Reject a plan that is too large for a run. Nodes inside of offloaded regions are not counted.
 
     Args:
         plan: compiled plan with its regions, before it is sent.

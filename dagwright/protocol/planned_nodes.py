@@ -35,7 +35,7 @@ _ID_BYTES = 2_000
 
 
 def planned_message(call: str, attempt: int, *, offset: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the message that reports nodes; `offset` nodes of the attempt were reported before."""
+    """Return the message that reports nodes. `offset` nodes of the attempt were reported before."""
     return {"call": call, "attempt": attempt, "from": offset, "nodes": [dict(node) for node in nodes]}
 
 

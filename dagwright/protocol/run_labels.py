@@ -33,7 +33,7 @@ _FORBIDDEN_IN_KEYS = frozenset("= \t")
 
 
 class TagsInvalid(DagwrightError, ValueError):
-    """The tags of a run are invalid; the message names the first invalid tag."""
+    """The tags of a run are invalid. The message names the first invalid tag."""
 
 
 @dataclass(frozen=True, slots=True)

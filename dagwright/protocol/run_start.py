@@ -161,7 +161,7 @@ def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *,
 
 
 def extender_of(plan: CompiledPlan) -> PlanExtender | None:
-    """Return the extender of a plan; a plan without an extender is complete.
+    """Return the extender of a plan. A plan without an extender is complete.
 
     Raises:
         ValueError: the spec of the extender is invalid or its kind is unknown.

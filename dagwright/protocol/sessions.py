@@ -178,7 +178,7 @@ class TurnRejection:
 
 @dataclass(slots=True)
 class SessionRecord:
-    """State of a session; times are seconds since the epoch.
+    """State of a session. Times are seconds since the epoch.
 
     Args:
         version: increased by each change, to detect a turn that was prepared for an older version.
@@ -248,7 +248,7 @@ class SessionRecord:
     # Transitions.
 
     def refusal_of(self, start: TurnStart) -> TurnRejection | None:
-        """Return why a turn cannot start, or `None`; a turn that exists already is not rejected."""
+        """Return why a turn cannot start, or `None`. A turn that exists already is not rejected."""
         if self.turn_of(start.run) is not None:
             return None
         if self.is_ending:

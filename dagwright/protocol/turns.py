@@ -180,7 +180,7 @@ class TurnEnd:
 
 
 def turn_end_from_json(message: Any) -> TurnEnd:
-    """Decode a report; parts that a session cannot store are cut or dropped.
+    """Decode a report. Parts that a session cannot store are cut or dropped.
 
     Raises:
         MessageInvalid: the report is invalid.

@@ -18,7 +18,7 @@ class ServerError(DagwrightError):
 
 
 class ServerUnreachable(ServerError):
-    """No Temporal server can be reached or started; the message has the address, the reason and what to do."""
+    """No Temporal server can be reached or started. The message has the address, the reason and what to do."""
 
 
 class SearchAttributesMissing(ServerError):

@@ -96,7 +96,7 @@ class Server:
 
 
 class _Record(BaseModel):
-    """Content of `server.json`; the file remains after the server has stopped, for its version and ports."""
+    """Content of `server.json`. The file remains after the server has stopped, for its version and ports."""
 
     address: str
     ui_url: str | None = None

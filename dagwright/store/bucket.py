@@ -158,7 +158,7 @@ class BucketStore:
         return True
 
     async def cache_entries(self) -> AsyncIterator[CacheEntry]:
-        """Iterate over all cache entries; the expiry time of each entry needs a request."""
+        """Iterate over all cache entries. The expiry time of each entry needs a request."""
         keys: list[str] = []
         async for name, _ in self._list(f"{CACHE_PREFIX}/"):
             keys += [name] if is_key(name) else []

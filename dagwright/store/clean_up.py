@@ -21,7 +21,7 @@ _MAX_CONCURRENT_REMOVALS = 64
 
 
 class RetentionUnknown(DagwrightError):
-    """The rule lacks information; the message is a clause with the reason and the fix."""
+    """The rule lacks information. The message is a clause with the reason and the fix."""
 
 
 @dataclass(frozen=True, slots=True)

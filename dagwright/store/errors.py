@@ -12,7 +12,7 @@ from dagwright.core.errors import DagwrightError
 
 
 class StoreError(DagwrightError):
-    """Base of store errors; the message is one sentence."""
+    """Base of store errors. The message is one sentence."""
 
 
 class PayloadMissing(StoreError):

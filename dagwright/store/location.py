@@ -37,7 +37,7 @@ class BucketLocation:
 
 
 def parse_location(text: str) -> FolderLocation | BucketLocation:
-    """Parse a location; a relative folder is relative to the current folder.
+    """Parse a location. A relative folder is relative to the current folder.
 
     Raises:
         LocationInvalid: the text is not a location.

@@ -9,7 +9,7 @@ from dagwright.store.payloads import PayloadStore
 
 
 def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
-    """Return the store at a location; nothing is opened, created or imported before its first use.
+    """Return the store at a location. Nothing is opened, created or imported before its first use.
 
     Args:
         location: a folder, or `s3://bucket/prefix`; boto3 finds the credentials, region and endpoint of a bucket

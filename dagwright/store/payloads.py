@@ -68,7 +68,7 @@ class PayloadStore(Protocol):
         ...
 
     async def put(self, content: bytes) -> str:
-        """Store content and return its reference; existing content is only renewed, or repaired if damaged.
+        """Store content and return its reference. Existing content is only renewed, or repaired if damaged.
 
         After this returns, the content survives a power failure.
         """
@@ -96,7 +96,7 @@ class PayloadStore(Protocol):
         ...
 
     def list_payloads(self) -> AsyncIterator[StoredPayload]:
-        """Iterate over all payloads, unordered; payloads that are added or removed meanwhile may be included."""
+        """Iterate over all payloads, unordered. Payloads that are added or removed meanwhile may be included."""
         ...
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:

@@ -197,7 +197,7 @@ def step(
     released: asyncio.Event | None = None,
     **when: Any,
 ) -> Step:
-    """Return a step of a script; `when` are fields of `When`, and a text becomes a text response."""
+    """Return a step of a script. `when` are fields of `When`, and a text becomes a text response."""
     scripted = answer if callable(answer) else to_answer(answer)
     return Step(scripted, When(**when), times=times, released=released)
 

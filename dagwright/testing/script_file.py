@@ -38,7 +38,7 @@ from dagwright.testing.server import ModelServer
 
 
 class ScriptInvalid(ValueError):
-    """A script is invalid; the text has the problem and its location."""
+    """A script is invalid. The text has the problem and its location."""
 
 
 def _seconds(value: Any) -> Any:

@@ -158,14 +158,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No response is ever sent; the connection stays open until the client or the server ends."""
+    """No response is ever sent. The connection stays open until the client or the server ends."""
 
 
 Answer = Completion | HttpError | Raw | Reset | Silence
 
 
 def text(message: str, **more: Any) -> Completion:
-    """Return a text response; `more` are fields of `Completion`."""
+    """Return a text response. `more` are fields of `Completion`."""
     return Completion(text=message, **more)
 
 

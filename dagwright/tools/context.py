@@ -79,7 +79,7 @@ def model_call(
 
 
 class PendingModelCall:
-    """A model call of a tool; it starts when it is awaited or waited for."""
+    """A model call of a tool. It starts when it is awaited or waited for."""
 
     def __init__(self, models: ModelAccess, call: ModelCall, *, is_cancelled: Callable[[], bool]) -> None:
         self._models = models
@@ -284,7 +284,7 @@ class ToolContext:
 
     @property
     def model(self) -> ModelConfig:
-        """Model configuration of the run; the worker's settings apply to unset fields."""
+        """Model configuration of the run. The worker's settings apply to unset fields."""
         return self._identity.model
 
     @property
@@ -304,7 +304,7 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call is cancelled; a tool that sees `True` cleans up and returns."""
+        """Whether the call is cancelled. A tool that sees `True` cleans up and returns."""
         return self._cancellation.check()
 
     def wait_cancelled(self, timeout_s: float) -> bool:

@@ -81,11 +81,11 @@ class AskPerson(ToolError):
 
 
 class InvalidArguments(ToolError, ValueError):
-    """The arguments do not match the tool; the message names each invalid path as a JSON pointer, never the value."""
+    """The arguments do not match the tool. The message names each invalid path as a JSON pointer, never the value."""
 
 
 class InvalidResult(ToolError, ValueError):
-    """The returned value is not JSON; the message names the path and the type."""
+    """The returned value is not JSON. The message names the path and the type."""
 
 
 class ResultTooLarge(ToolError):

@@ -55,7 +55,7 @@ def problem_of_secret(tool: ToolDeclaration, name: str, binding: SecretBinding) 
 
 
 def hosts_of_secrets(names: Iterable[str], binding_of: BindingOf) -> tuple[tuple[str, ...], ...]:
-    """Return the hosts of each secret of a call; a request may go only to hosts that all secrets permit."""
+    """Return the hosts of each secret of a call. A request may go only to hosts that all secrets permit."""
     return tuple(tuple(binding_of(name).hosts) for name in names)
 
 

@@ -128,7 +128,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Function | Callable[[Function], Function]:
-    """Declare a typed function as a tool; the function itself is unchanged and can still be called.
+    """Declare a typed function as a tool. The function itself is unchanged and can still be called.
 
     Args:
         name: the activity type; the function's name by default.

@@ -62,7 +62,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
     uses_models: bool = False,
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """Declare a typed function as a worker tool; the function itself is unchanged and can still be called.
+    """Declare a typed function as a worker tool. The function itself is unchanged and can still be called.
 
     The first paragraphs of its docstring describe the tool to planners, and `Args` describes its parameters.
 

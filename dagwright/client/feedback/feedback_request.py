@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FeedbackAnswer(TypedDict, total=False):
-    """Arguments of an answer; the type of the request decides which are valid.
+    """Arguments of an answer. The type of the request decides which are valid.
 
     Args:
         approved: for an APPROVAL; also valid: `reason`, and with True `arguments` and `remember`.

@@ -98,7 +98,7 @@ class InboxPage:
 async def read_inbox(
     connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
 ) -> InboxPage:
-    """Return a page of the inbox; the runs that started last come first.
+    """Return a page of the inbox. The runs that started last come first.
 
     Args:
         limit: number of requests after which the page ends; requests of one run stay on one page.

@@ -99,7 +99,7 @@ def checks_methods(public: Class) -> Class:
 
 
 def json_argument(value: object, name: str, *, function: str) -> Any:
-    """Return an argument as JSON; dataclasses, models and dates are converted.
+    """Return an argument as JSON. Dataclasses, models and dates are converted.
 
     Raises:
         TypeError: the value has no JSON form.

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class JsonCodec(Generic[T]):
-    """Encoder and decoder of one type; pydantic builds it at first use, because that takes milliseconds.
+    """Encoder and decoder of one type. Pydantic builds it at first use, because that takes milliseconds.
 
     Args:
         kind: a frozen dataclass, or a mapping or union of dataclasses.

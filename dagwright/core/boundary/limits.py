@@ -215,7 +215,7 @@ def activity_id(task_id: str) -> str:
 
 
 def child_workflow_id(workflow_id: str, task_id: str) -> str:
-    """Return the workflow id of a sub-plan; a slash in the task id is written %2F, so that ids never collide."""
+    """Return the workflow id of a sub-plan. A slash in the task id is written %2F, so that ids never collide."""
     name = task_id.replace("%", "%25").replace("/", "%2F")
     return short_id(f"{workflow_id}/{name}", max_bytes=CHILD_ID_BYTES)
 

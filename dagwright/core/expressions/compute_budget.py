@@ -46,7 +46,7 @@ class ComputeBudget:
             raise ComputeBudgetExceeded(TOO_MUCH_AT_ONCE)
 
     def charge(self, work: int) -> None:
-        """Subtract work that is already done; the remaining budget is at least 0."""
+        """Subtract work that is already done. The remaining budget is at least 0."""
         self.remaining = max(0, self.remaining - work)
 
     def spend(self, work: int) -> None:

@@ -64,7 +64,7 @@ class ConditionValues:
     loop_size: int = 0
 
     def add(self, read: Read, start: Any, *, measure: Measure) -> None:
-        """Add the value of one read; `start` is the value at which its path starts."""
+        """Add the value of one read. `start` is the value at which its path starts."""
         if read.aspect == "presence":
             self._add_presence(read, start)
             return

@@ -62,7 +62,7 @@ _SHOWN_KEYS = 12
 
 
 class MissingValue(Exception):
-    """A path does not exist in a value; the message has the step that failed and the value there."""
+    """A path does not exist in a value. The message has the step that failed and the value there."""
 
 
 def parse_path(text: str) -> Path:

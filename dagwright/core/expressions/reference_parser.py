@@ -29,7 +29,7 @@ from dagwright.core.name_hints import nearest, suggestion
 
 @dataclass(frozen=True, slots=True)
 class BadReference:
-    """An invalid reference in double braces; `unknown` is the name that is not a node ID, if that is the problem."""
+    """An invalid reference in double braces. `unknown` is the name that is not a node ID, if that is the problem."""
 
     text: str
     message: str

@@ -87,7 +87,7 @@ class Lookup:
 
     @property
     def input(self) -> str:
-        """Name of the input; equal lookups have the same name."""
+        """Name of the input. Equal lookups have the same name."""
         key = [self.search_text, self.entity_type, self.filters, self.known_as]
         return LOOKUP_INPUT + hashlib.sha256(json.dumps(key, ensure_ascii=True).encode()).hexdigest()[:20]
 

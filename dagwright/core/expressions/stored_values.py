@@ -230,7 +230,7 @@ def _append_path(paths: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
 
 
 def stored_to_json(value: StoredValue) -> dict[str, Any]:
-    """Return the JSON form; readers can distinguish it from plain objects only by metadata or by its location."""
+    """Return the JSON form. Readers can distinguish it from plain objects only by metadata or by its location."""
     encoded: dict[str, Any] = {"ref": value.ref}
     if value.name:
         encoded["name"] = value.name

@@ -69,7 +69,7 @@ _Tokens = Annotated[int, Field(ge=1)]
 
 
 class AgentCard(BaseModel):
-    """Purpose of an agent and its configuration; planners see `name`, `description` and `objective_template` only."""
+    """Purpose of an agent and its configuration. Planners see `name`, `description` and `objective_template` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -34,7 +34,7 @@ _MAX_PROBLEMS = 5
 
 
 class BadAnswer(Exception):
-    """An answer does not fit its request; the message names the expected form."""
+    """An answer does not fit its request. The message names the expected form."""
 
 
 def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:

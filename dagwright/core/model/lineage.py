@@ -106,7 +106,7 @@ def _limit_lineage(
 
 @dataclass(slots=True)
 class RunLineage:
-    """Lineage of the nodes of a run; nodes that read nothing have no entry.
+    """Lineage of the nodes of a run. Nodes that read nothing have no entry.
 
     Args:
         tasks: id of a node or item -> entries of all its attempts.

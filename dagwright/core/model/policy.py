@@ -35,7 +35,7 @@ _EFFECTS = tuple(effects.value for effects in Effects if effects is not Effects.
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; an omitted condition matches every call.
+    """One rule. An omitted condition matches every call.
 
     Args:
         tool: glob over the names of tools, such as `mail.*`.

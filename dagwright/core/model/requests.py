@@ -49,7 +49,7 @@ def is_labelled(option: Any) -> bool:
 
 @dataclass(slots=True)
 class Request:
-    """A question to a person; times are seconds since the epoch.
+    """A question to a person. Times are seconds since the epoch.
 
     Args:
         id: the id of its task, with the suffix `#2` and so on for later requests of the same task.

@@ -17,7 +17,7 @@ _EITHER: Final = " or "
 
 
 class UnknownEntityType(ValueError):
-    """Unknown entity type; `hint` names a similar known type, if any, and `message` has no hint."""
+    """Unknown entity type. `hint` names a similar known type, if any, and `message` has no hint."""
 
     def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
         self.hint = suggestion(slug_of(entity_type), known)

@@ -66,7 +66,7 @@ class Usage(BaseModel):
         return Usage(**{name: max(getattr(self, name) - getattr(other, name), 0) for name in Usage.model_fields})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; money is a text, so that no reader rounds it."""
+        """Return the JSON form. Money is a text, so that no reader rounds it."""
         return self.model_dump(mode="json")
 
     def to_document(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def usages_from_json(encoded: Any) -> dict[str, Usage]:
 
 @dataclass(slots=True)
 class RunUsage:
-    """Usage of a run and its child runs; nodes without usage have no entry.
+    """Usage of a run and its child runs. Nodes without usage have no entry.
 
     Args:
         total: usage of the whole run.
@@ -241,7 +241,7 @@ class RunStatus(StrEnum):
 
 
 class Phase(Enum):
-    """Phase of a run as a whole; phases follow in this order, and some may be absent."""
+    """Phase of a run as a whole. Phases follow in this order, and some may be absent."""
 
     ACTIVE = auto()
     """No command has ended the run."""
@@ -307,7 +307,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Record:
-    """Record of a node or item; times are seconds since the epoch.
+    """Record of a node or item. Times are seconds since the epoch.
 
     Args:
         blocked_by: ids of the failed nodes that block it, in plan order.

@@ -117,7 +117,7 @@ def worker_card_from_json(encoded: Any) -> WorkerCard:
 
 
 class Effects(StrEnum):
-    """Effects of a call of the tool on external state; they decide how it is run (docs/guides/tools.md)."""
+    """Effects of a call of the tool on external state. They decide how it is run (docs/guides/tools.md)."""
 
     PURE = "pure"
     READ = "read"

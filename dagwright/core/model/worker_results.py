@@ -52,7 +52,7 @@ class WorkerResult:
                 raise ValueError(f"the {name} of a WorkerResult is {text!r:.50}, expected a text")
 
     def to_json(self) -> dict[str, Any]:
-        """Return all five fields; the outputs are not copied deeply."""
+        """Return all five fields. The outputs are not copied deeply."""
         return {
             "sub_goal_id": self.sub_goal_id,
             "status": self.status,

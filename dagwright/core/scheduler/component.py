@@ -122,7 +122,7 @@ class SchedulerComponent:
         return False
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:
-        """Handle the end of a node or item; its record is final, its dependents are not updated yet."""
+        """Handle the end of a node or item. Its record is final, its dependents are not updated yet."""
 
     def on_node_reset(self, ref: TaskRef, at: float) -> None:
         """Handle a record that is about to be replaced."""
@@ -210,7 +210,7 @@ UNRESOLVED = "not every lookup could be resolved"
 
 
 class NodeResolver:
-    """Behaviour of the resolver nodes of an application; the defaults are for plans without resolver nodes."""
+    """Behaviour of the resolver nodes of an application. The defaults are for plans without resolver nodes."""
 
     def known_result(self, node: CompiledNode) -> Any | None:  # noqa: ARG002 - a default
         """Return the result of a resolver node if it is known without a call, else `None`."""

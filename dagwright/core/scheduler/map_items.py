@@ -335,7 +335,7 @@ def count_of(record: Record) -> int:
 
 
 def counts_of_items(record: Record) -> dict[str, int]:
-    """Return status -> number of items of a large map; open items count with the status of their batch."""
+    """Return status -> number of items of a large map. Open items count with the status of their batch."""
     counts: Counter[str] = Counter()
     for item in record.items:
         if item.map_batch is not None:

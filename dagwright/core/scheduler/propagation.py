@@ -229,7 +229,7 @@ class Propagation:
             self.end(ref, NodeStatus.FAILED, at, error=error)
 
     def end(self, ref: TaskRef, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
-        """End a node or item; the caller has to call `update` afterwards."""
+        """End a node or item. The caller has to call `update` afterwards."""
         state = self.state
         number, item = ref
         record = state.records[number] if item is None else state.records[number].items[item].record

@@ -140,7 +140,7 @@ class PausableCalls:
 
 @dataclass(slots=True)
 class ToolGate(Gate):
-    """Limit of the calls of one pausable tool; it depends on the calls of the other pausable tools in flight.
+    """Limit of the calls of one pausable tool. It depends on the calls of the other pausable tools in flight.
 
     Args:
         pausable: calls of all pausable tools together.

@@ -120,7 +120,7 @@ class Rebuild:
         self.state.compute_budget.charge(self.state.rebuild_work)
 
     def rebuild(self, at: float, *, plan: CompiledPlan | None = None, base: int = 0, added: int = 0) -> None:
-        """Continue with changed records or an extended plan; the caller has to call `Scheduler.propagate` afterwards.
+        """Continue with changed records or an extended plan. The caller has to call `Scheduler.propagate` afterwards.
 
         Args:
             base, added: the numbers of nodes from `base` on grew by `added`.
@@ -141,7 +141,7 @@ class Rebuild:
         return RecordEdits(self, at)
 
     def reset(self, ref: TaskRef, record: Record, at: float) -> None:
-        """Replace the record of a node or item; the caller has to call `rebuild` afterwards."""
+        """Replace the record of a node or item. The caller has to call `rebuild` afterwards."""
         for component in self.propagation.hooks.on_node_reset:
             component.on_node_reset(ref, at)
         if ref.item is None:
@@ -212,7 +212,7 @@ class RecordEdits:
         self._rebuild.rebuild(self._at)
 
     def extend(self, extension: Extension) -> None:
-        """Apply the changes and add nodes; nodes that supersede others take over their dependents.
+        """Apply the changes and add nodes. Nodes that supersede others take over their dependents.
 
         The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
         """

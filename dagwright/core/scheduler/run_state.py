@@ -453,7 +453,7 @@ def task_of_call(state: RunState, call: str) -> str | None:
 
 
 def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
-    """Return the number of the last call of a task; numbers whose call id is also the id of a node are skipped."""
+    """Return the number of the last call of a task. Numbers whose call id is also the id of a node are skipped."""
     number = 1
     for _ in range(override.retries):
         number += 1

@@ -221,7 +221,7 @@ class Scheduler(Generic[Features]):
     def complete(
         self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
     ) -> None:
-        """Handle the result of a task; an event for a task that is not running is ignored."""
+        """Handle the result of a task. An event for a task that is not running is ignored."""
         ref = self.record_end_of_call(task_id, attempt)
         if ref is None:
             return
@@ -263,7 +263,7 @@ class Scheduler(Generic[Features]):
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
 
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
-        """Handle the final failure of a task; an event for a task that is not running is ignored."""
+        """Handle the final failure of a task. An event for a task that is not running is ignored."""
         if (ref := self.record_end_of_call(task_id, attempt)) is not None:
             self.propagation.end_failed_task(ref, error, at)
             self.propagate(at)
@@ -271,7 +271,7 @@ class Scheduler(Generic[Features]):
     def task_cancelled(
         self, task_id: str, *, at: float, attempt: Attempt = ONE_ATTEMPT, reason: str | None = None
     ) -> None:
-        """Handle the end of a task that was cancelled; an event for a task that is not running is ignored."""
+        """Handle the end of a task that was cancelled. An event for a task that is not running is ignored."""
         if (ref := self.record_end_of_call(task_id, attempt)) is not None:
             record = self.state.record(ref)
             record.reason = reason or record.reason
@@ -281,7 +281,7 @@ class Scheduler(Generic[Features]):
     def end_map_batch(
         self, task_id: str, end: map_items.MapBatchEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT
     ) -> None:
-        """Handle the end of a batch of a large map; an event for a task that is not running is ignored."""
+        """Handle the end of a batch of a large map. An event for a task that is not running is ignored."""
         if (ref := self.record_end_of_call(task_id, attempt)) is not None and ref.item is not None:
             map_items.record_end(self.state.records[ref.node].items[ref.item], end)
             self.propagation.end(ref, end.status, at, error=end.error)
@@ -306,7 +306,7 @@ class Scheduler(Generic[Features]):
         return waits + 1
 
     def end_tasks(self, refs: Sequence[TaskRef], status: NodeStatus, *, at: float) -> None:
-        """End nodes and items that are not running; their dependents are updated after all of them have ended."""
+        """End nodes and items that are not running. Their dependents are updated after all of them have ended."""
         for ref in refs:
             self.propagation.end(ref, status, at)
         self.propagate(at)
@@ -370,7 +370,7 @@ class Scheduler(Generic[Features]):
         self.propagation.abort(error, at)
 
     def cancel(self, at: float, *, reason: str | None = None) -> None:
-        """Cancel everything that has not started; the driver cancels running tasks and reports their ends.
+        """Cancel everything that has not started. The driver cancels running tasks and reports their ends.
 
         A run that is already cancelled or aborted does not change. A run that compensates its calls continues to do
         so until it is cancelled a second time.

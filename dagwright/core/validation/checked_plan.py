@@ -246,7 +246,7 @@ class CheckReport:
     def report_problem(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
     ) -> None:
-        """Create a problem and add it; `at` is its path in the plan."""
+        """Create a problem and add it. `at` is its path in the plan."""
         self.add(Problem(code, message, pointer(*at), node, hint))
 
     def add(self, problem: Problem) -> None:

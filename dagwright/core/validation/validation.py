@@ -210,7 +210,7 @@ class _Checker:
     def check_node(
         self, node: Node, ids: Collection[str], producers: Mapping[str, ToolDeclaration]
     ) -> tuple[Node, NodeReferences]:
-        """Check the first node alone; references to unknown nodes are not reported."""
+        """Check the first node alone. References to unknown nodes are not reported."""
         node = self._with_inline_agent(0, node)
         references = read_references(node, ids, extra={})
         for problem in references.problems:

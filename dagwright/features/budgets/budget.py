@@ -240,7 +240,7 @@ class Budget:
                 self.waiting[call, key] = Reservation(tokens)
 
     def apply_grants(self, keys: Sequence[str]) -> None:
-        """Grant reservations to waiting calls; grants for child runs are passed on."""
+        """Grant reservations to waiting calls. Grants for child runs are passed on."""
         self.revision += 1
         # The parent run counts this run as busy from its grant on.
         self.busy.reported = False
@@ -259,7 +259,7 @@ class Budget:
             self.pending_grants.setdefault(name[0], []).append(name[1])
 
     def end_child(self, call: str, usage: Usage) -> None:
-        """Handle the end of a child run; the totals of the run contain its usage from now on.
+        """Handle the end of a child run. The totals of the run contain its usage from now on.
 
         Args:
             usage: total usage of the child run; empty if it was not reported, in which case earlier reports count.
@@ -561,6 +561,6 @@ def _reservation_from_json(encoded: Sequence[Any]) -> tuple[CallName, Reservatio
 
 
 def _encoded_name(name: CallName) -> str:
-    """Encode the name of a call as one text; the call of a child run starts with the id of the child run."""
+    """Encode the name of a call as one text. The call of a child run starts with the id of the child run."""
     # The length prefix keeps the encoding unique, because ids may contain any text.
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]

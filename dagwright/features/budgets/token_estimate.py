@@ -21,7 +21,7 @@ ANSWER_TOKENS = 1_000
 
 
 def estimated_tokens(state: "RunState", task: Task) -> int:
-    """Return the estimated tokens of a call; a tool or an agent is assumed to call a model once."""
+    """Return the estimated tokens of a call. A tool or an agent is assumed to call a model once."""
     arguments = task.arguments
     try:
         size = len(encode(arguments, ref_for_display)[0])

@@ -21,7 +21,7 @@ _MAX_PACED_S = 1.0
 
 @dataclass(slots=True)
 class Hold:
-    """Hold of the calls of one subject; times are seconds since the epoch.
+    """Hold of the calls of one subject. Times are seconds since the epoch.
 
     Args:
         until: no call starts before this time.

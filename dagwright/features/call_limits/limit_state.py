@@ -83,7 +83,7 @@ class Lease:
 
 @dataclass(slots=True)
 class LimitState:
-    """State of one limit; all times are seconds since the epoch.
+    """State of one limit. All times are seconds since the epoch.
 
     Args:
         starts, tokens: schedules of the rate and of the tokens.

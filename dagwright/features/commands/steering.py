@@ -52,7 +52,7 @@ class RunCommand(Protocol):
 
 
 class UnparsedCommand(ABC):
-    """A command whose content is expensive to parse; it is parsed once, into a `RunCommand`, when it is applied."""
+    """A command whose content is expensive to parse. It is parsed once, into a `RunCommand`, when it is applied."""
 
     @abstractmethod
     def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
@@ -143,7 +143,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy:
-    """Change which calls need an approval; tasks whose approval is no longer needed start."""
+    """Change which calls need an approval. Tasks whose approval is no longer needed start."""
 
     policy: Policy
     actor: Actor = UNKNOWN_ACTOR

@@ -43,7 +43,7 @@ _OPEN_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 class ServerCall(Protocol):
-    """State of a call in flight on the server; `dagwright.history.pending_activities.PendingCall` implements it."""
+    """State of a call in flight on the server. `dagwright.history.pending_activities.PendingCall` implements it."""
 
     @property
     def attempt(self) -> int:
@@ -263,7 +263,7 @@ def _running_reason(scheduler: "RunScheduler", task_id: str, record: Record, *, 
 
 
 def _error_message(error: NodeError) -> str:
-    """Return the code and message of an error; a message that starts with the code is not prefixed again."""
+    """Return the code and message of an error. A message that starts with the code is not prefixed again."""
     is_named = error.message.startswith(f"{error.code.replace('_', ' ')}:")
     return error.message if is_named else f"{error.code}: {error.message}"
 

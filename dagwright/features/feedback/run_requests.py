@@ -84,7 +84,7 @@ class RunRequests:
         self._scheduler.start(at)
 
     def is_asking(self, task: str) -> bool:
-        """Return whether a task has an open request; a reserved task name means a request of the run."""
+        """Return whether a task has an open request. A reserved task name means a request of the run."""
         return self._feedback.requests.of_task(task) is not None
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:

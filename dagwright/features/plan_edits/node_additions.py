@@ -36,7 +36,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
 def apply_addition(
     rebuild: "Rebuild", extension: Extension, actor: Actor, *, at: float, request: str | None = None
 ) -> None:
-    """Add nodes; the caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
+    """Add nodes. The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
 
     Args:
         request: id of the request whose answer contained the nodes.

@@ -37,7 +37,7 @@ class RunActionRequest:
 
 @dataclass(frozen=True, slots=True)
 class LimitsRequest:
-    """Arguments of `limits` and `policy`; `deadline` is a duration as written, or `none`; `budget` is as written."""
+    """Arguments of `limits` and `policy`. `deadline` is a duration as written, or `none`; `budget` is as written."""
 
     workflow_id: str
     max_parallel: int | None = None

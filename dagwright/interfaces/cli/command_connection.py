@@ -54,7 +54,7 @@ async def connected(settings: Settings, output: Output) -> AsyncIterator[Connect
 
 @asynccontextmanager
 async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
-    """Connect for a command that only reads; a server that ends with the command has no UI links.
+    """Connect for a command that only reads. A server that ends with the command has no UI links.
 
     Raises:
         RunNotFound, ServerUnreachable: as in `connected`.

@@ -53,7 +53,7 @@ def add_agents(
     *,
     json: Json = False,
 ) -> int:
-    """Add the agents of a file; changed agents become new versions."""
+    """Add the agents of a file. Changed agents become new versions."""
     return call("agents_command", "add", file, Output(is_json=json), extra="database")
 
 

@@ -10,7 +10,7 @@ from dagwright.core.error_codes import DescribedCode
 
 
 class ExitCode(IntEnum):
-    """Exit code of a command; the reference is generated from the descriptions."""
+    """Exit code of a command. The reference is generated from the descriptions."""
 
     COMPLETED = 0
     """The run completed or is still open, or the command has done its work."""

@@ -62,7 +62,7 @@ Synthesis = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AskRequest:
-    """Arguments of `ask`; `deadline` and `worker_timeout` are durations as written."""
+    """Arguments of `ask`. `deadline` and `worker_timeout` are durations as written."""
 
     text: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")]
     model: Annotated[
@@ -149,7 +149,7 @@ class AskRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Arguments of `chat`; `deadline`, for each turn, and `worker_timeout` are durations as written."""
+    """Arguments of `chat`. `deadline`, for each turn, and `worker_timeout` are durations as written."""
 
     session: Annotated[
         str | None, typer.Option("--session", metavar="S", help="Continue session S; default: a new session.")

@@ -18,7 +18,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of a list; each is written on one line."""
+    """Elements of a list. Each is written on one line."""
 
     items: AsyncIterator[Any]
 

@@ -46,7 +46,7 @@ _NOTE_ROWS = 3
 
 
 class RunDisplay:
-    """Draws a run repeatedly; the tree is computed once per plan."""
+    """Draws a run repeatedly. The tree is computed once per plan."""
 
     def __init__(self) -> None:
         self._tree: tuple[CompiledPlan, Sequence[TreeNode]] | None = None

@@ -89,7 +89,7 @@ def has_default_result(node: Mapping[str, Any]) -> bool:
 
 
 def displayed_error(message: str, status: NodeStatus) -> str:
-    """Return the error message of a node; a completed node has an error if the plan's default replaced its result."""
+    """Return the error message of a node. A completed node has an error if the plan's default replaced its result."""
     text = explained_failure(message)
     return f"failed, continued with the default: {text}" if status is NodeStatus.COMPLETED else text
 
@@ -179,7 +179,7 @@ def _local_date_of(time_text: str) -> str:
 
 
 def usage_text(usage: Mapping[str, Any]) -> str:
-    """Describe the usage of models; a cost with unknown parts is `at least` an amount."""
+    """Describe the usage of models. A cost with unknown parts is `at least` an amount."""
     calls, tokens = usage["calls"], usage["tokens"]
     message = f"{format_count(tokens, 'token')} in {format_count(calls, 'model call')}"
     unknown = usage["unpriced_calls"] + usage["uncounted_calls"]

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.shared_options import After, By, Json, RunId
 
 @dataclass(frozen=True, slots=True)
 class InboxRequest:
-    """Arguments of `inbox`; `older_than` and `wait` are durations as written, `after` a cursor."""
+    """Arguments of `inbox`. `older_than` and `wait` are durations as written, `after` a cursor."""
 
     limit: Annotated[
         int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Approximate maximum number of requests.")
@@ -41,7 +41,7 @@ class InboxRequest:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """Arguments of `feedback`; `data` and `arguments` are JSON texts, `nodes` is a file."""
+    """Arguments of `feedback`. `data` and `arguments` are JSON texts, `nodes` is a file."""
 
     workflow_id: RunId
     request: Annotated[

@@ -145,7 +145,7 @@ def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
 
 
 def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
-    """Parse KEY=VALUE texts; the last value of a key wins.
+    """Parse KEY=VALUE texts. The last value of a key wins.
 
     Raises:
         CommandError: a text is not KEY=VALUE.

@@ -28,7 +28,7 @@ class ExitWatchdog:
         self._is_closed = False
 
     def open(self, code: int) -> None:
-        """Start the timer; stdout is flushed before.
+        """Start the timer. Stdout is flushed before.
 
         Args:
             code: exit code of the process. Later calls change nothing.
@@ -53,7 +53,7 @@ class ExitWatchdog:
         os._exit(code)
 
     def close(self) -> None:
-        """Stop the timer; the process ends by itself."""
+        """Stop the timer. The process ends by itself."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

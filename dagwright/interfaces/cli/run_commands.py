@@ -40,7 +40,7 @@ Full = Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Arguments of `run`; `deadline` is a duration as written."""
+    """Arguments of `run`. `deadline` is a duration as written."""
 
     plan: Annotated[
         str,
@@ -107,7 +107,7 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Arguments of `list`; `since` is a duration or a time as written, `after` a cursor."""
+    """Arguments of `list`. `since` is a duration or a time as written, `after` a cursor."""
 
     limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")] = (
         100

@@ -50,7 +50,7 @@ class PlainGroup(TyperGroup):
 
 
 def summary_of(command: Any) -> str:
-    """Return the first line of the help of a command; click's own summary is cut at the width of the terminal."""
+    """Return the first line of the help of a command. Click's own summary is cut at the width of the terminal."""
     return str(command.help or "").partition("\n")[0]
 
 

@@ -104,7 +104,7 @@ def _parse_since(text: str | None) -> float | None:
 
 
 def status(request: ShowRequest, output: Output) -> int:
-    """Show the state of a run and its nodes; the exit code is that of the run, 0 for an open run."""
+    """Show the state of a run and its nodes. The exit code is that of the run, 0 for an open run."""
 
     def show(view: "RunView", document: Document, server: Server) -> int:
         if output.is_json:
@@ -118,7 +118,7 @@ def status(request: ShowRequest, output: Output) -> int:
 
 
 def result(request: ShowRequest, output: Output) -> int:
-    """Show the output of a run; the exit code is that of the run, 0 for an open run, and 1 for a lost output."""
+    """Show the output of a run. The exit code is that of the run, 0 for an open run, and 1 for a lost output."""
     if request.is_full and output.is_json:
         return _stream_result(request, output)
 

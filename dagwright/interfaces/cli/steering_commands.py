@@ -25,7 +25,7 @@ ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.
 
 @dataclass(frozen=True, slots=True)
 class PauseToolRequest:
-    """Arguments of `tool pause`; `tools` are the files and modules with the tools of the user."""
+    """Arguments of `tool pause`. `tools` are the files and modules with the tools of the user."""
 
     tool: ToolName
     tools: Tools = ()
@@ -35,7 +35,7 @@ class PauseToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResumeToolRequest:
-    """Arguments of `tool resume`; `ramp` is a duration as written."""
+    """Arguments of `tool resume`. `ramp` is a duration as written."""
 
     tool: ToolName
     ramp: Annotated[
@@ -51,7 +51,7 @@ class ResumeToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class CallLimitRequest:
-    """Arguments of `call-limits set`; `tools` are the files and modules with the tools of the user."""
+    """Arguments of `call-limits set`. `tools` are the files and modules with the tools of the user."""
 
     subject: Subject
     limits: Annotated[

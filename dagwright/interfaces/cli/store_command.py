@@ -35,7 +35,7 @@ from dagwright.store.clean_up import (
 
 @dataclass(frozen=True, slots=True)
 class _StoreReport:
-    """Content of the store; `reason` states why values are kept, or why it is unknown which can be removed."""
+    """Content of the store. `reason` states why values are kept, or why it is unknown which can be removed."""
 
     location: str
     usage: StoreUsage

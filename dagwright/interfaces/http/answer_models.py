@@ -39,7 +39,7 @@ class AnswerMessage(OpenModel):
 
 
 class AnswerChoice(OpenModel):
-    """The answer; there is always one choice."""
+    """The answer. There is always one choice."""
 
     index: int
     message: AnswerMessage

@@ -178,7 +178,7 @@ class AnswerStream:
                 yield event
 
     def error_events(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
-        """Yield the events of an error; they count as closing events if the run has no answer.
+        """Yield the events of an error. They count as closing events if the run has no answer.
 
         After any other error, the client resumes from its cursor, so the events do not change the cursor.
         """

@@ -298,7 +298,7 @@ class _Chunks:
         return self.event({"choices": [_choice(delta)], **fields})
 
     def event(self, parts: Mapping[str, Any]) -> str:
-        """Return an event; its ID is the client's cursor after it."""
+        """Return an event. Its ID is the client's cursor after it."""
         run_request, usage = self._run_request, {"usage": None} if self._with_usage else {}
         head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created}
         return event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))

@@ -220,7 +220,7 @@ ContextDep = Annotated[GatewayContext, Depends(context_of)]
 
 
 def context_with_plans(context: ContextDep) -> GatewayContext:
-    """Return the context with the current templates; FastAPI calls it in a thread, since it reads files."""
+    """Return the context with the current templates. FastAPI calls it in a thread, since it reads files."""
     if context.plan_folder is None:
         return context
     published = context.plan_folder.read()
@@ -240,7 +240,7 @@ def require_scope(context: GatewayContext, scope: KeyScope) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequiredScopes:
-    """Dependency of a route that requires a scope; `JsonRoute` calls it before it reads the body.
+    """Dependency of a route that requires a scope. `JsonRoute` calls it before it reads the body.
 
     Args:
         scopes: the caller must have one of these scopes.

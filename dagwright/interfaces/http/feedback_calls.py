@@ -127,7 +127,7 @@ def question_call(request: RequestDocument, *, run: str) -> dict[str, Any]:
 
 
 def call_id(request: RequestDocument, *, run: str) -> str:
-    """Return the ID of the call for a question; it ends with a checksum, which `is_call_id_of` verifies.
+    """Return the ID of the call for a question. It ends with a checksum, which `is_call_id_of` verifies.
 
     All gateways return the same ID. If the same question is asked again, the ID is another one.
     """

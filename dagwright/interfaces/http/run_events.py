@@ -70,7 +70,7 @@ class EventId:
 
 
 def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
-    """Yield the events of a run until it ends; the events of one update are sent together.
+    """Yield the events of a run until it ends. The events of one update are sent together.
 
     Args:
         updates: updates of the run, from `RunSubscriptions.subscribe`.

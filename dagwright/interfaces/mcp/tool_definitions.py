@@ -71,7 +71,7 @@ _RESULT: Final = {
 
 
 def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
-    """Return all tools; tools of templates come last, in the order of their names.
+    """Return all tools. Tools of templates come last, in the order of their names.
 
     Args:
         templates: templates from `without_reserved_names`.

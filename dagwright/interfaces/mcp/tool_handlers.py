@@ -133,7 +133,7 @@ class ToolHandlers:
         self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
 
     async def call(self, call: McpToolCall) -> Result:
-        """Return the result of a call; errors are results with `isError`."""
+        """Return the result of a call. Errors are results with `isError`."""
         return await self._with_error_results(call, self._run_tool)
 
     async def start(self, call: McpToolCall) -> Started | types.CallToolResult:

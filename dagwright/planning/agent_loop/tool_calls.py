@@ -21,7 +21,7 @@ _NAME_CHARACTERS = 80
 
 
 class ToolCallInvalid(Exception):
-    """A tool call is invalid; the message is for the model."""
+    """A tool call is invalid. The message is for the model."""
 
 
 class UnknownTool(ToolCallInvalid):

@@ -123,7 +123,7 @@ class ModelError(DescribedCode):
 
 
 class ModelFailure(DagwrightError):
-    """A model call failed; `action` is what to do about it.
+    """A model call failed. `action` is what to do about it.
 
     Args:
         delay: delay after which the same call may be retried, if the server sent one.

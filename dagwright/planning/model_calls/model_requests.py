@@ -26,7 +26,7 @@ MODEL_NAME_CHARACTERS = 200
 
 
 class ModelConfig(BaseModel):
-    """Model and sampling options of a request; agent cards do not set them. Unset fields are not sent."""
+    """Model and sampling options of a request. Agent cards do not set them. Unset fields are not sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -419,7 +419,7 @@ def model_node(
     dependencies: Sequence[int] = (),
     bindings: Sequence[Binding] = (),
 ) -> CompiledNode:
-    """Build the node of a model call; `planning.model_calls.response_summary` reads its result.
+    """Build the node of a model call. `planning.model_calls.response_summary` reads its result.
 
     Args:
         bindings: bindings that are filled when the node starts, such as at `("messages", 1, "content")`; large results

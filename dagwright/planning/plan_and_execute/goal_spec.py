@@ -224,7 +224,7 @@ _CONTEXT_CHARACTERS = 500
 
 
 def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
-    """Decode the session names; `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
+    """Decode the session names. `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
 
     Raises:
         ValueError: the JSON is invalid; the message names the part.

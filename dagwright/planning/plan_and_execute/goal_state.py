@@ -117,7 +117,7 @@ class GoalState:
         return Stage.OPEN
 
     def stage_without_approval(self, approval: int) -> Stage:
-        """Return the stage of a plan that was not approved; a rejected replan has then finished without effect."""
+        """Return the stage of a plan that was not approved. A rejected replan has then finished without effect."""
         is_rejected = self.replan_context is not None and self.state.records[approval].status.is_final
         return Stage.FINISHED if is_rejected else Stage.OPEN
 

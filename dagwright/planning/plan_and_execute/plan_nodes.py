@@ -61,7 +61,7 @@ def _new_id(run: "GoalState", node: CompiledNode) -> str:
 
 
 def has_all_nodes(run: "GoalState", parsed: Mapping[str, Any]) -> bool:
-    """Check whether all nodes of a plan are in the run; streaming adds some of them before the plan is complete."""
+    """Check whether all nodes of a plan are in the run. Streaming adds some of them before the plan is complete."""
     ids = [str(node["id"]) for node in parsed["nodes"] if node.get("tool") != EXISTING_NODE.name]
     newest = {node_id: run.state.newest_id(node_id) for node_id in ids}
     if any((run.state.number_of(newest[node_id]) or 0) <= run.round_start for node_id in ids):

@@ -112,7 +112,7 @@ class Rounds:
     # Extensions.
 
     def _start_sub_goals(self, run: RoundsState, call: PlannerCall) -> Extension:
-        """Create the nodes for the sub-goals of a call; each node starts as soon as its input slots are available."""
+        """Create the nodes for the sub-goals of a call. Each node starts as soon as its input slots are available."""
         state = run.state
         base, pending = state.plan.written_count, run.sub_goals_to_start(call)
         new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(pending)}

@@ -93,7 +93,7 @@ class KnownSubGoal:
 
 
 def work_digest(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
-    """Return a digest of the work; the description counts only if the worker tool reads it."""
+    """Return a digest of the work. The description counts only if the worker tool reads it."""
     reads_description = worker is None or worker.card.takes_sub_goal
     text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads_description else ""
     parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), text]

@@ -138,7 +138,7 @@ def _checked_tokens(text: str) -> str:
 
 
 class _Evaluator:
-    """Evaluates a parsed expression with fractions; literals come from the text, because a float would be rounded."""
+    """Evaluates a parsed expression with fractions. Literals come from the text, because a float would be rounded."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -202,7 +202,7 @@ class FileAccess:
 
     @contextmanager
     def parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
-        """Open the folder of a file; yield it with the name of the file. Raises as `folder`."""
+        """Open the folder of a file. Yield it with the name of the file. Raises as `folder`."""
         parts = parts_of(path)
         if not parts:
             raise IsADirectoryError(path)
