@@ -17,17 +17,17 @@ def _measuring(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFuncti
 
 
 def test_tests_that_measure_time_run_alone() -> None:
-    together, found = [], 0
+    together, actual = [], 0
     for path in files_with(r"process_time\(\)|mark\.alone", python_files("tests")):
         if not path.name.startswith("test_"):
             continue
         marks = [ast.unparse(node.value) for node in syntax_tree(path).body if isinstance(node, ast.Assign)]
         if any(_ALONE in mark for mark in marks):
-            found += 1
+            actual += 1
             continue
         for test in _measuring(syntax_tree(path)):
-            found += 1
+            actual += 1
             if _ALONE not in map(ast.unparse, test.decorator_list):
                 together.append(f"{place(path)}::{test.name}")
-    assert found > 5
+    assert actual > 5
     assert together == []

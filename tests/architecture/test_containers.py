@@ -202,9 +202,9 @@ def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, 
 
 def _documented_file(name: str) -> str:
     result = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
-    found = re.search(rf"```\w+ title=\"{re.escape(name)}\"\n(.*?)```", result, re.DOTALL)
-    assert found is not None, name
-    return found[1]
+    match = re.search(rf"```\w+ title=\"{re.escape(name)}\"\n(.*?)```", result, re.DOTALL)
+    assert match is not None, name
+    return match[1]
 
 
 def test_documented_override_fits_the_composition(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:

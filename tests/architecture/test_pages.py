@@ -21,7 +21,7 @@ _DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.MULTILINE 
 
 def test_table_of_packages_has_each_package_in_its_layer() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = {each["id"]: each for each in project["tool"]["importlinter"]["contracts"]}
+    contracts = {contract["id"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
     layers = [{name.strip() for name in layer.split(":")} for layer in contracts["layers"]["layers"]]
     assert _documented_layers() == dict(zip(range(len(layers), 0, -1), layers, strict=True))
 
@@ -85,7 +85,7 @@ def test_table_of_slots_has_the_defaults_and_ranges_of_the_settings() -> None:
     page = (ROOT / "docs" / "deploy" / "workers.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `DAGWRIGHT_(\w+)` \| (\d+) \| ([\d,]+) to ([\d,]+) \|", page, re.MULTILINE)
     fields = Settings.model_json_schema(mode="serialization")["properties"]
-    found = {name: [int(each.replace(",", "")) for each in numbers] for name, *numbers in rows}
+    actual = {name: [int(number.replace(",", "")) for number in numbers] for name, *numbers in rows}
     words = ("default", "minimum", "maximum")
-    assert found == {name: [fields[name.lower()][word] for word in words] for name in found}
-    assert len(found) > 3
+    assert actual == {name: [fields[name.lower()][word] for word in words] for name in actual}
+    assert len(actual) > 3

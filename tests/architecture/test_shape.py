@@ -160,14 +160,14 @@ def test_every_test_is_of_a_known_kind() -> None:
 
 
 def test_no_test_is_skipped() -> None:
-    found = []
+    actual = []
     for path in files_with(r"\.(skip|skipif|importorskip|xfail)\b", python_files("tests")):
         for node in syntax_nodes(path):
             if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "importorskip", "xfail"):
                 owner = ast.unparse(node.value)
                 if owner in ("pytest", "pytest.mark"):
-                    found.append(f"{place(path)}:{node.lineno}")
-    assert found == []
+                    actual.append(f"{place(path)}:{node.lineno}")
+    assert actual == []
 
 
 def test_every_module_describes_itself() -> None:

@@ -102,8 +102,8 @@ def _timeout_of(history: WorkflowHistory, kind: str) -> float:
 
     It is read from the history, not from a clock, because the machine may be busy.
     """
-    started = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-    again = [event for event in started if event.activity_task_started_event_attributes.attempt > 1]
+    started_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    again = [event for event in started_events if event.activity_task_started_event_attributes.attempt > 1]
     scheduled = {event.event_id: event for event in history.events}
     found = []
     for event in again:

@@ -18,7 +18,7 @@ async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: Liv
     client = await own_server.start()
     nodes = [
         {"id": "ship", "tool": "ship", "arguments": {"item": "lamp", "waits": True}},
-        {"id": "told", "tool": "echo", "arguments": {"shipped": "{{ship.result.shipped}}"}},
+        {"id": "notify", "tool": "echo", "arguments": {"shipped": "{{ship.result.shipped}}"}},
     ]
     async with shop_worker(client) as tools:
         handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign=tools)
@@ -34,5 +34,5 @@ async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: Liv
         await worker.start()
         document = bare(await result_within(handle, 60))
     shipped = {"shipped": "lamp", "as": "order/ship"}
-    assert document["nodes"] == {"ship": completed_node(shipped), "told": completed_node({"shipped": "lamp"})}
+    assert document["nodes"] == {"ship": completed_node(shipped), "notify": completed_node({"shipped": "lamp"})}
     await assert_whole(handle)

@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 async def test_next_attempt_finishes_the_started_plan(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    first = call("a", "compute", name="a", values=[])
-    plan = plan_text(first, call("b", "compute", name="b", values=["{{a.result}}"]))
+    first_node = call("a", "compute", name="a", values=[])
+    plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
     rest = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
-    pieces = -(-(plan.index(json.dumps(first)) + len(json.dumps(first))) // 8)
+    pieces = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
     stopped = slow(text(plan), held_after=pieces, released=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
     started, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
@@ -50,5 +50,5 @@ async def test_next_attempt_finishes_the_started_plan(
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "answer"]
     result = server.calls[1].messages[-1]["content"]
     assert result.startswith("Your last answer ended before the plan was complete.")
-    assert json.dumps(first) in result
+    assert json.dumps(first_node) in result
     await assert_whole(handle)

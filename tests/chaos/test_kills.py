@@ -58,7 +58,7 @@ async def test_worker_killed_in_runs(
     unknown = {
         "nodes": [
             {"id": "w", "tool": "write_then_hold", "arguments": {"name": "made"}, "heartbeat": "1s", "retry": RETRY},
-            {"id": "told", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"},
+            {"id": "report", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"},
         ]
     }
     checked = {"id": "w", "tool": "write_after_check", "arguments": {"name": "checked"}, "heartbeat": "1s"}
@@ -104,7 +104,7 @@ async def test_worker_killed_in_runs(
     outcome = "outcome unknown: its worker died, so write_then_hold may or may not have made its change"
     assert bare(documents["unknown"])["nodes"] == {
         "w": failed_node(f"outcome_unknown: {outcome}"),
-        "told": completed_node({"why": "outcome_unknown"}),
+        "report": completed_node({"why": "outcome_unknown"}),
     }
     # The plan allows one attempt; that of the killed worker called nothing, nor did one that missed a heartbeat.
     attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]

@@ -85,7 +85,7 @@ def _missed_s(events: Sequence[HistoryEvent]) -> list[float]:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT and (
             result.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
         ):
-            started = next(each for each in events if each.event_id == result.started_event_id)
+            started = next(event for event in events if event.event_id == result.started_event_id)
             waited = event.event_time.ToDatetime() - started.event_time.ToDatetime()
             found.append(waited.total_seconds())
     return found

@@ -90,7 +90,11 @@ async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, fol
         await kill_during_call(8)
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
-    assert [sorted(each) for each in results_of(document)] == [[(1, "success"), (2, "success")], [(3, "success")], []]
+    assert [sorted(result) for result in results_of(document)] == [
+        [(1, "success"), (2, "success")],
+        [(3, "success")],
+        [],
+    ]
     assert purposes([*model.calls]) == [
         *[("intention", "intention")] * 2,
         *[("plan", "planner")] * 2,
@@ -109,8 +113,8 @@ async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, fol
 async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_is_asked(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    asked = asyncio.Event()
-    script = ("Make them.", _FIRST, step(_SECOND, released=asked), _DONE, "All made.")
+    event = asyncio.Event()
+    script = ("Make them.", _FIRST, step(_SECOND, released=event), _DONE, "All made.")
     points.hold("b")
     async with (
         ModelServer(*script) as model,
@@ -123,7 +127,7 @@ async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_i
         points.release("b")
         await eventually(lambda: len(model.calls) == 3)
         await restart(own_server)
-        asked.set()
+        event.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
     assert purposes([*model.calls]) == [

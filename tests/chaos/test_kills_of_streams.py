@@ -105,15 +105,15 @@ async def test_nothing_is_half_done_while_the_server_is_dead(own_server: LiveSer
 
         await eventually(lambda: '"worker started"' in worker.log)
         await own_server.kill()
-        refused = await asyncio.gather(*map(send_request, requests))
-        looked = await asyncio.gather(
+        rejected_results = await asyncio.gather(*map(send_request, requests))
+        results = await asyncio.gather(
             *(http.get(path) for path in ("/readyz", "/v1/runs", "/v1/runs/run-1", "/v1/runs/run-1/events"))
         )
         await own_server.start()
         there = [(await http.get(f"/v1/runs/{run_id_of_key(name)}")).status_code for name in requests]
-        again = await asyncio.gather(*map(send_request, requests))
-    answers = [*refused, *looked]
-    entries = [(each.status_code, each.headers.get("retry-after")) for each in answers]
-    assert entries == [(503, "2")] * len(answers), [each.text for each in answers]
+        repeated_results = await asyncio.gather(*map(send_request, requests))
+    answers = [*rejected_results, *results]
+    entries = [(answer.status_code, answer.headers.get("retry-after")) for answer in answers]
+    assert entries == [(503, "2")] * len(answers), [answer.text for answer in answers]
     assert there == [404] * len(requests)
-    assert [each.status_code for each in again] == [201, 200, 200, 200]
+    assert [each.status_code for each in repeated_results] == [201, 200, 200, 200]

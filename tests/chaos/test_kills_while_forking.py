@@ -71,9 +71,9 @@ async def output_of(process: Running) -> dict[str, Any]:
     """Return the output of a command that succeeded."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
-    found: dict[str, Any] = json.loads(stdout)
-    assert found["ok"]
-    return found
+    actual: dict[str, Any] = json.loads(stdout)
+    assert actual["ok"]
+    return actual
 
 
 async def _kill(process: Running) -> None:
@@ -154,7 +154,7 @@ async def test_server_killed_under_two_commands_that_have_read_the_old_run(
     points.release(READ)
     entries = [await output_of(command) for command in commands]
     assert entries[0]["fork_run_id"] == entries[1]["fork_run_id"]
-    assert sorted("already" in each["message"] for each in entries) == [False, True]
+    assert sorted("already" in entry["message"] for entry in entries) == [False, True]
     await worker.start()
     await _assert_done_once(own_server, folder, entries[0]["fork_run_id"])
 

@@ -138,7 +138,7 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
         await worker.start()
         document = await result_within(handle, 240)
     assert document["status"] == "completed"
-    assert [(each["created"], each["entity"]["name"]) for each in document["lookups"]] == [(True, NEW)]
+    assert [(lookup["created"], lookup["entity"]["name"]) for lookup in document["lookups"]] == [(True, NEW)]
     rows = [row.replace("John Smith (GB)", NEW) for rows in FULL.values() for row in rows]
     store.assert_has(person, *rows, effects=1 + len(FULL))
     await assert_whole(handle)

@@ -156,7 +156,7 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     plan = plan_text({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
-    again = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
+    repeated_text = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
     script = [
         *(
             response_to("plan", plan),
@@ -164,7 +164,7 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
             response_to("plan#2", "Let me think."),
             lost_response("plan#3"),
         ),
-        *(response_to("plan#3", again), response_to("answer", "It is made.")),
+        *(response_to("plan#3", repeated_text), response_to("answer", "It is made.")),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:

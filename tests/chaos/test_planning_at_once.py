@@ -112,16 +112,16 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
         counted.append(await living_objects(client, folder))
         return len(counted) > 1 and abs(counted[-1].total() - counted[-2].total()) < MAX_OBJECTS
 
-    steps = [each for turn in range(ROUNDS) for each in steps_of(turn)]
+    steps = [step for turn in range(ROUNDS) for step in steps_of(turn)]
     async with ModelServer(*steps) as model:
         environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
         async with worker_process(own_server.address, folder, environment=environment) as worker:
             for turn in range(ROUNDS):
                 async with asyncio.timeout(_WITHIN_S):
-                    ended = await asyncio.gather(
+                    final_results = await asyncio.gather(
                         *(run_goal(client, known, turn=turn, number=number) for number in range(REQUESTS))
                     )
-                entries = [(document["status"], document["output"]) for _, document in ended]
+                entries = [(document["status"], document["output"]) for _, document in final_results]
                 assert entries == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
                 counted.clear()
                 await eventually(is_settled)

@@ -50,12 +50,12 @@ async def test_store_is_empty_before_its_first_use(at_hand: StoreAtHand) -> None
 async def test_value_that_was_never_stored_is_missing(at_hand: StoreAtHand, ref: str) -> None:
     store = at_hand.open()
     await store.put(b"something else")
-    with pytest.raises(PayloadMissing) as got:
+    with pytest.raises(PayloadMissing) as actual:
         await store.get(ref)
     with pytest.raises(PayloadMissing) as renewed:
         await store.renew(ref)
-    assert (got.value.ref, renewed.value.ref) == (ref, ref)
-    assert at_hand.location in str(got.value)
+    assert (actual.value.ref, renewed.value.ref) == (ref, ref)
+    assert at_hand.location in str(actual.value)
 
 
 async def test_same_content_is_kept_once(at_hand: StoreAtHand) -> None:
@@ -150,13 +150,13 @@ async def test_remembered_value_is_recalled_in_every_process_until_it_is_replace
 
 async def test_remembered_value_is_reported_with_the_time_at_which_it_expires(at_hand: StoreAtHand) -> None:
     store = at_hand.open()
-    assert [one async for one in store.cache_entries()] == []
+    assert [entry async for entry in store.cache_entries()] == []
     keys = [f"{number:064x}" for number in range(40)]
     for number, key in enumerate(keys):
         await store.put_cache_entry(key, b"x" * number, expires_at=LATER + timedelta(seconds=number))
     await store.put(b"a payload")
-    found = sorted([one async for one in store.cache_entries()], key=lambda one: one.key)
-    assert found == [CacheEntry(key, number, LATER + timedelta(seconds=number)) for number, key in enumerate(keys)]
+    actual = sorted([entry async for entry in store.cache_entries()], key=lambda one: one.key)
+    assert actual == [CacheEntry(key, number, LATER + timedelta(seconds=number)) for number, key in enumerate(keys)]
 
 
 async def test_only_what_has_expired_is_forgotten(at_hand: StoreAtHand) -> None:

@@ -31,7 +31,7 @@ def test_every_example_names_its_expected_outcome() -> None:
 def test_valid_example_has_the_graph_of_its_format(name: str) -> None:
     example, expected = VALID[name], VALID[name]["valid"]
     checked = check(example["document"], context=example.get("context"))
-    found: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "dialect": checked.dialect,
         "levels": checked.levels,
         "edges": checked.edges,
@@ -43,7 +43,7 @@ def test_valid_example_has_the_graph_of_its_format(name: str) -> None:
         "metadata": checked.plan.metadata,
         "arguments": [node.arguments for node in checked.nodes],
     }
-    assert {key: found[key] for key in {"notes", *expected}} == {"notes": [], **expected}
+    assert {key: actual[key] for key in {"notes", *expected}} == {"notes": [], **expected}
 
 
 @pytest.mark.parametrize("name", WRONG)

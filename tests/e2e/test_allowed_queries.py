@@ -65,10 +65,10 @@ async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: 
 def hold_figures(results: EsResults) -> None:
     """Assert that shares are of the existing documents, and that sums contain nothing twice."""
     tables = tables_of([results], [""])
-    assert all(each.markdown() for each in tables)
-    numbers = [number for each in tables for number in each.numbers()]
+    assert all(table.markdown() for table in tables)
+    numbers = [number for table in tables for number in table.numbers()]
     assert all(abs(number) < 1e11 for number in numbers), "these are milliseconds"
-    with_shares = [each for each in tables if "share of documents" in names_of(each)]
+    with_shares = [table for table in tables if "share of documents" in names_of(table)]
     expected = list(counts_of(results.aggregations, results.total or 0))
     assert len(with_shares) == len(expected) or len(tables) == MAX_TABLES
     for table, (documents, counts) in zip(with_shares, expected, strict=False):
@@ -99,5 +99,5 @@ def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, 
 
 
 async def test_documents_are_those_that_were_put_there(opensearch: AsyncOpenSearch) -> None:
-    found = await opensearch.search(index=INDEX, body={"version": True})
-    assert sorted(hit["_version"] for hit in found["hits"]["hits"]) == [1] * len(DOCUMENTS)
+    actual = await opensearch.search(index=INDEX, body={"version": True})
+    assert sorted(hit["_version"] for hit in actual["hits"]["hits"]) == [1] * len(DOCUMENTS)

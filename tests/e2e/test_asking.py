@@ -28,15 +28,19 @@ async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
 async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
         commands = asking(command_line, server)
-        first = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
-        again = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
+        first_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
+        repeated_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
         other = await commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
-        listed = await commands("list", "--json")
-    assert (first.code, first.document["output"], first.document["usage"]["calls"]) == (0, "It is 6.", 2)
-    assert again.document == first.document
+        result = await commands("list", "--json")
+    assert (first_result.code, first_result.document["output"], first_result.document["usage"]["calls"]) == (
+        0,
+        "It is 6.",
+        2,
+    )
+    assert repeated_result.document == first_result.document
     assert (other.code, other.document["status"]) == (2, "id_in_use")
     assert {call.model for call in server.calls} == {"large"}
-    assert "ask-again" in {run["run_id"] for run in listed.document["runs"]}
+    assert "ask-again" in {run["run_id"] for run in result.document["runs"]}
 
 
 async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:
@@ -100,8 +104,8 @@ async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_
 )
 async def test_impossible_nodes_are_refused(command_line: CommandLine, arguments: str, status: str) -> None:
     command_line.environment["DAGWRIGHT_MODEL"] = "small"
-    end = await command_line("ask", *shlex.split(arguments), "--json")
-    assert (end.code, end.document["status"]) == (2, status)
+    result = await command_line("ask", *shlex.split(arguments), "--json")
+    assert (result.code, result.document["status"]) == (2, status)
 
 
 _NO_MODEL = "no model is configured: give one with --model, or set DAGWRIGHT_MODEL"
@@ -122,8 +126,8 @@ _TRY = (
 )
 async def test_missing_model_setting_is_refused(command_line: CommandLine, keys: dict[str, str], message: str) -> None:
     command_line.environment |= keys
-    end = await command_line("ask", "Do it.", "--json")
-    assert (end.code, end.document) == (2, {"status": "no_model", "message": message})
+    result = await command_line("ask", "Do it.", "--json")
+    assert (result.code, result.document) == (2, {"status": "no_model", "message": message})
 
 
 @pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
@@ -137,10 +141,10 @@ async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(com
         commands = asking(command_line, server)
         wrong = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_PRICES": "none.yaml"})
         end = await wrong("ask", "Double it.", "--id", "ask-prices")
-        there = await commands("status", "ask-prices")
+        result = await commands("status", "ask-prices")
     assert (end.code, end.stdout) == (2, "")
     assert end.stderr.startswith("DAGWRIGHT_PRICES cannot be used: ")
-    assert there.code == 2
+    assert result.code == 2
 
 
 async def test_plan_is_returned_as_often_as_configured(command_line: CommandLine) -> None:
@@ -161,9 +165,9 @@ async def test_repairs_are_shown(command_line: CommandLine) -> None:
 
 
 async def test_demo_reports_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
-    end = await wait_for_exit(await command_line.start(program=("-m", "examples.ask_demo")))
-    lines = end.stdout.splitlines()
-    assert (end.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
+    result = await wait_for_exit(await command_line.start(program=("-m", "examples.ask_demo")))
+    lines = result.stdout.splitlines()
+    assert (result.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
     assert any("running    plan#2  call_model · repairing the plan" in line for line in lines)
     assert any(line.startswith("The regions sold 1,305.75 together.") for line in lines)
 
@@ -173,10 +177,10 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
     async with ModelServer(plan, "There are four.") as server:
         commands = asking(command_line, server)
         del commands.environment["DAGWRIGHT_MODEL"]
-        end = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
+        result = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
     advice = "to run the demo without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
-    assert (end.code, end.stdout.splitlines()[0]) == (0, f"model: gpt-4o-mini at {server.base_url}; {advice}")
-    assert "There are four." in end.stdout.splitlines()
+    assert (result.code, result.stdout.splitlines()[0]) == (0, f"model: gpt-4o-mini at {server.base_url}; {advice}")
+    assert "There are four." in result.stdout.splitlines()
     assert json.dumps("list_files") in server.calls[0].text
 
 

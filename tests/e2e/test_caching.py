@@ -22,13 +22,13 @@ def look(at: str) -> str:
 async def test_second_run_makes_no_call_and_node_reports_it(command_line: CommandLine, write_plan: Plans) -> None:
     (command_line.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan({"id": "x", "tool": "look", "arguments": {"at": "a"}, "cache": {"ttl": "1h"}})
-    first = await command_line("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")
-    second = await command_line("run", plan, "--tools", "tools.py", "--id", "second-look", "--json")
-    assert [first.document["output"], second.document["output"]] == [{"x": "aa"}] * 2
+    first_result = await command_line("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")
+    second_result = await command_line("run", plan, "--tools", "tools.py", "--id", "second-look", "--json")
+    assert [first_result.document["output"], second_result.document["output"]] == [{"x": "aa"}] * 2
     assert (command_line.folder / "calls.txt").read_text() == "a\n"
 
-    shown = await command_line("node", "second-look", "x")
-    [line] = [line for line in shown.stdout.splitlines() if line.startswith("from the cache: ")]
+    result = await command_line("node", "second-look", "x")
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("from the cache: ")]
     assert line.endswith(" by x of the run first-look")
     assert "from the cache" not in (await command_line("node", "first-look", "x")).stdout
 

@@ -70,17 +70,17 @@ async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_
     async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:
         commands = asking(command_line, server)
         message = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
-        end = await commands("chat", "--session", "piped", "--json", text=message)
+        result = await commands("chat", "--session", "piped", "--json", text=message)
         shown = await _turns(commands, "piped")
-    first, second = (json.loads(line) for line in end.stdout.splitlines())
-    assert (end.code, first["session_id"], first["request"], first["output"]) == (
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert (result.code, first["session_id"], first["request"], first["output"]) == (
         0,
         "piped",
         "Show Acme.",
         clarification,
     )
     assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
-    assert end.stderr == "unknown command /nonsense; /help lists the commands\n"
+    assert result.stderr == "unknown command /nonsense; /help lists the commands\n"
     assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]
     assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in shown] == [
         ("Show Acme.", clarification),
@@ -236,11 +236,11 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     asked = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
     async with ModelServer(*_UNCLEAR, *_CLEAR, _sum(), "Three.") as server:
         commands = asking(command_line, server)
-        first = await commands("ask", "Show shipments from Acme Corp to Houston", *asked)
+        first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *asked)
         end = await commands("chat", *asked, "--max-rounds", "5", text="Acme Corp LLC\n")
         third = await commands("ask", "How many were there?", "--session", "acme", "--json")
     second = json.loads(end.stdout)
-    assert (first.code, first.document["output"]) == (0, _CLARIFICATION)
+    assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)
     assert (end.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
     result = server.calls[len(_UNCLEAR)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}

@@ -73,15 +73,15 @@ class Composition:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> None:
-    ended = subprocess.run(
+    result = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=900, check=False
     )
-    assert ended.returncode == 0, f"{command}: {ended.stdout[-1500:]}{ended.stderr[-1500:]}"
+    assert result.returncode == 0, f"{command}: {result.stdout[-1500:]}{result.stderr[-1500:]}"
 
 
 def _succeeds(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> bool:
-    ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60, check=False)
-    return ended.returncode == 0
+    result = subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60, check=False)
+    return result.returncode == 0
 
 
 @contextmanager
@@ -253,9 +253,9 @@ def test_database_is_healthy(composition: Composition) -> None:
 
 
 async def test_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
-    found: Server = server.server
-    assert found.ui_url is not None
-    health = [word.replace("http://127.0.0.1:8080", found.ui_url) for word in composition.health("temporal-ui")]
+    actual: Server = server.server
+    assert actual.ui_url is not None
+    health = [word.replace("http://127.0.0.1:8080", actual.ui_url) for word in composition.health("temporal-ui")]
     _run(health, composition.environment("temporal-ui"))
 
 
@@ -265,9 +265,9 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
     described = subprocess.run(describe, env=environment, capture_output=True, text=True, check=True)
     assert '"workflowExecutionRetentionTtl": "7776000s"' in described.stdout
     search_attributes = ["temporal", "operator", "search-attribute", "list", "--namespace", "default"]
-    listed = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
+    result = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
     for name in SEARCH_ATTRIBUTES:
-        assert name in listed.stdout
+        assert name in result.stdout
 
 
 async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -> None:

@@ -71,11 +71,11 @@ async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, writ
     await line_with(run, "b waits for anyone: Approve 'pay'?")
     no = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
     yes = await command_line("feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy")
-    end = await wait_for_exit(run)
+    result = await wait_for_exit(run)
 
-    assert [done.code for done in (no, yes, end)] == [0, 0, 1]
-    assert "rejected by cy" in end.stdout
-    assert end.stdout.endswith("paid bob\n")
+    assert [done.code for done in (no, yes, result)] == [0, 0, 1]
+    assert "rejected by cy" in result.stdout
+    assert result.stdout.endswith("paid bob\n")
 
 
 async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
@@ -83,7 +83,7 @@ async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write
     options = ("run", plan, "--tools", tools, "--approve-plan")
     refused, words = await command_line.on_terminal(*options, "--id", "not-approved", answers="no\n")
     code, screen = await command_line.on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
-    listed = await command_line("list", "--json")
+    result = await command_line("list", "--json")
 
     entries = [
         "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
@@ -93,7 +93,7 @@ async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write
     assert [line in words.splitlines() for line in entries] == [True] * 3
     assert (refused, "the plan was not approved; nothing has run" in words) == (2, True)
     assert (code, screen.count("Run this plan?"), "paid ann" in screen) == (0, 2, True)
-    ids = [run["run_id"] for run in listed.document["runs"]]
+    ids = [run["run_id"] for run in result.document["runs"]]
     assert ("approved" in ids, "not-approved" in ids) == (True, False)
 
 
@@ -103,11 +103,11 @@ async def test_plan_approval_without_a_terminal(command_line: CommandLine, write
     line = await line_with(run, "plan waits for anyone: ")
     why = await command_line("explain", "asks-leave", "--json")
     code, screen = await command_line.on_terminal("feedback", "asks-leave", answers="yes\n")
-    end = await wait_for_exit(run)
+    result = await wait_for_exit(run)
 
     assert "plan waits for anyone: The plan has 1 node; 1 of them can change something." in line
     assert why.document["message"] == "plan waits for anyone: The plan has 1 node; 1 of them can change something."
     assert re.search(r'^! a: pay \(write\) with {"to":"ann"}\r?$', screen, re.MULTILINE)
-    assert (code, end.code) == (0, 0)
+    assert (code, result.code) == (0, 0)
     document = (await command_line("result", "asks-leave", "--json")).document
     assert (document["status"], document["nodes"]["a"]["result"]) == ("completed", "paid ann")

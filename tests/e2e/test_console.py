@@ -245,7 +245,7 @@ async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Bro
         height = await page.evaluate("document.documentElement.scrollHeight")
     assert [each for each in room if each[0] > each[1]] == []
     assert words[0] == "Short"
-    assert all(3 < len(each) < 100 and each.endswith("…") for each in words[1:])
+    assert all(3 < len(word) < 100 and word.endswith("…") for word in words[1:])
     assert place is not None
     assert place["y"] + place["height"] <= height <= DESK[1]
 

@@ -340,7 +340,7 @@ async def test_chat_with_a_model_that_answers_has_the_earlier_messages(serve: Se
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator(".turn-answer .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        message = [(each["role"], each["content"]) for each in live.models.calls[-1].body["messages"]]
+        message = [(message["role"], message["content"]) for message in live.models.calls[-1].body["messages"]]
         await page.reload()
         await expect(page.get_by_text("There is no session with this name")).to_be_visible()
     assert message == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
@@ -455,7 +455,7 @@ async def test_views_fit_and_have_alternatives(
 
     async def look(page: Page, name: str) -> None:
         widths[name] = await width_of(page)
-        wrong.extend(f"{name}: {each}" for each in await complaints(page))
+        wrong.extend(f"{name}: {complaint}" for complaint in await complaints(page))
 
     async with serve(plans={"greet": GREET}) as live:
         run = await live.start(ASKING)

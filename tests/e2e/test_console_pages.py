@@ -77,13 +77,13 @@ OLDER = """async () => {
   const one = ({ at: cursor, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], cursor });
   model.load(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
   model.applyEvents([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
-  const told = [];
+  const rows = [];
   for (const at of ["1-7", "1-11"]) {
     model.load(one({ at, status: "waiting", attempts: 1, ...(at === "1-7" && { reason: "waits for its turn" }) }));
     const { title, status, attempts, reason = null, group } = model.find("one");
-    told.push([title, status, attempts, reason, group]);
+    rows.push([title, status, attempts, reason, group]);
   }
-  return told;
+  return rows;
 }"""
 FORMATS = """async () => {
   const { formatText, inputOf } = await import("/console/js/formats.js");
@@ -279,10 +279,10 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
         run = await live.start(plan)
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             last = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
-            ended = asyncio.Event()
+            final_event = asyncio.Event()
 
             async def fulfill_end(route: Route) -> None:
-                await ended.wait()
+                await final_event.wait()
                 message = f"event: run.completed\ndata: {json.dumps(last)}\n\n"
                 await route.fulfill(body=message, content_type="text/event-stream")
 
@@ -294,7 +294,7 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
             await live.wait_for_requests(run)
             await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
             await live.wait_for_end(run)
-            ended.set()
+            final_event.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
             await expect(actions.get_by_role("button")).to_have_text(["Fork from here"])
 
@@ -345,9 +345,9 @@ async def test_form_reads_what_it_was_given(console_page: ConsolePage) -> None:
     parts = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
     wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
     async with console_page("plan") as page:
-        found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
+        actual = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
         result = await page.evaluate(READ, [wrong, {"a": 4}])
-    assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
+    assert actual == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
     assert result["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
         {"path": ["b"], "message": "this field is required"},

@@ -33,9 +33,9 @@ async def test_demo_continues_after_the_shown_commands_are_run(own_command_line:
     approved = await own_command_line(*_command(asked[3]), "--by", "ann")
 
     assert [(end.code, end.stderr) for end in (selected, approved)] == [(0, ""), (0, "")]
-    end = await wait_for_exit(run)
-    assert (end.code, end.stderr) == (0, "")
-    assert end.stdout.endswith("Published by web and mail: the total is 860.\n")
+    result = await wait_for_exit(run)
+    assert (result.code, result.stderr) == (0, "")
+    assert result.stdout.endswith("Published by web and mail: the total is 860.\n")
 
 
 def _command(line: str) -> list[str]:

@@ -19,12 +19,12 @@ async def test_demo_continues_after_a_kill_and_then_changes_nothing(own_commands
     first.send_signal(signal.SIGKILL)
     await wait_for_exit(first)
 
-    second = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
-    assert (second.code, second.stderr) == (0, "")
-    assert "run onboarding-demo-1 was interrupted and continues\n" in second.stdout
-    assert "onboarding-demo-1: completed in " in second.stdout
-    assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second.stdout
-    assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second.stdout
+    second_result = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
+    assert (second_result.code, second_result.stderr) == (0, "")
+    assert "run onboarding-demo-1 was interrupted and continues\n" in second_result.stdout
+    assert "onboarding-demo-1: completed in " in second_result.stdout
+    assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second_result.stdout
+    assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second_result.stdout
 
     third = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
     third.check_success()

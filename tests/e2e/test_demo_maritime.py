@@ -25,20 +25,20 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
     """Return the figures that the answer must have, by the data alone: carrier -> TEU and number of shipments."""
     first, last = (day.isoformat() for day in last_quarter(data.today))
     found = dict.fromkeys(CARRIERS, (0, 0))
-    for each in data.shipments():
-        if each["destination_port_code"] == "USLAX" and first <= each["departure_date"] <= last:
-            teu, number = found.get(each["carrier_name"], (0, 0))
-            if each["carrier_name"] in found:
-                found[each["carrier_name"]] = (teu + each["teu"], number + 1)
+    for shipment in data.shipments():
+        if shipment["destination_port_code"] == "USLAX" and first <= shipment["departure_date"] <= last:
+            teu, number = found.get(shipment["carrier_name"], (0, 0))
+            if shipment["carrier_name"] in found:
+                found[shipment["carrier_name"]] = (teu + shipment["teu"], number + 1)
     return found
 
 
 async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_command_line: CommandLine) -> None:
     program = await demo_of_make("demo-maritime")
     today = datetime.now(UTC).date()
-    end = await wait_for_exit(await own_command_line.start(program=program))
-    assert (end.code, end.stderr) == (0, "")
-    lines = end.stdout.splitlines()
+    result = await wait_for_exit(await own_command_line.start(program=program))
+    assert (result.code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
     # Not into the data of the user.
     loaded = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
@@ -51,7 +51,7 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     assert any(
         all(any({name, f"{figures[name][0]:,}", f"{figures[name][1]:,}"} <= row for row in rows) for name in CARRIERS)
         for figures in expected
-    ), end.stdout
+    ), result.stdout
     # The files and the page that the output names exist.
     run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
     shown = [line for line in lines if ".venv/bin/dagwright " in line and run in line]

@@ -43,11 +43,11 @@ def rows_with(director: str) -> list[str]:
 async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandLine) -> None:
     program = await program_of_demo()
     loaded = await own_command_line("entities", "load", PARTIES)
-    end = await wait_for_exit(await own_command_line.start(program=program))
-    assert (loaded.code, end.code, end.stderr) == (0, 0, "")
-    lines = end.stdout.splitlines()
+    result = await wait_for_exit(await own_command_line.start(program=program))
+    assert (loaded.code, result.code, result.stderr) == (0, 0, "")
+    lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(ANSWERED)]) == 1
-    assert rows_of(end.stdout) == rows_with("Maria García (ES)")
+    assert rows_of(result.stdout) == rows_with("Maria García (ES)")
 
 
 async def test_demo_continues_when_it_is_answered_from_a_second_terminal(own_command_line: CommandLine) -> None:

@@ -149,7 +149,7 @@ def _save_tools(page: str, folder: Path) -> list[str]:
 
 def _is_program(block: Block) -> bool:
     """Return whether a command of the page runs the block as a program."""
-    commands = [each.text for each in blocks(PAGES[block.page]) if each.language in COMMANDS]
+    commands = [block.text for block in blocks(PAGES[block.page]) if block.language in COMMANDS]
     return block.name is not None and any(f"python {block.name}" in text for text in commands)
 
 
@@ -196,7 +196,7 @@ def test_commands_in_text_name_commands_and_options_that_exist() -> None:
     ]
     words = [shlex.split(line, comments=True) for line in lines]
     assert len(words) > 15
-    assert [each for each in words if each[0] not in _known_commands() | {"temporal"}] == []
+    assert [word for word in words if word[0] not in _known_commands() | {"temporal"}] == []
     options = {word for each in words for word in each[1:] if word.startswith("--") and each[0] != "temporal"}
     assert sorted(options - _known_options()) == []
 
@@ -243,8 +243,8 @@ def test_the_commands_of_the_examples_name_files_and_options_that_exist() -> Non
 @cache
 def _known_commands() -> set[str]:
     command = [sys.executable, "starter.py", "--help"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(re.findall(r"^  ([a-z-]+) ", ended.stdout, re.MULTILINE))
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(re.findall(r"^  ([a-z-]+) ", result.stdout, re.MULTILINE))
 
 
 @cache

@@ -77,8 +77,8 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     assert (watched.code, {node: each["status"] for node, each in watched.document["nodes"].items()}) == expected
     marks = _marks(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
-    shown = await command_line("node", name, "first")
-    assert "reused from: first of the run forked" in shown.stdout
+    result = await command_line("node", name, "first")
+    assert "reused from: first of the run forked" in result.stdout
     why = await command_line("explain", name, "--node", "first", "--json")
     assert why.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 

@@ -77,7 +77,7 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
         )
         answer = raw.parse()
         view = await live.context.runs.reader(raw.headers["x-run-id"]).read()
-        asked = {each.model for each in live.models.calls}
+        asked = {call.model for call in live.models.calls}
     about: Any = answer.model_dump()["dagwright"]
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (answer.model, asked) == ("large", {"large"})
@@ -93,7 +93,7 @@ async def test_auto_asks_the_model_who_answers(serve: Serve, route: str, answer:
     script = {"direct": ["Hello."], "orchestration": [SUM, "It is 3."]}[route]
     async with serve(json_text({"route": route}), *script) as live:
         response = await live.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
-        asked = [each.metadata.get("purpose") for each in live.models.calls]
+        asked = [call.metadata.get("purpose") for call in live.models.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
     assert (response.headers["x-routing-mode"], asked[0], len(asked)) == (route, "route", calls)
 
@@ -155,7 +155,7 @@ async def test_turns_of_a_session_follow_each_other(serve: Serve) -> None:
             *(live.chat("profile/plan", words, session_id="gateway-turns") for words in ("1 + 2?", "And again?"))
         )
         session = (await live.context.sessions.read("gateway-turns")).session
-        planned = [each for each in live.models.calls if each.metadata["purpose"] == "plan"]
+        planned = [call for call in live.models.calls if call.metadata["purpose"] == "plan"]
     assert sorted(each.json()["choices"][0]["message"]["content"] for each in both) == ["It is 3.", "Still 3."]
     assert {each.headers["x-session-id"] for each in both} == {"gateway-turns"}
     assert {turn.run for turn in session.turns} == {each.headers["x-run-id"] for each in both}
@@ -222,8 +222,8 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
         ]
         not_json = [answers[2], answers[3], await live.http.post(CHAT, content='{"messages": []}', headers=form)]
     errors = [answer.json()["error"] for answer in answers]
-    found = [(answer.status_code, error["code"]) for answer, error in zip(answers, errors, strict=True)]
-    assert found == [*rows.values()]
+    actual = [(answer.status_code, error["code"]) for answer, error in zip(answers, errors, strict=True)]
+    assert actual == [*rows.values()]
     assert all(set(error) == {"message", "type", "param", "code"} and error["message"] for error in errors)
     assert all("Content-Type: application/json" in answer.json()["error"]["message"] for answer in not_json)
 

@@ -59,12 +59,12 @@ def _whole(sent: Sent, answer: Any) -> str:
 
 
 def _read_stream(sent: Sent, text: str) -> str:
-    contents = [each.content for each in events_of(text) if each.comment is None]
+    contents = [event.content for event in events_of(text) if event.comment is None]
     if sent.path.endswith("/responses"):
-        kinds = [each["type"] for each in contents]
+        kinds = [content["type"] for content in contents]
         assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
-        assert_numbers_grow([(each["sequence_number"], "dagwright" in each) for each in contents])
-        return "".join(each["delta"] for each in contents if each["type"] == "response.output_text.delta")
+        assert_numbers_grow([(content["sequence_number"], "dagwright" in content) for content in contents])
+        return "".join(content["delta"] for content in contents if content["type"] == "response.output_text.delta")
     *chunks, done = contents
     assert done == "[DONE]"
     choices = [choice for chunk in chunks for choice in chunk["choices"]]

@@ -84,7 +84,7 @@ async def test_examples_are_taken_and_answers_are_as_described(serve: Serve) -> 
 def bodies_of(operation: Any, document: Any) -> list[Any]:
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
-    models = [document["components"]["schemas"][each.rpartition("/")[2]] for each in references]
+    models = [document["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
     return [example for model in models for example in model["examples"]] or [None]
 
 
@@ -112,7 +112,7 @@ async def send_example(live: Gateway, method: str, path: str, body: Any, documen
     if path.endswith("/events"):
         stream = content["text/event-stream"]
         documented = {each["properties"]["event"]["const"] for each in stream["itemSchema"]["oneOf"]}
-        sent, shown = ({each.name for each in named_events_of(text)} for text in (answer.text, stream["example"]))
+        sent, shown = ({event.name for event in named_events_of(text)} for text in (answer.text, stream["example"]))
         return [] if sent and sent | shown <= documented else [answer.text]
     if path.endswith("/answer"):
         # The run waits for an answer, so its stream ends with the question.
@@ -120,7 +120,7 @@ async def send_example(live: Gateway, method: str, path: str, body: Any, documen
     schema = {**content["application/json"]["schema"], "components": document["components"]}
     example = content["application/json"]["example"]
     missing = [f"no {name!r}, which the example has" for name in example if name not in answer.json()]
-    return [*missing, *(each.message for each in jsonschema_rs.iter_errors(schema, answer.json()))]
+    return [*missing, *(error.message for error in jsonschema_rs.iter_errors(schema, answer.json()))]
 
 
 FAILING = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}

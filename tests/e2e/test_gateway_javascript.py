@@ -38,13 +38,13 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(s
         ran = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
         result, wrong = await ran.communicate()
     assert (ran.returncode, wrong.decode()) == (0, "")
-    found = json.loads(result)
-    streams = found.pop("streams")
-    assert [each["text"] for each in streams.values()] == ["6", "6", "6"]
+    actual = json.loads(result)
+    streams = actual.pop("streams")
+    assert [stream["text"] for stream in streams.values()] == ["6", "6", "6"]
     assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run.completed")
-    assert found.pop("progressOfResponse")[-1] == "run.completed"
-    assert {"plan/asking", "plan/chain"} <= set(found.pop("models"))
-    assert found == {
+    assert actual.pop("progressOfResponse")[-1] == "run.completed"
+    assert {"plan/asking", "plan/chain"} <= set(actual.pop("models"))
+    assert actual == {
         **{"whole": "6", "run": True, "helper": "6", "asked": ["tool_calls", "answer_feedback", "true"]},
         **{"askedInStream": "answer_feedback", "response": "6", "fetched": "6", "responseHelper": "6"},
         **{"streamedAgain": "6", "goesOn": [True, "response.completed"], "error": [True, "model_not_found"]},

@@ -57,7 +57,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_
 
         async def list_field(path: str, field: str) -> list[list[str]]:
             """Return a field of each item of a list as ann, bob and boss see it."""
-            return [[each[field] for each in (await get(live, key, path)).json()["data"]] for key in (ann, bob, boss)]
+            return [[item[field] for item in (await get(live, key, path)).json()["data"]] for key in (ann, bob, boss)]
 
         nobody, wrong = await live.http.get("/v1/runs"), await get(live, f"{ann}x", "/v1/runs")
         alone = await post(live, ann, "/v1/runs", {"plan": ASKING}, Idempotency_Key="same")
@@ -106,13 +106,13 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
         body = {"plan": ASKING}
         run = (await post(live, ann, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
         # Before the list of the server has them.
-        found = await asyncio.gather(*(post(live, ann, "/v1/runs", body) for _ in range(10)))
+        actual = await asyncio.gather(*(post(live, ann, "/v1/runs", body) for _ in range(10)))
         many = await post(live, ann, "/v1/runs", body)
-        again = await post(live, ann, "/v1/runs", body, Idempotency_Key="1")
+        repeated_response = await post(live, ann, "/v1/runs", body, Idempotency_Key="1")
         his = await post(live, bob, "/v1/runs", body)
         events = f"/v1/runs/{run}/events"
         stream = await stack.enter_async_context(live.http.stream("GET", events, headers=bearer(ann)))
-        second = await get(live, ann, events)
+        second_response = await get(live, ann, events)
         await stream.aclose()
 
         async def is_free() -> bool:
@@ -120,11 +120,11 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
                 return third.status_code == 200
 
         await eventually(is_free)
-    assert sorted(each.status_code for each in found) == [201, *[429] * 9]
+    assert sorted(each.status_code for each in actual) == [201, *[429] * 9]
     assert (many.status_code, many.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert int(many.headers["retry-after"]) >= 1
-    assert (again.status_code, again.json()["run_id"], his.status_code) == (200, run, 201)
-    assert (second.status_code, stream.status_code) == (429, 200)
+    assert (repeated_response.status_code, repeated_response.json()["run_id"], his.status_code) == (200, run, 201)
+    assert (second_response.status_code, stream.status_code) == (429, 200)
 
 
 async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serv
 
         async def list_limits() -> list[Any]:
             data = (await send("GET", "/v1/call-limits")).json()["data"]
-            return [(each["limit"], each["is_declared"]) for each in data if each["subject"] == subject]
+            return [(item["limit"], item["is_declared"]) for item in data if item["subject"] == subject]
 
         put = await send("PUT", path, {"limit": "concurrency=5 20/s"})
 

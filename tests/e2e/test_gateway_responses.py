@@ -40,15 +40,15 @@ async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: S
 async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
         started = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
-        found: list[Response] = []
+        actual: list[Response] = []
 
         async def exists() -> bool:
-            found.append(await live.openai.responses.retrieve(started.id))
-            return found[-1].status == "completed"
+            actual.append(await live.openai.responses.retrieve(started.id))
+            return actual[-1].status == "completed"
 
         await eventually(exists)
     assert (started.status, started.background, started.output) == ("in_progress", True, [])
-    assert json.loads(found[-1].output_text) == {"more": 6}
+    assert json.loads(actual[-1].output_text) == {"more": 6}
 
 
 async def test_cancelled_response_reports_it(serve: Serve) -> None:
@@ -83,13 +83,13 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
         events: list[Any] = [each async for each in stream]
         async with live.openai.responses.stream(model="plan/chain", input="{}") as helper:
             final = await helper.get_final_response()
-    kinds = [each.type for each in events]
+    kinds = [event.type for event in events]
     # The helper of the JavaScript client drops the started item when a response without output follows.
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
-    assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
-    assert_numbers_grow([(each.sequence_number, "dagwright" in each.model_extra) for each in events])
-    progress = [result for each in events for result in each.model_extra.get("dagwright", {}).get("events", [])]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == '{"more": 6}'
+    assert_numbers_grow([(event.sequence_number, "dagwright" in event.model_extra) for event in events])
+    progress = [result for event in events for result in event.model_extra.get("dagwright", {}).get("events", [])]
     assert ("node.completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
     assert json.loads(final.output_text) == {"more": 6}
 
@@ -116,7 +116,7 @@ async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
         session: Any = {"session_id": "gateway-responses"}
         started = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
         next_one = await create(model="profile/plan", input="And again?", previous_response_id=started.id)
-        planned = [each.text for each in live.models.calls if each.metadata["purpose"] == "plan"]
+        planned = [call.text for call in live.models.calls if call.metadata["purpose"] == "plan"]
     assert ["It is 3." in each for each in planned] == [False, True, False, True]
     assert "How much is 1 + 2?" in planned[1]
     assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"

@@ -43,10 +43,10 @@ async def test_run_is_started_asked_answered_and_reported(serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(ASKING, inputs={"number": 21})
         (asked,) = await live.wait_for_requests(run)
-        wrong = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
-        inbox = [each["run_id"] for each in (await live.http.get("/v1/inbox")).json()["data"]]
+        response = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
+        inbox = [item["run_id"] for item in (await live.http.get("/v1/inbox")).json()["data"]]
         result = await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"})
-        found = await events(live, f"/v1/runs/{run}/events")
+        actual = await events(live, f"/v1/runs/{run}/events")
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()
         inputs = (await live.http.get(f"/v1/runs/{run}/inputs")).json()
@@ -55,12 +55,12 @@ async def test_run_is_started_asked_answered_and_reported(serve: Serve) -> None:
         why = (await live.http.get(f"/v1/runs/{run}/explain", params={"node": "after"})).json()
         listed = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
     assert (asked["request_id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
-    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "answer_refused")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "answer_refused")
     assert run in inbox
     assert (result.status_code, result.json()["ok"]) == (200, True)
-    assert {name for name, status in states(found) if status in ENDED} == {"double", "check", "after"}
+    assert {name for name, status in states(actual) if status in ENDED} == {"double", "check", "after"}
     expected = ("run.completed", "completed", 43)
-    assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == expected
+    assert (actual[-1].name, actual[-1].content["status"], actual[-1].content["output"]) == expected
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
     assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
@@ -91,7 +91,9 @@ async def test_events_continue_at_the_other_gateway_each_once(serve: Serve) -> N
     assert {name for name, status in result if status in ENDED} == {"double", "check", "after"}
     assert ("double", "completed") in states(first)
     # A state that is over by the second reading is not sent then.
-    second_stream, first_stream = ([each for each in states(some) if each[1] in ENDED] for some in (by_address, rest))
+    second_stream, first_stream = (
+        [state for state in states(some) if state[1] in ENDED] for some in (by_address, rest)
+    )
     assert second_stream == first_stream
     assert rest[-1].name == "run.completed"
     assert (ended.status_code, unknown.status_code) == (204, 400)
@@ -104,23 +106,23 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
         now = (await live.http.get(f"/v1/sessions/{session}")).json()
         requests = (await live.http.get(f"/v1/sessions/{session}/feedback")).json()["data"]
         await live.post(f"/v1/sessions/{session}/feedback", {"answer": {"approved": True}})
-        found = await events(live, f"/v1/sessions/{session}/events")
+        actual = await events(live, f"/v1/sessions/{session}/events")
         alias = (await live.http.get(f"/v1/orchestration/{session}")).json()
         five = await events(live, f"/v1/orchestration/{session}/events")
         graph = (await live.http.get(f"/v1/sessions/{session}/graph")).json()
         none = await live.http.get("/v1/sessions/nobody")
         listed = (await live.http.get("/v1/sessions")).json()["data"]
-        end = await live.http.get(f"/v1/sessions/{session}/events", headers={"Last-Event-ID": found[-1].id})
+        response = await live.http.get(f"/v1/sessions/{session}/events", headers={"Last-Event-ID": actual[-1].id})
     run = asked["dagwright"]["run_id"]
     assert (now["session_id"], now["run"]["run_id"], now["run"]["session_id"]) == (session, run, session)
-    assert [each["request_id"] for each in requests] == ["check"]
+    assert [request["request_id"] for request in requests] == ["check"]
     assert [(each["turns"], each["last_run_id"]) for each in listed if each["session_id"] == session] == [(1, run)]
-    assert (found[-1].name, found[-1].content["output"]) == ("run.completed", 5)
-    assert found[-1].id.startswith(f"{run}/")
+    assert (actual[-1].name, actual[-1].content["output"]) == ("run.completed", 5)
+    assert actual[-1].id.startswith(f"{run}/")
     assert graph["run_id"] == run
     assert (alias["session_id"], {each.name for each in five}) == (session, {"node_completed"})
     assert five[-1].content["type"] == "node_completed"
-    assert (none.status_code, end.status_code) == (404, 204)
+    assert (none.status_code, response.status_code) == (404, 204)
 
 
 async def found_by(live: Gateway, metadata: list[str]) -> list[Any]:
@@ -160,7 +162,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         known = await live.post("/v1/runs", body, Idempotency_Key=key)
         first, again = new.json(), known.json()
         document = (await live.http.get(new.headers["location"])).json()
-        found = await found_by(live, [f"order={key}", "team=blue"])
+        actual = await found_by(live, [f"order={key}", "team=blue"])
         none = await live.http.get("/v1/runs", params={"metadata": [f"order={key}", "team=red"]})
         unclear = await live.http.get("/v1/runs", params={"metadata": "order"})
         await live.post(f"/v1/runs/{first['run_id']}/cancel", {})
@@ -174,7 +176,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
     assert (first["created"], again["created"], first["run_id"]) == (True, False, again["run_id"])
     assert (new.status_code, known.status_code, "location" in known.headers) == (201, 200, False)
     assert (document["run_id"], document["metadata"]) == (first["run_id"], {"order": key, "team": "blue"})
-    assert [(each["run_id"], each["metadata"]) for each in found] == [(first["run_id"], document["metadata"])]
+    assert [(each["run_id"], each["metadata"]) for each in actual] == [(first["run_id"], document["metadata"])]
     assert (none.json()["data"], none.json()["has_more"]) == ([], False)
     assert (unclear.status_code, unclear.json()["error"]["param"]) == (400, "metadata")
     assert (ended["run_id"], ended["created"], ended["status"]) == (first["run_id"], False, "cancelled")
@@ -207,10 +209,10 @@ async def test_orchestration_stream_is_complete_at_a_deadline_that_is_no_event(s
         await live.chat("plan/ask", '{"number": 2}', session_id=session, deadline="4s")
         received = await events(live, path)
         last = {"Last-Event-ID": last_id(received)}
-        end = await live.http.get(path, headers=last)
+        response = await live.http.get(path, headers=last)
         second = (await live.chat("plan/ask", '{"number": 3}', session_id=session, deadline="4s")).json()
         following = await live.http.get(path, headers=last)
     waiting = received[-1].content
     assert (waiting["type"], waiting["node_id"]) == ("human_feedback_requested", "check")
-    assert (end.status_code, end.text) == (204, "")
+    assert (response.status_code, response.text) == (204, "")
     assert (following.status_code, following.headers["X-Run-Id"]) == (200, second["dagwright"]["run_id"])

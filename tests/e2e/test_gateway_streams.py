@@ -41,13 +41,13 @@ def named_events(events: list[Event]) -> list[tuple[str, str | None]]:
 
 
 def progress_of(events: list[Event]) -> list[dict[str, Any]]:
-    contents = [each.content for each in events if isinstance(each.content, dict)]
-    return [result for each in contents for result in each.get("dagwright", {}).get("events", [])]
+    contents = [event.content for event in events if isinstance(event.content, dict)]
+    return [result for content in contents for result in content.get("dagwright", {}).get("events", [])]
 
 
 def content_of(events: list[Event]) -> str:
-    chunks = [each.content for each in events if isinstance(each.content, dict)]
-    return "".join(choice["delta"].get("content") or "" for each in chunks for choice in each["choices"])
+    chunks = [event.content for event in events if isinstance(event.content, dict)]
+    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
 async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(serve: Serve) -> None:
@@ -67,16 +67,16 @@ async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(serve:
 async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
         events = await live.stream(CHAT, body("plan/chain", stream_options={"include_usage": True}))
-    *chunks, done = [each for each in events if each.comment is None]
-    deltas = [choice["delta"] for each in chunks for choice in each.content["choices"]]
+    *chunks, done = [event for event in events if event.comment is None]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk.content["choices"]]
     assert (deltas[0], done.content) == ({"role": "assistant", "content": ""}, "[DONE]")
     assert chunks[-2].content["choices"][0]["finish_reason"] == "stop"
     assert chunks[-2].content["dagwright"]["status"] == "completed"
     assert (chunks[-1].content["choices"], chunks[-1].content["usage"]["total_tokens"]) == ([], 0)
-    ids = [each.id for each in chunks]
+    ids = [chunk.id for chunk in chunks]
     assert None not in ids
     assert len(set(ids)) == len(ids)
-    assert len({each.content["id"] for each in chunks}) == 1
+    assert len({chunk.content["id"] for chunk in chunks}) == 1
 
 
 async def test_progress_has_each_node_and_full_its_result(serve: Serve) -> None:
@@ -171,7 +171,7 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(ser
         calls: list[Any] = asked.tool_calls or []
         assert (first.choices[0].finish_reason, asked.content) == ("tool_calls", "Publish?\nUnder which name?")
         arguments = [json.loads(call.function.arguments) for call in calls]
-        asked_for = [(each["request_id"], each["type"]) for each in arguments]
+        asked_for = [(argument["request_id"], argument["type"]) for argument in arguments]
         assert asked_for == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
         assert arguments[0]["schema"]["required"] == ["approved"]
 
@@ -198,7 +198,7 @@ async def test_question_is_not_a_call_for_a_client_that_would_reply_automaticall
     async with serve(plans={"asking": ASKING}) as live:
         asked = (await live.chat("plan/asking", tools=[chat])).json()
         events = await live.stream(CHAT, body("plan/asking", tool_choice="none"))
-        chunks = [each.content for each in events if isinstance(each.content, dict)]
+        chunks = [event.content for event in events if isinstance(event.content, dict)]
         fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather]}}
         response = await live.openai.responses.create(**fields)
         fetched = await live.openai.responses.retrieve(response.id)
@@ -215,7 +215,7 @@ async def test_question_is_not_a_call_for_a_client_that_would_reply_automaticall
     ]
     assert waiting[0]["answer_schema"]["required"] == ["approved"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    assert not any("tool_calls" in each["choices"][0]["delta"] for each in chunks)
+    assert not any("tool_calls" in chunk["choices"][0]["delta"] for chunk in chunks)
     assert [item.type for item in response.output] == [item.type for item in fetched.output] == ["message"]
     assert [each["request_id"] for each in fetched.model_dump()["dagwright"]["waiting_for"]] == ["check", "name"]
 
@@ -223,8 +223,8 @@ async def test_question_is_not_a_call_for_a_client_that_would_reply_automaticall
 async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:
     async with serve(plans={"asking": ASKING}) as live:
         events = await live.stream(CHAT, body("plan/asking", stream_progress="progress"))
-        chunks = [each.content for each in events if isinstance(each.content, dict)]
-        calls = [call for each in chunks for call in each["choices"][0]["delta"].get("tool_calls", [])]
+        chunks = [event.content for event in events if isinstance(event.content, dict)]
+        calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", [])]
         await live.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
@@ -243,9 +243,9 @@ async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
         (call,) = message["tool_calls"]
         result = {"role": "tool", "tool_call_id": call["id"], "content": '{"number": 4}'}
         messages = [{"role": "user", "content": "{}"}, message, result]
-        done = await live.post(CHAT, {"model": "plan/double", "messages": messages})
+        response = await live.post(CHAT, {"model": "plan/double", "messages": messages})
     assert json.loads(call["function"]["arguments"])["request_id"] == "inputs"
-    assert done.json()["choices"][0]["message"]["content"] == "8"
+    assert response.json()["choices"][0]["message"]["content"] == "8"
 
 
 async def test_answer_continues_in_the_middle_of_the_text_of_a_model(serve: Serve) -> None:
@@ -258,8 +258,8 @@ async def test_answer_continues_in_the_middle_of_the_text_of_a_model(serve: Serv
         text, last = "", ""
         async with live.http.stream("POST", CHAT, json=sent) as response:
             async for part in response.aiter_text():
-                for each in events_of(part):
-                    text, last = text + content_of([each]), each.id or last
+                for event in events_of(part):
+                    text, last = text + content_of([event]), event.id or last
                 if text:
                     break
         released.set()

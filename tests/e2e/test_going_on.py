@@ -47,10 +47,10 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     assert states == {"first": "completed", "long": "cancelled"}
     assert [note["message"] for note in document["notes"]] == ["cancelled by ann: changed my mind"]
 
-    again = await command_line("cancel", "steered", "--json")
+    repeated_result = await command_line("cancel", "steered", "--json")
     message = "the run 'steered' has ended"
-    assert (again.code, again.stderr) == (2, f"{message}\n")
-    assert again.document == {"run_id": "steered", "ok": False, "message": message}
+    assert (repeated_result.code, repeated_result.stderr) == (2, f"{message}\n")
+    assert repeated_result.document == {"run_id": "steered", "ok": False, "message": message}
 
 
 async def test_same_command_finishes_an_interrupted_run(command_line: CommandLine, write_plan: Plans) -> None:
@@ -58,29 +58,33 @@ async def test_same_command_finishes_an_interrupted_run(command_line: CommandLin
     running = await command_line.start("run", plan, "--id", "interrupted")
     await line_with(running, "completed  first")
     running.send_signal(signal.SIGINT)
-    end = await wait_for_exit(running)
+    result = await wait_for_exit(running)
     status = await command_line("status", "interrupted", "--json")
 
-    assert end.code == 130
-    assert end.stderr.startswith("the run interrupted is not ended: `dagwright watch interrupted` continues it")
-    assert "Traceback" not in end.stderr
+    assert result.code == 130
+    assert result.stderr.startswith("the run interrupted is not ended: `dagwright watch interrupted` continues it")
+    assert "Traceback" not in result.stderr
     assert (status.code, status.document["nodes"]["first"]["status"]) == (0, "completed")
 
-    again = await command_line("run", plan, "--id", "interrupted", "--json")
-    assert (again.code, again.document["status"]) == (0, "completed")
+    repeated_result = await command_line("run", plan, "--id", "interrupted", "--json")
+    assert (repeated_result.code, repeated_result.document["status"]) == (0, "completed")
 
 
 async def test_renamed_tool_keeps_its_runs(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
-    first = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py")
+    first_result = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py")
     renamed = _TOOLS.replace("def mark", "def record").replace('"idempotent"', '"idempotent", aliases=["mark"]')
     (tmp_path / "marking.py").write_text(renamed, encoding="utf-8")
 
-    again = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py", "--json")
+    repeated_result = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py", "--json")
     other = await command_line("run", plan, "--id", "not-renamed", "--tools", "marking.py")
 
-    assert (first.code, again.code, again.document["nodes"]["only"]["result"]) == (0, 0, "only")
+    assert (first_result.code, repeated_result.code, repeated_result.document["nodes"]["only"]["result"]) == (
+        0,
+        0,
+        "only",
+    )
     assert (other.code, "there is no tool 'mark'" in other.stderr) == (2, True)
     assert (tmp_path / "marks.txt").read_text(encoding="utf-8") == "only\n"
 
@@ -112,10 +116,10 @@ async def test_detached_run_ends_before_down(
 
 
 async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: CommandLine, write_plan: Plans) -> None:
-    first = await own_commands_without_server("up", "--json")
-    second = await own_commands_without_server("up", "--json")
-    assert (first.code, first.document["status"]) == (0, "up")
-    assert second.document == first.document
+    first_result = await own_commands_without_server("up", "--json")
+    second_result = await own_commands_without_server("up", "--json")
+    assert (first_result.code, first_result.document["status"]) == (0, "up")
+    assert second_result.document == first_result.document
 
     run = await own_commands_without_server("run", write_plan(calculation("a", "2 + 2")), "--json")
     assert (run.code, run.document["output"]) == (0, {"a": 4})
@@ -134,9 +138,9 @@ async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: Co
     assert (await other("watch", run.document["run_id"], "--json")).document["output"] == {"a": 4}
 
     await own_commands_without_server("down")
-    looked = await own_commands_without_server("list", "--json")
-    assert [item["run_id"] for item in looked.document["runs"]] == [run.document["run_id"]]
-    assert looked.stderr == "no server was running, so one was started for this command; it ends with the command\n"
+    result = await own_commands_without_server("list", "--json")
+    assert [item["run_id"] for item in result.document["runs"]] == [run.document["run_id"]]
+    assert result.stderr == "no server was running, so one was started for this command; it ends with the command\n"
 
 
 async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: Plans) -> None:
@@ -146,14 +150,14 @@ async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, wri
     running.send_signal(signal.SIGKILL)
     await wait_for_exit(running)
 
-    again = await command_line("run", plan, "--id", "lost")
+    repeated_result = await command_line("run", plan, "--id", "lost")
 
-    again.check_success()
-    assert again.stdout.startswith("run lost already exists with the same plan; continuing it\n")
+    repeated_result.check_success()
+    assert repeated_result.stdout.startswith("run lost already exists with the same plan; continuing it\n")
     words = "waiting    long was running when its worker died; it is retried at the latest in "
-    assert words in again.stdout
-    assert "running    long (attempt 2: its worker died or hung)\n" in again.stdout
-    assert "Heartbeat timeout" not in again.stdout
+    assert words in repeated_result.stdout
+    assert "running    long (attempt 2: its worker died or hung)\n" in repeated_result.stdout
+    assert "Heartbeat timeout" not in repeated_result.stdout
 
     once_more = await command_line("run", plan, "--id", "lost")
     assert once_more.stdout.startswith("run lost has already ended\nlost (Killed in a step): completed in ")

@@ -18,31 +18,31 @@ APEX = intents_answer(
 
 async def test_end_reports_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
-        end = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-told")
+        end = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-reported")
     lines = end.stdout.splitlines()
     assert (end.code, end.stderr) == (0, "")
     first = lines.index("Makes Apex, with custody. (75% sure)")
     assert lines[first + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
     assert lines[first + 2].startswith('@result_2 cbu.add-product: {"id": ')
-    assert lines[first + 3].startswith(f"intents-told ({WORDS}): completed in ")
-    watched = await command_line("watch", "intents-told")
+    assert lines[first + 3].startswith(f"intents-reported ({WORDS}): completed in ")
+    watched = await command_line("watch", "intents-reported")
     assert {*lines[first : first + 3]} <= {*watched.stdout.splitlines()}
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
     async with ModelServer(APEX, intents_answer(product("DEPOSITARY", "@cbu"))) as server:
         commands = asking(command_line, server)
-        first = await commands("ask", WORDS, "--profile", "intents", "--id", "intents-first", "--json")
-        cbu = first.document["nodes"]["@result_1"]["result"]["id"]
+        first_result = await commands("ask", WORDS, "--profile", "intents", "--id", "intents-first", "--json")
+        cbu = first_result.document["nodes"]["@result_1"]["result"]["id"]
         named = ("ask", "Depositary too.", "--profile", "intents", "--context", f"cbu={cbu}", "--id", "intents-second")
-        second = await commands(*named, "--json")
-        again = await commands(*named, "--json")
+        second_result = await commands(*named, "--json")
+        repeated_result = await commands(*named, "--json")
         other = await commands(*[part.replace(cbu, "other") for part in named], "--json")
-    read = first.document["nodes"]["read"]["result"]
-    assert (first.code, first.document["output"]["@result_2"]["product"]) == (0, "CUSTODY")
-    assert (read["explanation"], read["confidence"]) == ("Makes Apex,\nwith custody.", 0.75)
-    assert second.document["output"]["@result_1"]["cbu_id"] == cbu
-    assert again.document == second.document
+    result = first_result.document["nodes"]["read"]["result"]
+    assert (first_result.code, first_result.document["output"]["@result_2"]["product"]) == (0, "CUSTODY")
+    assert (result["explanation"], result["confidence"]) == ("Makes Apex,\nwith custody.", 0.75)
+    assert second_result.document["output"]["@result_1"]["cbu_id"] == cbu
+    assert repeated_result.document == second_result.document
     assert (other.code, other.document["status"]) == (2, "id_in_use")
     assert '{"ref": "@cbu"}' in server.calls[1].text
     assert cbu not in json.dumps(server.calls[1].messages)
@@ -51,10 +51,10 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
 async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
         commands = asking(command_line, server)
-        end = await commands("ask", WORDS, "--profile", "intents", "--plan-only", "--id", "intents-only")
-    assert (end.code, end.stderr) == (0, "")
-    assert end.document == json.loads(APEX)
-    ran = await command_line("run", "-", "--json", "--id", "intents-only-run", text=end.stdout)
+        result = await commands("ask", WORDS, "--profile", "intents", "--plan-only", "--id", "intents-only")
+    assert (result.code, result.stderr) == (0, "")
+    assert result.document == json.loads(APEX)
+    ran = await command_line("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
     assert (ran.code, [*ran.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 

@@ -49,7 +49,7 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
     lines = [line for line in node.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
     assert lines == ["n77: completed", "tool: calculator", "attempts: 1", "needs: first", "78"]
 
-    assert {each["node_id"]: each["status"] for each in graph.document["nodes"]} == {
+    assert {node["node_id"]: node["status"] for node in graph.document["nodes"]} == {
         "first": "completed",
         **{f"n{number}": "completed" for number in range(COUNT)},
         "bad": "failed",

@@ -40,14 +40,14 @@ NUMBER = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": 
 
 @pytest.fixture(scope="module")
 async def proxy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proxy]:
-    async with litellm_proxy(tmp_path_factory.mktemp("litellm")) as found:
-        yield found
+    async with litellm_proxy(tmp_path_factory.mktemp("litellm")) as proxy:
+        yield proxy
 
 
 @pytest.fixture
 async def asker(proxy: Proxy) -> AsyncIterator[ModelClient]:
-    async with ModelClient(Endpoint(proxy.base_url, PROXY_KEY), model="small") as found:
-        yield found
+    async with ModelClient(Endpoint(proxy.base_url, PROXY_KEY), model="small") as client:
+        yield client
 
 
 async def test_answers_come_whole_and_streamed_with_their_usage(proxy: Proxy, asker: ModelClient) -> None:
@@ -72,7 +72,7 @@ async def test_tools_are_called_concurrently_with_and_without_streaming(proxy: P
         async with asker.stream(call) as stream:
             assert [words async for words in stream] == []
     for answer in (whole, stream.answer):
-        assert [(each.name, each.arguments) for each in answer.message.tool_calls] == [
+        assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
             ("look.up", '{"at": 1}'),
             ("look.up", '{"at": 2}'),
         ]
@@ -152,9 +152,9 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
         tools=("echo",),
     )
     bench, released = Bench(), asyncio.Event()
-    first = call("first", "hold", name="first")
-    plan = plan_text(first, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
-    end = plan.index(json.dumps(first)) + len(json.dumps(first))
+    first_node = call("first", "hold", name="first")
+    plan = plan_text(first_node, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
+    end = plan.index(json.dumps(first_node)) + len(json.dumps(first_node))
     steps = (
         slow(text(plan), characters=8, held_after=-(-end // 8), released=released),
         tool_calls(("echo", {"text": "one"}), ("echo", {"text": "two"})),
@@ -171,8 +171,8 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
         await eventually(lambda: bench.entered == ["first"])
         released.set()
         bench.open("first")
-        found = await checked_document(runs, handle)
+        document = await checked_document(runs, handle)
         await runs.check_runs()
-    assert (found["status"], found["output"]) == ("completed", "You have two mails.")
+    assert (document["status"], document["output"]) == ("completed", "You have two mails.")
     assert [received.is_streamed for received in upstream.calls] == [True] * 4
-    assert found["nodes"]["mail"]["result"] == "Two mails."
+    assert document["nodes"]["mail"]["result"] == "Two mails."

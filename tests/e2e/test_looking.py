@@ -52,13 +52,13 @@ async def test_commands_that_look_report_the_same_run(command_line: CommandLine,
 
 
 async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine) -> None:
-    end = await command_line("status", "nowhere", "--json")
+    result = await command_line("status", "nowhere", "--json")
 
-    assert end.code == 2
-    message = end.document["message"]
-    assert end.document == {"status": "not_found", "message": message}
+    assert result.code == 2
+    message = result.document["message"]
+    assert result.document == {"status": "not_found", "message": message}
     assert message.startswith("there is no run 'nowhere' on the server of /")
-    assert end.stderr == f"{message}\n"
+    assert result.stderr == f"{message}\n"
 
 
 async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, write_plan: Plans) -> None:
@@ -143,9 +143,9 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
 async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("a", "1 + 1"), name="adding.json")
     ran = await command_line("run", plan, "--id", "untitled", "--json")
-    listed = await command_line("list", "--json")
+    result = await command_line("list", "--json")
 
     assert ran.document["title"] is None
-    assert [run["title"] for run in listed.check_success().document["runs"] if run["run_id"] == "untitled"] == [
+    assert [run["title"] for run in result.check_success().document["runs"] if run["run_id"] == "untitled"] == [
         "adding.json"
     ]

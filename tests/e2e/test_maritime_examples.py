@@ -40,8 +40,8 @@ async def serving_script(command: str) -> AsyncIterator[str]:
         yield (await process.stdout.readline()).decode().strip()
     finally:
         process.send_signal(signal.SIGTERM)
-        end = await wait_for_exit(process)
-    assert (end.code, end.stderr) == (0, "")
+        result = await wait_for_exit(process)
+    assert (result.code, result.stderr) == (0, "")
 
 
 async def run(command: str, environment: Mapping[str, str]) -> ProcessResult:

@@ -35,8 +35,8 @@ def servers(tmp_path: Path, did: Path) -> str:
 async def test_run_calls_and_ends_a_server(
     command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:
-    ended = await command_line("run", write_plan(_say("hello")), "--tools", servers, "--json")
-    assert (ended.code, ended.document["output"]) == (0, {"say": "hello"})
+    result = await command_line("run", write_plan(_say("hello")), "--tools", servers, "--json")
+    assert (result.code, result.document["output"]) == (0, {"say": "hello"})
     [call] = calls_of(did)
     with pytest.raises(ProcessLookupError):
         os.kill(call["pid"], 0)
@@ -82,5 +82,5 @@ def test_the_sdk_is_not_imported_where_no_server_is_named() -> None:
         "from dagwright.toolset.toolset import load_toolset\nload_toolset(Settings(), [])\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
     )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {"mcp", "mcp_types", "starlette"} & set(json.loads(ended.stdout)) == set()
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"mcp", "mcp_types", "starlette"} & set(json.loads(result.stdout)) == set()

@@ -25,8 +25,8 @@ _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text":
 def _inspector() -> list[str]:
     """Return the command of the inspector, which is installed if it is missing."""
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_inspector"]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    modules = Path(ended.stdout.strip()) / "node_modules"
+    result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    modules = Path(result.stdout.strip()) / "node_modules"
     own = next(iter(modules.glob("node-linux-*/bin/node")), None)
     return [str(own or "node"), str(modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js")]
 

@@ -58,11 +58,11 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
         _by_stdio(asking(commands, model), mode, person) as tools,
     ):
         loud = await tools("loud", text="abc")
-        asked = await tools("ask", request="What is 1 + 2?")
+        result = await tools("ask", request="What is 1 + 2?")
         in_session = await tools("ask", request="And again?", session_id=commands.folder.name)
         approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
     assert (loud["status"], loud["output"]) == ("completed", "ABC")
-    assert (asked["status"], asked["output"]) == ("completed", "It is 3.")
+    assert (result["status"], result["output"]) == ("completed", "It is 3.")
     assert (in_session["status"], in_session["output"]) == ("completed", "Three.")
     assert (approved["status"], [words for words, _ in person.seen]) == ("completed", ["Go on?"])
 
@@ -90,16 +90,16 @@ async def test_run_continues_when_its_server_is_killed_and_a_new_one_fetches_it(
     run = f"killed-{commands.folder.name}"
     async with serving_http(commands) as (process, address):
         async with _by_http(address, "2026-07-28") as tools:
-            started = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
+            started_result = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
         process.send_signal(signal.SIGKILL)
         await process.wait()
     async with serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
-        asked = await tools("get_run", run_id=run, wait_s=120)
-        again = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
-        ended = await tools("answer_feedback", run_id=run, approved=True)
-    assert (started["status"], asked["status"]) == ("running", "waiting")
-    assert again["run_id"] == run
-    assert (ended["status"], ended["output"]) == ("completed", True)
+        result = await tools("get_run", run_id=run, wait_s=120)
+        repeated_result = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
+        final_result = await tools("answer_feedback", run_id=run, approved=True)
+    assert (started_result["status"], result["status"]) == ("running", "waiting")
+    assert repeated_result["run_id"] == run
+    assert (final_result["status"], final_result["output"]) == ("completed", True)
 
 
 async def _send_messages(process: Process, *messages: dict[str, Any]) -> None:

@@ -66,9 +66,9 @@ async def test_names_become_what_the_data_call_them(maritime: Maritime) -> None:
     assert (analysis["intent_type"], analysis["question"]) == ("search", "Show me Maersk shipments to LA")
     expected = [("carrier_name", "is", "MAERSK"), ("destination_port", "is", "Los Angeles")]
     assert [(each["field"], each["op"], each["value"]) for each in analysis["filters"]] == expected
-    assert [each["value"] for each in result.outputs["value_results"]] == ["MAERSK", "Los Angeles"]
+    assert [result["value"] for result in result.outputs["value_results"]] == ["MAERSK", "Los Angeles"]
     metadata = result.outputs["metadata_results"]
-    fields = [(each["name"], each["type"]) for each in metadata["fields"]]
+    fields = [(field["name"], field["type"]) for field in metadata["fields"]]
     assert metadata["index"] == maritime.indices.shipments
     assert fields == [("carrier_name", "keyword"), ("destination_port", "keyword")]
     lines = [json.loads(line) for line in data_of(server).splitlines() if line.startswith("{")]
@@ -237,7 +237,7 @@ async def test_open_parts_of_a_query_are_asked(maritime: Maritime) -> None:
 
 
 async def test_fields_are_explained_with_how_many_documents_have_them(maritime: Maritime) -> None:
-    arrived = sum("arrival_date" in each for each in maritime.shipments())
+    arrived = sum("arrival_date" in shipment for shipment in maritime.shipments())
     metadata = {
         "index": maritime.indices.shipments,
         "fields": [{"name": each, "type": "date"} for each in ("arrival_date", "eta_date")],
@@ -302,7 +302,7 @@ async def results_of(maritime: Maritime, carrier: str) -> Any:
 
 def volumes(maritime: Maritime) -> Iterator[int]:
     for carrier in ("MAERSK", "EVERGREEN"):
-        of_carrier = (each for each in maritime.shipments() if each["carrier_name"] == carrier)
+        of_carrier = (shipment for shipment in maritime.shipments() if shipment["carrier_name"] == carrier)
         yield sum(each["teu"] for each in of_carrier if each["destination_port_code"] == "USLAX")
 
 
@@ -310,9 +310,9 @@ async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -
     first, second = volumes(maritime)
     results = [await results_of(maritime, carrier) for carrier in ("MAERSK", "EVERGREEN")]
     words = f"MAERSK carried {first:,} TEU, {first - second:,} more than EVERGREEN ({100 * first / second:.1f} %)."
-    wrong = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
+    invalid_text = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
     good = step(json_text({"text": words}), last=f"no line has these figures of your text: {first + 1:,}")
-    async with ModelServer(wrong, good) as server:
+    async with ModelServer(invalid_text, good) as server:
         result = await call_with_model(
             maritime, server, analyze_results, es_results=results, question="Who carried more to LA?"
         )

@@ -12,10 +12,10 @@ EXAMPLES = ROOT / "examples" / "onboarding"
 
 async def test_invalid_request_starts_no_run(command_line: CommandLine) -> None:
     plan = SEEDS / "intents_session.json"
-    end = await command_line("run", str(plan), "--id", "wrong-session")
+    result = await command_line("run", str(plan), "--id", "wrong-session")
     there = await command_line("status", "wrong-session", "--json")
-    assert (end.code, end.stdout) == (2, "")
-    assert end.stderr == (
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr == (
         f"{plan}: missing_context at /intents/0/refs/cbu-id: intent 1: 'cbu-id' is @cbu, which the session does not "
         "have (give it in the context: cbu=ID)\n"
     )
@@ -29,13 +29,13 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     await line_with(run, f"{maria} waits for anyone: Which person is meant by 'Maria Garcia'?")
     wrong = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
     given = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
-    end = await wait_for_exit(run)
+    result = await wait_for_exit(run)
     message = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
     assert (wrong.code, wrong.stdout.startswith(message)) == (0, True)
     assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
     status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
-    for shown in (end, status, why):
+    for shown in (result, status, why):
         shown.check_success()
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout
     # The fund is in no output, because other tests continue with it.
-    assert "cbu.ensure: " in end.stdout
+    assert "cbu.ensure: " in result.stdout

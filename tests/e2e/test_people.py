@@ -22,8 +22,8 @@ def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
 
 async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
     """Return the open requests of one run; other tests have runs on the same server."""
-    listed = await command_line("inbox", "--run", workflow_id, "--json", *options)
-    requests: list[dict[str, Any]] = listed.check_success().document["requests"]
+    result = await command_line("inbox", "--run", workflow_id, "--json", *options)
+    requests: list[dict[str, Any]] = result.check_success().document["requests"]
     return requests
 
 
@@ -55,7 +55,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     wrong = await command_line("feedback", "asks", "check", "--select", "x", "--json")
     given = await command_line("feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json")
     end = await wait_for_exit(run)
-    again = await command_line("feedback", "asks", "check", "--approve", "--json")
+    repeated_result = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
         **{"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?"},
@@ -72,7 +72,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     assert (given.code, given.document["ok"]) == (0, True)
     assert (end.code, end.stderr) == (0, "")
     ended_already = {"run_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
-    assert (again.code, again.document) == (2, ended_already)
+    assert (repeated_result.code, repeated_result.document) == (2, ended_already)
     result = await command_line("result", "asks", "--json")
     assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}
     assert result.document["waiting_for"] == []
@@ -83,20 +83,20 @@ async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLi
     await line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
     await wait_for_exit(run)
-    wrong = await command_line("feedback", "asks-alone", "check", "--text", "yes")
+    result = await command_line("feedback", "asks-alone", "check", "--text", "yes")
     left = await command_line("feedback", "asks-alone", "check", "--approve", "--by", "ann")
-    second = await command_line("feedback", "asks-alone", "check", "--reject", "--by", "ben")
+    second_result = await command_line("feedback", "asks-alone", "check", "--reject", "--by", "ben")
     watched = await command_line("watch", "asks-alone", "--json")
 
-    assert wrong.code == 2
-    assert "unknown key 'text'" in wrong.stderr
+    assert result.code == 2
+    assert "unknown key 'text'" in result.stderr
     assert (left.code, left.stdout) == (
         0,
         "no worker responded within 3 s, so the answer was sent as a signal; it is applied as soon as a worker serves "
         "the run, as `dagwright watch asks-alone` does\n",
     )
-    assert second.code == 2
-    assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second.stderr)
+    assert second_result.code == 2
+    assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second_result.stderr)
     assert (watched.code, watched.document["nodes"]["check"]["result"]["approved"]) == (0, True)
 
 
@@ -109,13 +109,13 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     wrong = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
     no_item = await command_line("feedback", "all", "each/check", "--approve")
     given = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
-    again = await command_line("feedback", "all", "each/check", "--all", "--approve")
+    repeated_result = await command_line("feedback", "all", "each/check", "--all", "--approve")
     own = await command_line("feedback", "all", "--all", "--approve")
     end = await wait_for_exit(run)
 
     expected = ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
     assert sorted(request["request_id"] for request in requests) == expected
-    assert [done.code for done in (unclear, wrong, given, again, own, end)] == [2, 2, 0, 2, 0, 0]
+    assert [done.code for done in (unclear, wrong, given, repeated_result, own, end)] == [2, 2, 0, 2, 0, 0]
     assert unclear.stderr.startswith("the run 'all' has 4 open requests; name one: ")
     assert wrong.document["message"].startswith("answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'")
     assert no_item.code == 2
@@ -125,7 +125,7 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
         no_item.stderr,
     )
     assert given.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
-    assert again.stderr.startswith("the run 'all' has no open request 'each/check'")
+    assert repeated_result.stderr.startswith("the run 'all' has no open request 'each/check'")
     result = await command_line("result", "all", "--json")
     assert result.document["output"] == ["fine", "fine", "fine"]
 
@@ -136,7 +136,7 @@ async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandL
     run = await command_line.start("run", write_plan(*asking), "--id", "must-give")
     await line_with(run, "c waits for ann")
     fields = await command_line("feedback", "must-give", "c")
-    shown = await command_line("status", "must-give")
+    result = await command_line("status", "must-give")
     missing = await command_line("feedback", "must-give", "b")
     unclear = await command_line("feedback", "must-give", "--approve")
     unknown = await command_line("feedback", "must-give", "aa", "--approve", "--json")
@@ -147,7 +147,7 @@ async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandL
     assert fields.stderr == (
         "c waits for ann: Is c right? (give --data JSON; its fields: size (S or L); hat (optional))\n"
     )
-    assert "\n  size (S or L)\n  hat (optional)\n" in shown.stdout
+    assert "\n  size (S or L)\n  hat (optional)\n" in result.stdout
     assert unclear.stderr == "the run 'must-give' has 3 open requests; name one: a, b, c\n"
     assert unknown.document["message"] == "there is no request 'aa'; did you mean 'a'?"
     assert nowhere.document["message"].startswith("there is no run 'nowhere'")
@@ -188,7 +188,7 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     beside = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--approve")
     more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
     given = await command_line("feedback", "guided", "--nodes", str(more), "--text", "ten times", "--by", "ann")
-    end = await wait_for_exit(run)
+    result = await wait_for_exit(run)
 
     assert wrong.code == 2
     assert [(error["code"], error["pointer"]) for error in wrong.document["errors"]] == [
@@ -197,7 +197,7 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     ]
     assert (beside.code, beside.stderr) == (2, "--approve and --nodes contradict each other: give one answer\n")
     assert (given.code, given.stdout) == (0, "'hint' is answered\n")
-    end.check_success()
+    result.check_success()
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]
     expected = {"sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50}
     assert {name: node["result"] for name, node in nodes.items()} == expected

@@ -20,10 +20,10 @@ EXAMPLES = ROOT / "examples" / "python"
 
 
 async def test_hello(command_line: CommandLine) -> None:
-    done = await wait_for_exit(await command_line.start(program=("examples/python/hello.py",)))
-    done.check_success()
+    result = await wait_for_exit(await command_line.start(program=("examples/python/hello.py",)))
+    result.check_success()
     expected = ["{'lamps': 4, 'order': 'ordered 20 x lamp'}", "stock: completed", "order: completed"]
-    assert done.stdout.splitlines() == expected
+    assert result.stdout.splitlines() == expected
 
 
 async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: CommandLine, tmp_path: Path) -> None:
@@ -36,18 +36,20 @@ async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: Co
     await line_with(first, "feedback.requested approve")
     first.kill()
     await wait_for_exit(first)
-    second = await wait_for_exit(await command_line.start(*options, "--yes", program=("examples/python/etl.py",)))
+    second_result = await wait_for_exit(
+        await command_line.start(*options, "--yes", program=("examples/python/etl.py",))
+    )
     api.kill()
     await wait_for_exit(api)
-    assert (second.code, second.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
+    assert (second_result.code, second_result.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
     rows = sqlite3.connect(database).execute("select id, cents from orders order by cents limit 2").fetchall()
     assert rows == [("o-0", 1000), ("o-1", 1250)]
 
 
 async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: CommandLine) -> None:
-    done = await wait_for_exit(await command_line.start(program=("examples/python/mcp_agent.py",)))
-    done.check_success()
-    assert done.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
+    result = await wait_for_exit(await command_line.start(program=("examples/python/mcp_agent.py",)))
+    result.check_success()
+    assert result.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
 
 
 async def test_application_starts_runs_streams_their_events_and_takes_answers(command_line: CommandLine) -> None:
@@ -61,7 +63,7 @@ async def test_application_starts_runs_streams_their_events_and_takes_answers(co
         answer = {"approved": True, "reason": "low"}
         approved = await http.post(f"/refills/{run_id}/approval", json=answer)
         assert approved.status_code == httpx.codes.OK
-        seen = [each async for each in _events(http, run_id, after=cursor)]
+        seen = [event async for event in _events(http, run_id, after=cursor)]
         assert [each["type"] for each in seen][-1] == "run.completed"
         assert "feedback.requested" not in [each["type"] for each in seen]
         status = (await http.get(f"/refills/{run_id}")).json()
@@ -104,8 +106,8 @@ async def _events(http: httpx.AsyncClient, run_id: str, *, after: str | None = N
 async def test_notebook_runs_from_top_to_bottom(command_line: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "notebook.ipynb"
     options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(target))
-    done = await wait_for_exit(await command_line.start(*options, program=("-m", "jupyter")))
-    done.check_success()
+    result = await wait_for_exit(await command_line.start(*options, program=("-m", "jupyter")))
+    result.check_success()
     cells = [cell for cell in json.loads(target.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     texts = ["".join(output["data"].get("text/plain", "")) for output in outputs if "data" in output]

@@ -38,13 +38,13 @@ async def ran(maritime: Maritime, query: EsQuery) -> WorkerResult:
 
 
 async def test_documents_come_with_how_many_match(maritime: Maritime) -> None:
-    expected = [each["shipment_id"] for each in maritime.shipments() if each["carrier_name"] == "MAERSK"]
+    expected = [shipment["shipment_id"] for shipment in maritime.shipments() if shipment["carrier_name"] == "MAERSK"]
     query = query_of(maritime, query={"term": {"carrier_name": "MAERSK"}}, sort=["shipment_id"], size=3)
     result = await ran(maritime, query)
     assert (result.status, result.message) == ("success", f"{len(expected):,} documents match.")
     assert result.outputs["hit_count"] == len(expected) > 100
     results = EsResults.model_validate(result.outputs["es_results"])
-    assert [each["shipment_id"] for each in results.hits] == sorted(expected)[:3]
+    assert [hit["shipment_id"] for hit in results.hits] == sorted(expected)[:3]
     assert (results.total, results.index, results.missing_values) == (len(expected), maritime.indices.shipments, [])
 
 
@@ -101,20 +101,20 @@ _BY_DAYS = [{"transit_days": {"missing": "_first"}}]
     "sort", [None, [{"carrier_name": "asc"}], [{"arrival_date": "desc"}, "teu"], _BY_DAYS, ["_score"]]
 )
 async def test_pages_fit_together_whatever_the_order(maritime: Maritime, sort: Any) -> None:
-    expected = [each["shipment_id"] for each in maritime.shipments() if each["status"] != "arrived"]
+    expected = [shipment["shipment_id"] for shipment in maritime.shipments() if shipment["status"] != "arrived"]
     query = {"bool": {"must_not": [{"term": {"status": "arrived"}}]}}
     pages = await pages_of(maritime, query_of(maritime, query=query, **({"sort": sort} if sort else {})), page_size=300)
-    entries = [each["shipment_id"] for page in pages for each in page["page_results"]["hits"]]
+    entries = [hit["shipment_id"] for page in pages for hit in page["page_results"]["hits"]]
     assert Counter(entries) == Counter(expected)
     assert [len(page["page_results"]["hits"]) for page in pages[:-1]] == [300] * (len(pages) - 1)
     assert len(pages) > 1
 
 
 async def test_page_may_start_at_a_number_and_its_documents_are_shown(maritime: Maritime) -> None:
-    expected = sorted(each["shipment_id"] for each in maritime.shipments())
+    expected = sorted(shipment["shipment_id"] for shipment in maritime.shipments())
     async with maritime.call(node="sg4"):
         page = await page_query(query_of(maritime, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
-    assert [each["shipment_id"] for each in page.outputs["page_results"]["hits"]] == expected[40:42]
+    assert [hit["shipment_id"] for hit in page.outputs["page_results"]["hits"]] == expected[40:42]
     assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
     shown = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
     assert shown.splitlines()[2].startswith(f"| {expected[40]} | ")
@@ -126,7 +126,7 @@ async def test_page_may_start_at_a_number_and_its_documents_are_shown(maritime: 
 
 async def test_helpdesk_has_pages_and_groups_have_none(maritime: Maritime) -> None:
     pages = await pages_of(maritime, EsQuery(index=maritime.indices.helpdesk, body={}), page_size=15)
-    assert len({each["article_id"] for page in pages for each in page["page_results"]["hits"]}) > 15
+    assert len({hit["article_id"] for page in pages for hit in page["page_results"]["hits"]}) > 15
     groups = query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}})
     for query in (groups, EsQuery(index=maritime.indices.names, body={})):
         with pytest.raises(QueryRefused):
@@ -174,7 +174,7 @@ async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(maritime: 
     assert (document["task"], document["today"]) == ("the query for volumes to LA", "2026-02-10")
     assert {"name": "teu", "type": "integer", "description": "Volume."} in document["fields"]
     assert document["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
-    expected = sum(each["teu"] for each in maritime.shipments() if each["destination_port_code"] == "USLAX")
+    expected = sum(shipment["teu"] for shipment in maritime.shipments() if shipment["destination_port_code"] == "USLAX")
     assert (await ran(maritime, query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
 
 

@@ -35,7 +35,7 @@ ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 
 async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-told")
+    ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-reported")
     async with ModelServer(*SCRIPT) as server:
         end = await asking(command_line, server)(*ask)
         again = await asking(command_line, server)(*ask, "--json")
@@ -78,8 +78,8 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
 )
 async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], words: str) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    end = await command_line("ask", "How many?", *options)
-    assert (end.code, words in end.stderr) == (2, True)
+    result = await command_line("ask", "How many?", *options)
+    assert (result.code, words in result.stderr) == (2, True)
 
 
 async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_line: CommandLine) -> None:
@@ -90,12 +90,12 @@ async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_lin
         commands = asking(command_line, server)
         await commands(*ask)
         shown = await commands("fork", "rounds-forked", "--rerun", "sg1")
-        end = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
-        forked = await commands("watch", end.document["fork_run_id"], "--json")
-        made = [(str(each.metadata["node_id"]), str(each.metadata["purpose"])) for each in server.calls[5:]]
+        result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
+        forked = await commands("watch", result.document["fork_run_id"], "--json")
+        made = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in server.calls[5:]]
     omitted = ["plan#2", "sg3", "plan#3", "answer"]
     assert shown.stdout.splitlines()[-1] == (f"planned again by a model, instead of {', '.join(omitted)}")
-    assert end.document["difference"]["omitted"] == omitted
+    assert result.document["difference"]["omitted"] == omitted
     assert (forked.code, forked.document["output"]) == (0, "It still has 6.")
     # Output before the sub-goal stays.
     assert made == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]

@@ -29,10 +29,10 @@ async def test_json_is_exactly_the_document(command_line: CommandLine, write_pla
         title="Twice",
         inputs={"n": {"type": "integer"}},
     )
-    end = await command_line("run", plan, "--input", "n=20", "--json")
+    result = await command_line("run", plan, "--input", "n=20", "--json")
 
-    assert (end.code, end.stderr) == (0, "")
-    document = end.document
+    assert (result.code, result.stderr) == (0, "")
+    document = result.document
     assert list(document) == [
         "run_id",
         "execution_id",
@@ -55,10 +55,10 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: 
         calculation("bad", "1 / 0"),
         calculation("after", "{{bad.result}}"),
     )
-    end = await command_line("run", plan, "--id", "lines")
+    result = await command_line("run", plan, "--id", "lines")
 
-    assert end.code == 1
-    ends = re.findall(r"^\d\d:\d\d:\d\d  (completed|failed|blocked) +(\S+)", end.stdout, re.MULTILINE)
+    assert result.code == 1
+    ends = re.findall(r"^\d\d:\d\d:\d\d  (completed|failed|blocked) +(\S+)", result.stdout, re.MULTILINE)
     assert sorted(ends) == [
         ("blocked", "after"),
         ("completed", "fan"),
@@ -66,10 +66,10 @@ async def test_without_a_terminal_every_change_of_state_is_a_line(command_line: 
         ("completed", "fan[1]"),
         ("failed", "bad"),
     ]
-    assert "lines: completed with failures in " in end.stdout
-    assert "failed: bad: '1 / 0' divides by zero\nblocked by failures: after\n" in end.stdout
-    assert "\x1b" not in end.stdout
-    assert end.stderr == ""
+    assert "lines: completed with failures in " in result.stdout
+    assert "failed: bad: '1 / 0' divides by zero\nblocked by failures: after\n" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert result.stderr == ""
 
 
 async def test_plan_from_standard_input_with_tools_of_a_file(command_line: CommandLine, tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ nodes:
 output: "{{hi.result}}"
 """
     arguments = ("--tools", "greetings.py", "--input-file", "values.yaml", "--input", "count=2", "--json")
-    end = await command_line("run", "-", *arguments, text=plan)
+    result = await command_line("run", "-", *arguments, text=plan)
 
-    assert (end.code, end.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
+    assert (result.code, result.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
 
 
 async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_pla
         encoding="utf-8",
     )
     plan = write_plan(calculation("a", "6 * 7"))
-    first = await command_line("run", plan, "--id", "mine", "--json")
-    again = await command_line("run", plan, "--id", "mine", "--json")
+    first_result = await command_line("run", plan, "--id", "mine", "--json")
+    repeated_result = await command_line("run", plan, "--id", "mine", "--json")
     other_tools = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
     model = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
     other = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
@@ -106,8 +106,8 @@ async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_pla
     other_input = await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=8", "--json")
     both = await command_line("run", with_input, "--id", "mine", "--input", "count=8", "--json")
 
-    assert (first.code, again.code, other_tools.code) == (0, 0, 0)
-    assert again.document == first.document == other_tools.document
+    assert (first_result.code, repeated_result.code, other_tools.code) == (0, 0, 0)
+    assert repeated_result.document == first_result.document == other_tools.document
     assert other.code == 2
     assert other.document["status"] == "id_in_use"
     assert [end.document["message"] for end in (other, other_input, both, model)] == [
@@ -121,11 +121,11 @@ async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_pla
 
 async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(pause("long", "10m"))
-    end = await command_line("run", plan, "--deadline", "500ms", "--json")
+    result = await command_line("run", plan, "--deadline", "500ms", "--json")
 
-    assert end.code == 1
-    assert end.document["status"] == "failed"
-    assert end.document["nodes"]["long"]["status"] == "cancelled"
+    assert result.code == 1
+    assert result.document["status"] == "failed"
+    assert result.document["nodes"]["long"]["status"] == "cancelled"
 
 
 async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine, write_plan: Plans) -> None:
@@ -161,25 +161,25 @@ async def test_colours_are_off_when_asked(command_line: CommandLine, write_plan:
 
 async def test_unreachable_server_is_reported_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
     command_line.environment["TEMPORAL_ADDRESS"] = "127.0.0.1:1"
-    end = await command_line("run", write_plan(calculation("a", "1")), "--json")
+    result = await command_line("run", write_plan(calculation("a", "1")), "--json")
 
-    assert end.code == 4
-    assert end.document["status"] == "no_server"
-    assert end.stderr == end.document["message"] + "\n"
-    assert "127.0.0.1:1" in end.stderr
+    assert result.code == 4
+    assert result.document["status"] == "no_server"
+    assert result.stderr == result.document["message"] + "\n"
+    assert "127.0.0.1:1" in result.stderr
 
 
 async def test_repaired_plan_runs_and_notes_its_repairs(command_line: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "answer.txt"
     file.write_text('Here it is:\n1. calculatr("6 * 7")\n2. calculator("$1 + 1")\n3. join()\n', encoding="utf-8")
-    end = await command_line("run", str(file), "--repair", "--json")
+    result = await command_line("run", str(file), "--repair", "--json")
 
-    assert (end.code, end.document["output"]) == (0, {"2": 43})
+    assert (result.code, result.document["output"]) == (0, {"2": 43})
     message = "the tool 'calculatr' was read as 'calculator'"
-    assert end.stderr == f"repaired: {message}\n"
-    assert end.document["notes"] == [{"code": "tool", "node_id": "1", "message": f"repaired: {message}"}]
-    shown = await command_line("status", end.document["run_id"], "--json")
-    assert shown.document["notes"] == end.document["notes"]
+    assert result.stderr == f"repaired: {message}\n"
+    assert result.document["notes"] == [{"code": "tool", "node_id": "1", "message": f"repaired: {message}"}]
+    shown = await command_line("status", result.document["run_id"], "--json")
+    assert shown.document["notes"] == result.document["notes"]
 
 
 def _lines(folder: Path, *plans: object) -> str:
@@ -194,19 +194,19 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
         for expression in ("1 + 1", "1 / 0", "3")
     )
     file = _lines(command_line.folder, one, "", two, three)
-    end = await command_line("run", file, "--id", "batch", "--json")
-    again = await command_line("run", file, "--id", "batch")
+    result = await command_line("run", file, "--id", "batch", "--json")
+    repeated_result = await command_line("run", file, "--id", "batch")
     # An id that another plan has is an error of its line; the other lines continue.
     other = await command_line("run", _lines(command_line.folder, three, "", "", three), "--id", "batch", "--json")
-    documents = [json.loads(line) for line in end.stdout.splitlines()]
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
     expected = [(1, "batch-1", "completed"), (3, "batch-3", "failed"), (4, "batch-4", "completed")]
-    assert [(each["line"], each["run_id"], each["status"]) for each in documents] == expected
-    assert (end.code, documents[0]["output"], documents[2]["output"]) == (1, {"a": 2}, {"a": 3})
-    assert again.code == 1
-    assert again.stdout.splitlines()[0] == "line 1:"
-    assert again.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
+    assert [(document["line"], document["run_id"], document["status"]) for document in documents] == expected
+    assert (result.code, documents[0]["output"], documents[2]["output"]) == (1, {"a": 2}, {"a": 3})
+    assert repeated_result.code == 1
+    assert repeated_result.stdout.splitlines()[0] == "line 1:"
+    assert repeated_result.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
     entries = [json.loads(line) for line in other.stdout.splitlines()]
-    assert (other.code, [(each["line"], each["status"]) for each in entries]) == (
+    assert (other.code, [(entry["line"], entry["status"]) for entry in entries]) == (
         2,
         [(1, "id_in_use"), (4, "completed")],
     )
@@ -218,10 +218,10 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
         for name in ("net", "gross")
     )
     run = ("run", _lines(command_line.folder, net, gross), "--input", "net=1", "--input", "gross=2")
-    end = await command_line(*run, "--json")
+    result = await command_line(*run, "--json")
     wrong = await command_line(*run, "--input", "nett=3")
     in_session = await command_line(*run, "--session", "s")
-    assert [json.loads(line)["output"] for line in end.stdout.splitlines()] == [{"a": 1}, {"a": 2}]
+    assert [json.loads(line)["output"] for line in result.stdout.splitlines()] == [{"a": 1}, {"a": 2}]
     assert (wrong.code, wrong.stderr.splitlines()) == (
         2,
         [
@@ -237,7 +237,7 @@ async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> N
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
     end = await own_command_line("run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json")
     entries = [json.loads(line) for line in end.stdout.splitlines()]
-    started = [(each["line"], each["run_id"], each["ok"]) for each in entries]
+    started = [(entry["line"], entry["run_id"], entry["ok"]) for entry in entries]
     assert (end.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
     watched = await own_command_line("watch", "d-2", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"a": 2})
@@ -257,8 +257,8 @@ async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> N
 async def test_invalid_line_of_a_batch_starts_nothing(
     command_line: CommandLine, lines: tuple[object, ...], errors: list[tuple[int, str]]
 ) -> None:
-    end = await command_line("run", _lines(command_line.folder, *lines), "--id", "refused", "--json")
-    documents = [json.loads(line) for line in end.stdout.splitlines()]
-    assert (end.code, [(each["line"], each["errors"][0]["code"]) for each in documents]) == (2, errors)
-    assert end.stderr.splitlines()[-1] == "no run was started"
+    result = await command_line("run", _lines(command_line.folder, *lines), "--id", "refused", "--json")
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (result.code, [(document["line"], document["errors"][0]["code"]) for document in documents]) == (2, errors)
+    assert result.stderr.splitlines()[-1] == "no run was started"
     assert (await command_line("status", "refused-1")).code == 2

@@ -56,8 +56,8 @@ async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its
         assert (lost.code, lost.stdout) == (4, "")
         assert "no search server runs in" in lost.stderr
 
-        again = await wait_for_exit(await commands.start("up", program=_SERVER))
-        assert (again.code, again.stdout) == (0, f"{address}\n")
+        repeated_result = await wait_for_exit(await commands.start("up", program=_SERVER))
+        assert (repeated_result.code, repeated_result.stdout) == (0, f"{address}\n")
         restarted = local.find()
         assert restarted is not None
         assert restarted.pid != started.pid
@@ -80,16 +80,16 @@ async def test_server_that_is_held_ends_with_the_block_that_started_it(tmp_path:
 
 
 async def test_loaded_rows_are_those_of_the_generator(maritime: Maritime) -> None:
-    expected = [each for each in maritime.shipments() if each["destination_port_code"] == "USHOU"]
+    expected = [shipment for shipment in maritime.shipments() if shipment["destination_port_code"] == "USHOU"]
     query = {"term": {"destination_port_code": "USHOU"}}
     async with maritime.client() as client:
         body = {"query": query, "size": 5_000, "sort": ["shipment_id"]}
-        found = await client.search(index=maritime.indices.shipments, body=body)
+        actual = await client.search(index=maritime.indices.shipments, body=body)
         counts = [(await client.count(index=index))["count"] for index in maritime.indices.bodies()]
         assert await is_loaded(client, maritime.indices, maritime.data)
         assert not await is_loaded(client, maritime.indices, DataSet(date(2026, 2, 11)))
         assert not await is_loaded(client, Indices("absent"), maritime.data)
-    assert [hit["_source"] for hit in found["hits"]["hits"]] == expected
+    assert [hit["_source"] for hit in actual["hits"]["hits"]] == expected
     assert counts == [10_000, len(list(name_documents())), len(articles())]
 
 
@@ -105,8 +105,8 @@ async def test_mapping_on_the_server_describes_the_fields(maritime: Maritime) ->
 async def test_names_are_found_however_they_are_written(written: str, maritime: Maritime) -> None:
     exact = [{"term": {field: written}} for field in ("name.folded", "aliases.folded")]
     async with maritime.client() as client:
-        found = await client.search(index=maritime.indices.names, body={"query": {"dis_max": {"queries": exact}}})
-    assert [hit["_source"]["code"] for hit in found["hits"]["hits"]] == ["USLAX"]
+        actual = await client.search(index=maritime.indices.names, body={"query": {"dis_max": {"queries": exact}}})
+    assert [hit["_source"]["code"] for hit in actual["hits"]["hits"]] == ["USLAX"]
 
 
 async def test_load_builds_the_indices_again_and_leaves_others_alone(search: LiveSearch) -> None:
@@ -146,8 +146,8 @@ async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
         (("--documents", "0"), "must be 1 to 10,000,000"),
         (("--today", "yesterday"), "'yesterday' is not a date; write it like 2026-03-31"),
     ]:
-        end = await wait_for_exit(await commands.start("load", *arguments, program=_DATA))
-        assert (end.code, words in end.stderr) == (2, True), end.stderr
+        result = await wait_for_exit(await commands.start("load", *arguments, program=_DATA))
+        assert (result.code, words in result.stderr) == (2, True), result.stderr
 
 
 async def test_unreachable_server_is_reported_without_its_password(commands: CommandLine) -> None:

@@ -33,19 +33,19 @@ async def test_serve_answers_and_ends_cleanly(command_line: CommandLine, tmp_pat
         # A client that waits for a stream does not delay the exit.
         async with client.stream("POST", f"{document['url']}/chat/completions", json={**_ASK, "stream": True}):
             serving.send_signal(sign)
-            end = await wait_for_exit(serving)
+            result = await wait_for_exit(serving)
     assert (answer.status_code, answer.json()["choices"][0]["message"]["content"]) == (200, "3")
-    assert (end.code, end.stdout, end.stderr) == (0, "", "")
+    assert (result.code, result.stdout, result.stderr) == (0, "", "")
 
 
 async def test_serve_reports_problems_before_it_starts(command_line: CommandLine, tmp_path: Path) -> None:
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
-    there = await command_line("serve", "--port", str(port), "--json")
+    result = await command_line("serve", "--port", str(port), "--json")
     nothing = await command_line("serve", "--plans", str(tmp_path / "none"), "--json")
     taken.close()
-    assert (there.code, there.document["status"]) == (2, "bad_usage")
-    assert f"cannot listen on 127.0.0.1:{port}" in there.document["message"]
+    assert (result.code, result.document["status"]) == (2, "bad_usage")
+    assert f"cannot listen on 127.0.0.1:{port}" in result.document["message"]
     assert (nothing.code, nothing.document["status"]) == (2, "unreadable")
 
 

@@ -29,8 +29,8 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
     )
     async with ModelServer(*answers) as server:
         commands = asking(command_line, server)
-        first = await commands(*_ASK, name, "Create the Apex fund.", "--json")
-        second = await commands(*_ASK, name, "Add fund accounting too.")
+        first_result = await commands(*_ASK, name, "Create the Apex fund.", "--json")
+        second_result = await commands(*_ASK, name, "Add fund accounting too.")
         shown = await commands("session", name, "--json")
         listed = await commands("session", "--json")
         runs = await commands("list", "--json")
@@ -40,11 +40,11 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
         closed = await commands("session", name, "--end", "--json")
         third = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
         restarted = await commands("session", name, "--json")
-    assert (first.code, second.code, second.stderr) == (0, 0, "")
-    made = first.document["nodes"]["@result_1"]["result"]
-    assert first.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
+    assert (first_result.code, second_result.code, second_result.stderr) == (0, 0, "")
+    made = first_result.document["nodes"]["@result_1"]["result"]
+    assert first_result.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
     run = shown.document["turns"][1]["run_id"]
-    assert f"run {run} in the session {name}" in second.stdout
+    assert f"run {run} in the session {name}" in second_result.stdout
     result = server.calls[1].text
     assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in result
     assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in result
@@ -53,13 +53,13 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
     assert (document["session_id"], document["status"], document["context"]) == (
         name,
         "idle",
-        first.document["context"],
+        first_result.document["context"],
     )
     assert [(turn["number"], turn["request"], turn["status"], turn["explanation"]) for turn in document["turns"]] == [
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (line,) = [each for each in listed.check_success().document["sessions"] if each["session_id"] == name]
+    (line,) = [session for session in listed.check_success().document["sessions"] if session["session_id"] == name]
     assert (line["turns"], line["last_request"], line["last_run_id"]) == (2, "Add fund accounting too.", run)
     assert {each["session_id"] for each in runs.document["runs"] if each["run_id"] == run} == {name}
     assert f"session {name}: idle" in words.stdout
@@ -85,18 +85,18 @@ async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_comm
     commands = own_command_line
     alone = await commands("run", more, "--json")
     early = await commands("run", more, "--session", "plans", "--json")
-    first = await commands("run", made, "--session", "plans", "--json")
+    first_result = await commands("run", made, "--session", "plans", "--json")
     order = ("run", more, "--session", "plans", "--id", "plans-second", "--json")
     second, again = await commands(*order), await commands(*order)
-    shown = await commands("session", "plans", "--json")
-    fund = first.document["context"]["cbu"]["id"]
+    result = await commands("session", "plans", "--json")
+    fund = first_result.document["context"]["cbu"]["id"]
     assert (alone.code, early.code, alone.document["errors"][0]["code"]) == (2, 2, early.document["errors"][0]["code"])
-    assert [end.code for end in (first, second, again)] == [0, 0, 0]
+    assert [end.code for end in (first_result, second, again)] == [0, 0, 0]
     assert second.document["nodes"]["@result_1"]["lineage"] is not None
     assert fund in json.dumps(second.document["nodes"]["@result_1"]["result"])
     assert again.document["run_id"] == second.document["run_id"]
     expected = [("(the plan made.json)", "completed"), ("(the plan more.json)", "completed")]
-    assert [(turn["request"], turn["status"]) for turn in shown.document["turns"]] == expected
+    assert [(turn["request"], turn["status"]) for turn in result.document["turns"]] == expected
 
 
 async def test_second_request_waits_or_is_refused(own_command_line: CommandLine) -> None:
@@ -118,9 +118,9 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
         line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
         assert line.startswith("the session s is running first-turn (First.); this request waits for its end: ")
         await _approve(commands, "first-turn")
-        end = await wait_for_exit(waiting)
+        result = await wait_for_exit(waiting)
         shown = await commands("session", "s", "--json")
-    assert (end.code, "Two." in end.stdout.splitlines()) == (0, True)
+    assert (result.code, "Two." in result.stdout.splitlines()) == (0, True)
     turns = [(turn["request"], turn["outcome"]) for turn in shown.document["turns"]]
     assert turns == [("First.", "One."), ("Second.", "Two.")]
     assert "Request: First.\\nResult: completed: One." in server.calls[2].text
@@ -140,13 +140,13 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
         killed.kill()
         await wait_for_exit(killed)
         left = await commands("session", session, "--json")
-        end = await commands(*order)
+        result = await commands(*order)
         shown = await commands("session", session, "--json")
     if point == UNSENT:
         assert left.document["status"] == "not_found"
     else:
         assert [turn["run_id"] for turn in left.document["turns"]] == [run]
-    assert (end.code, end.document["output"]) == (0, "One.")
+    assert (result.code, result.document["output"]) == (0, "One.")
     turns = [(turn["run_id"], turn["status"], turn["outcome"]) for turn in shown.document["turns"]]
     assert (turns, shown.document["status"]) == ([(run, "completed", "One.")], "idle")
 
@@ -154,7 +154,7 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
 async def _wait_for_request(commands: CommandLine, run: str, request: str = "approve") -> None:
     async def asks() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, request) in [(each["run_id"], each["request_id"]) for each in inbox.document["requests"]]
+        return (run, request) in [(request["run_id"], request["request_id"]) for request in inbox.document["requests"]]
 
     await eventually(asks)
 

@@ -55,7 +55,7 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
 
     branch = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
     cancelled = await command_line("cancel", "repaired", *branch)
-    end = await wait_for_exit(run)
+    result = await wait_for_exit(run)
     late = await command_line("retry", "repaired", "--node", "long", "--json")
 
     expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
@@ -68,7 +68,7 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
     assert problems == [("unknown_tool", "/nodes/1/tool")]
     assert (added.code, added.document) == (0, {"run_id": "repaired", "ok": True, "message": "one node was added"})
     assert (cancelled.code, cancelled.document["ok"]) == (0, True)
-    assert end.code == 1
+    assert result.code == 1
     message = "the run 'repaired' has ended; `fork` starts a new run that reuses its results"
     assert (late.code, late.document) == (2, {"run_id": "repaired", "ok": False, "message": message})
     table = (await command_line("status", "repaired")).stdout
@@ -145,7 +145,7 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
     under_way = await command_line("status", "governed", "--json")
     resumed = await command_line("resume", "governed", "--by", "bob")
     cancelled = await command_line("cancel", "governed", "--reason", "enough", "--by", "ann")
-    end = await wait_for_exit(run)
+    result = await wait_for_exit(run)
     late = await command_line("limits", "governed", "--max-parallel", "3", "--json")
     document = (await command_line("result", "governed", "--json")).document
 
@@ -156,7 +156,7 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
         "governed: the run continues\n",
         "governed: the run is being stopped\n",
     ]
-    assert [done.code for done in (paused, twice, past, odd, late, cancelled, end)] == [0, 2, 2, 2, 2, 0, 3]
+    assert [done.code for done in (paused, twice, past, odd, late, cancelled, result)] == [0, 2, 2, 2, 2, 0, 3]
     assert twice.document["message"] == "the run is paused already, paused by ann: too early"
     assert past.document["message"].startswith("the run started ")
     assert odd.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
@@ -182,7 +182,7 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
 
     limited = await command_line("limits", "nobody-serves", "--deadline", "none", "--by", "ann")
     left = await command_line("cancel", "nobody-serves", "--reason", "enough", "--by", "ann")
-    second = await command_line("cancel", "nobody-serves")
+    second_result = await command_line("cancel", "nobody-serves")
     watched = await command_line("watch", "nobody-serves", "--json")
 
     message = (
@@ -190,7 +190,7 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     )
     message += "as `dagwright watch nobody-serves` does"
     assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {message}\n")] * 2
-    assert (second.code, second.stderr) == (2, "the run is being stopped already\n")
+    assert (second_result.code, second_result.stderr) == (2, "the run is being stopped already\n")
     assert (watched.code, watched.document["status"]) == (3, "cancelled")
     expected = ["no deadline set by ann", "cancelled by ann: enough"]
     assert [note["message"] for note in watched.document["notes"]] == expected

@@ -75,11 +75,11 @@ async def test_store_is_shown_even_if_no_server_can_be_had(command_line: Command
     await _put(folder, b"x" * 2_500, renewed_at=_days_ago(300))
     command_line.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
 
-    shown = await command_line("store", "show")
+    result = await command_line("store", "show")
     cleaned = await command_line("store", "prune", "--yes", "--json")
 
-    first, second = shown.stdout.splitlines()
-    assert (shown.code, cleaned.code) == (0, 1)
+    first, second = result.stdout.splitlines()
+    assert (result.code, cleaned.code) == (0, 1)
     assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
     assert second.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
     assert cleaned.document["status"] == "need_unknown"
@@ -92,14 +92,14 @@ async def test_unusable_store_starts_no_run(command_line: CommandLine, write_pla
     plan = write_plan(calculation("a", "1 + 1"))
 
     ran = await command_line("run", plan, "--id", "no-store", "--json")
-    looked = await command_line("status", "no-store", "--json")
+    result = await command_line("status", "no-store", "--json")
     shown = await command_line("store", "show", "--json")
 
     assert (ran.code, ran.document["status"]) == (1, "no_store")
     assert ran.document["message"].startswith(
         f"the payload store {command_line.folder}/file/payloads is not a folder ({command_line.folder}/file"
     )
-    assert (looked.code, looked.document["status"]) == (2, "not_found")
+    assert (result.code, result.document["status"]) == (2, "not_found")
     assert (shown.code, shown.document["status"]) == (1, "no_store")
 
 

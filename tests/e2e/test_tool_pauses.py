@@ -88,8 +88,8 @@ async def test_commands_show_the_paused_tool(command_line: CommandLine, write_pl
     released = await command_line("tool", "resume", name, "--ramp", "500ms", "--json")
     message = f"{name} is resumed; 1 call of 1 run starts within 500 ms"
     assert released.document == {"tool": name, "ok": True, "message": message}
-    end = await wait_for_exit(running)
-    assert (end.code, end.document["output"]) == (0, {"beside": 2, "after": 4})
+    result = await wait_for_exit(running)
+    assert (result.code, result.document["output"]) == (0, {"beside": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
     twice = await command_line("tool", "resume", name, "--json")
     message = f"{name} is not paused, and none of its calls waits"
@@ -133,8 +133,8 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
         assert not (tmp_path / "sent").exists()
         released = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in released.document["message"]
-        end = await wait_for_exit(watching)
-        assert (end.code, end.document["status"]) == (0, "completed")
+        result = await wait_for_exit(watching)
+        assert (result.code, result.document["status"]) == (0, "completed")
 
         async def has_ended() -> bool:
             return bool((await command_line("status", "other", "--json")).document["status"] == "completed")

@@ -30,8 +30,8 @@ class Collector(ThreadingHTTPServer):
 
     @property
     def spans(self) -> list[Span]:
-        resources = (each for exported in self.exported for each in exported.resource_spans)
-        return [span for each in resources for scope in each.scope_spans for span in scope.spans]
+        resources = (span for exported in self.exported for span in exported.resource_spans)
+        return [span for resource in resources for scope in resource.scope_spans for span in scope.spans]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -61,8 +61,8 @@ async def test_run_and_its_calls_are_one_trace(command_line: CommandLine, collec
     (command_line.folder / "plan.yaml").write_text(PLAN, encoding="utf-8")
     endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
     command_line.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
-    ended = await command_line("run", "plan.yaml", "--id", "traced")
-    assert (ended.code, ended.stderr) == (0, "")
+    result = await command_line("run", "plan.yaml", "--id", "traced")
+    assert (result.code, result.stderr) == (0, "")
     started = next(span for span in collector.spans if span.name == "StartWorkflow:RunPlan")
     trace = {span.name: span for span in collector.spans if span.trace_id == started.trace_id}
     # Pure calls run together in one activity.
@@ -78,4 +78,4 @@ async def test_run_and_its_calls_are_one_trace(command_line: CommandLine, collec
 
 
 def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
-    return {each.key: each.value.string_value for each in attributes}
+    return {attribute.key: attribute.value.string_value for attribute in attributes}

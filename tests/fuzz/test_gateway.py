@@ -146,4 +146,4 @@ async def test_generated_requests_are_answered_as_the_document_describes(
     with caplog.at_level(logging.ERROR):
         # The gateway answers in the loop of this test.
         await asyncio.to_thread(send_case)
-    assert [each.getMessage() for each in caplog.records] == []
+    assert [record.getMessage() for record in caplog.records] == []

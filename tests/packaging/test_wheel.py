@@ -117,8 +117,8 @@ class Installed:
 
 
 def _call(*command: str | Path) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def _copy_sources(folder: Path) -> None:

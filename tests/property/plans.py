@@ -169,7 +169,7 @@ class Driver:
         for task in list(self.running):
             if reported():
                 self.running.remove(task)
-                self.scheduler.task_cancelled(task.id, at=1.0, reason="told to")
+                self.scheduler.task_cancelled(task.id, at=1.0, reason="requested")
 
     def ends(self) -> dict[str, str]:
         """Return how every node ended."""

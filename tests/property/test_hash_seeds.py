@@ -17,7 +17,7 @@ SEEDS = max(2, examples(4))
 
 
 def output_with(seed: int) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tests.property.hash_seed_run"],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": str(seed)},
@@ -25,7 +25,7 @@ def output_with(seed: int) -> str:
         capture_output=True,
         text=True,
     )
-    return done.stdout
+    return result.stdout
 
 
 def test_nothing_depends_on_the_hash_seed() -> None:

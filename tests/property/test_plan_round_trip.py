@@ -37,8 +37,8 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 def test_yaml_keeps_every_value(value: Any) -> None:
-    found = read_yaml(write_yaml(value), name="the value")
-    assert repr(found) == repr(value)
+    actual = read_yaml(write_yaml(value), name="the value")
+    assert repr(actual) == repr(value)
 
 
 @given(steps(), _VALUES)
@@ -79,6 +79,6 @@ def _durations(draw: st.DrawFn) -> str:
 @example("0.001ms")
 @example("999999999.999ms")
 def test_every_deadline_comes_back_the_same(duration: str) -> None:
-    sent = RunInput(plan={}, deadline_s=parse_duration(duration).total_seconds())
+    sent_run_input = RunInput(plan={}, deadline_s=parse_duration(duration).total_seconds())
 
-    assert run_input_from_json(run_input_to_json(sent)) == sent
+    assert run_input_from_json(run_input_to_json(sent_run_input)) == sent_run_input

@@ -191,7 +191,7 @@ def depth_of_condition(query: Mapping[str, Any]) -> int:
         assert inner == {}
     elif kind in ("exists", "multi_match"):
         assert inner.keys() <= PARAMETERS
-        named = [inner["field"]] if kind == "exists" else [each.split("^")[0] for each in inner["fields"]]
+        named = [inner["field"]] if kind == "exists" else [field.split("^")[0] for field in inner["fields"]]
         assert set(named) <= FIELDS.keys()
     else:
         [(name, asked)] = inner.items()

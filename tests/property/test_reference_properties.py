@@ -113,10 +113,10 @@ def test_fast_path_of_the_parser_equals_the_slow_path(tokens: list[str], extra: 
     except BadReferences as error:
         expected = error.invalid, error.parts
     try:
-        got: Any = parse_template(text, ids)
+        actual: Any = parse_template(text, ids)
     except BadReferences as error:
-        got = error.invalid, error.parts
-    assert got == expected
+        actual = error.invalid, error.parts
+    assert actual == expected
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -224,7 +224,7 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(made: tuple[S
         for needed in node.dependencies:
             if unit.get(number, number) != unit.get(needed, needed):
                 edges[unit.get(number, number)].add(unit.get(needed, needed))
-    assert cycles_of([sorted(each) for each in edges]) == []
+    assert cycles_of([sorted(edge) for edge in edges]) == []
     for region in regions:
         members = plan.nodes[region].members
         assert len(members) > 1
@@ -300,14 +300,14 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
     together = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
     with patch.object(region_batches, "REGION_BATCH_S", slice_s):
         together.run(is_carried=is_carried)
-    expected, found = alone.document(), together.document()
-    assert (found["status"], found["output"], found["error"]) == (
+    expected, actual = alone.document(), together.document()
+    assert (actual["status"], actual["output"], actual["error"]) == (
         expected["status"],
         expected["output"],
         expected["error"],
     )
     insides = OffloadedNodes(together.scheduler, store)
-    every_node = {**found["nodes"], **asyncio.run(inner_documents(insides))}
+    every_node = {**actual["nodes"], **asyncio.run(inner_documents(insides))}
     assert sorted(every_node) == sorted(expected["nodes"])
     for name, node in every_node.items():
         assert _without_order(node) == _without_order(expected["nodes"][name])

@@ -34,12 +34,12 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
             fields["human"] = {"type": "CLARIFICATION", "prompt": "Well?", "deadline": deadline}
         else:
             fields["on_error"] = draw(st.sampled_from(["block", "skip", {"value": 1}, "ask"]))
-        nodes.append(node(f"n{number}", *(f"n{each}" for each in needs), **fields))
+        nodes.append(node(f"n{number}", *(f"n{need}" for need in needs), **fields))
     return plan_of(*nodes)
 
 
 def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
-    names = [name for each in scheduler.state.visible_nodes() for name in _names_of(*each)]
+    names = [name for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
     ended = [name for name in names if _has_failed(scheduler, name)]
     name = draw.draw(st.sampled_from(ended or names) if draw.draw(st.booleans()) else st.sampled_from(names))
     base = scheduler.plan.written_count
@@ -88,7 +88,7 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
         if started and each.join[0] == "all":
             ends = [scheduler.records[needed].status for needed in each.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in ends)
-    tasks = [(name, scheduler.record_of(name)) for each in scheduler.state.visible_nodes() for name in _names_of(*each)]
+    tasks = [(name, scheduler.record_of(name)) for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
     waiting = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
     assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(waiting)
     following = create_scheduler(base, {})

@@ -95,10 +95,10 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
     stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
     assert stored == result
     for path in [path for path, _ in required] + data.draw(st.lists(_paths(value), max_size=4)):
-        expected, found = _get_or_error(value, path), _get_or_error(stored, path)
-        _assert_same(found, expected, value)
-        if isinstance(found, tuple):
-            assert found == expected, "a part that is missing is told in the words of whoever had the value"
+        expected, actual = _get_or_error(value, path), _get_or_error(stored, path)
+        _assert_same(actual, expected, value)
+        if isinstance(actual, tuple):
+            assert actual == expected, "a missing part is reported as for the complete value"
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -103,12 +103,14 @@ def _good(name: str) -> Path:
 
 
 async def test_streamed_history_has_early_nodes_of_two_attempts_and_a_repaired_plan() -> None:
-    entries = [(each["attempt"], [node["id"] for node in each["nodes"]]) for each in _messages("streamed", "planned")]
+    entries = [
+        (message["attempt"], [node["id"] for node in message["nodes"]]) for message in _messages("streamed", "planned")
+    ]
     assert entries == [(1, ["look"]), (2, []), (2, ["sum"])]
     document = await replayed_document(load_history(_good("streamed")))
     assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
     assert document["nodes"]["plan"]["attempts"] == 2
-    assert [each["node_id"] for each in document["nodes"]["read"]["result"]["problems"]] == ["last"]
+    assert [problem["node_id"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["last"]
 
 
 async def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answer_missed() -> None:
@@ -137,15 +139,17 @@ def test_session_history_continues_in_a_new_execution_and_learns_of_a_run_that_d
 
 
 def test_budget_history_has_requests_and_two_grants_of_grandchild_runs() -> None:
-    claimed = {key for each in _messages("budget", "budget_report") for key in each["reservations"]}
+    claimed = {key for message in _messages("budget", "budget_report") for key in message["reservations"]}
     assert claimed == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
     updates = [
         event.workflow_execution_update_accepted_event_attributes for event in load_history(_good("budget")).events
     ]
     answers = [
-        json.loads(each.accepted_request.input.args.payloads[0].data) for each in updates if each.protocol_instance_id
+        json.loads(update.accepted_request.input.args.payloads[0].data)
+        for update in updates
+        if update.protocol_instance_id
     ]
-    assert [each["answer"] for each in answers] == [{"data": {"calls": 1}}, {"data": {"calls": None}}]
+    assert [answer["answer"] for answer in answers] == [{"data": {"calls": 1}}, {"data": {"calls": None}}]
     (document,) = result_of(load_history(_good("budget")))
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 

@@ -57,4 +57,7 @@ async def complaints(page: "Page") -> list[str]:
     from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # noqa: PLC0415
 
     actual = await Axe().run(page)
-    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in actual.response["violations"]]
+    return [
+        f"{violation['id']}: {[node['html'][:120] for node in violation['nodes']]}"
+        for violation in actual.response["violations"]
+    ]

@@ -194,7 +194,7 @@ class Clone:
             self._background.enter_context(self._running(script))
             return CommandOutput(0, "")
         is_repository_command = block.text.removeprefix("$ ").startswith(_REPOSITORY_COMMANDS)
-        ended = subprocess.run(
+        result = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script if is_repository_command else self._with_session(script)],
             cwd=ROOT if is_repository_command else self._working_folder(),
             env=self._environment,
@@ -204,7 +204,7 @@ class Clone:
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
-        return CommandOutput(ended.returncode, ended.stdout.decode("utf-8", "replace"))
+        return CommandOutput(result.returncode, result.stdout.decode("utf-8", "replace"))
 
     def close(self) -> None:
         self._background.close()

@@ -118,7 +118,7 @@ class CompletionClient:
                 return True
             if isinstance(event.content, dict):
                 assert "error" not in event.content, event.content
-                self.answer += "".join(each["delta"].get("content") or "" for each in event.content["choices"])
+                self.answer += "".join(choice["delta"].get("content") or "" for choice in event.content["choices"])
         return False
 
 
@@ -132,7 +132,7 @@ class EventClient:
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        nodes = [each.content for each in self.events if each.name.startswith("node.")]
+        nodes = [event.content for event in self.events if event.name.startswith("node.")]
         return [(node["node_id"], node["status"]) for node in nodes]
 
     async def follow(self) -> list[NamedEvent]:
@@ -153,7 +153,7 @@ class EventClient:
                 self.streams += 1
                 async for block in blocks_of(response):
                     # Errors on the way have no ID.
-                    self.events += [each for each in named_events_of(block) if each.name != "error"]
+                    self.events += [event for event in named_events_of(block) if event.name != "error"]
         except _LOST:
             pass
 

@@ -62,4 +62,4 @@ def call(node_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 def purposes(calls: list[ReceivedCall]) -> list[tuple[str, str]]:
-    return [(str(each.metadata["node_id"]), str(each.metadata["purpose"])) for each in calls]
+    return [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in calls]

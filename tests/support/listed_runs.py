@@ -55,8 +55,8 @@ async def check_filters(connection: Connection) -> None:
     await client.get_workflow_handle(f"{of}-over").terminate()
 
     async def list_names(**expected_filter: Any) -> list[str]:
-        listed = await runs.list_runs(run_filter=RunFilter(**{"tags": tags, **expected_filter}))
-        return sorted(run.run_id.removeprefix(f"{of}-") for run in listed)
+        listed_runs = await runs.list_runs(run_filter=RunFilter(**{"tags": tags, **expected_filter}))
+        return sorted(run.run_id.removeprefix(f"{of}-") for run in listed_runs)
 
     async def are_listed() -> bool:
         return await list_names() == ["asks", "it's?", "odd", "over", "plain"] and await list_names(
@@ -83,7 +83,7 @@ async def check_filters(connection: Connection) -> None:
         InboxFilter(opened_before=4e9),
     ):
         page = await runs.inbox(limit=1_000, inbox_filter=expected_filter)
-        ids = {each.id for each in page.requests if each.document["run_id"] == f"{of}-asks"}
+        ids = {request.id for request in page.requests if request.document["run_id"] == f"{of}-asks"}
         assert ids == {"check", "in/check"}, expected_filter
     assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner=f"eve-{of}"))).requests == []
     assert await runs.count_open_runs(f"bob-{of}") == 1
@@ -114,14 +114,14 @@ async def check_pages(connection: Connection) -> None:
     await eventually(lambda: _lists(runs, run_filter, len(names)))
     newest_first = [run.run_id for run in await runs.list_runs(run_filter=run_filter)]
     page = await runs.inbox(limit=4, inbox_filter=inbox_filter)
-    asking = [each.request_ref.workflow_id for each in page.requests]
+    asking = [request.request_ref.workflow_id for request in page.requests]
     listed, cursor = await runs.page_of_runs(limit=4, run_filter=run_filter)
     assert sorted(asking) == sorted(newest_first[:4]) == sorted(run.run_id for run in listed)
     # Two runs of the first page, of which one is at the cursor, and one of a later page.
     await end(newest_first[0], newest_first[3], newest_first[5], total=3)
     rest = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
     still_open = [newest_first[4], *newest_first[6:]]
-    assert sorted(each.request_ref.workflow_id for each in rest.requests) == sorted(still_open)
+    assert sorted(request.request_ref.workflow_id for request in rest.requests) == sorted(still_open)
     actual: list[str] = []
     while cursor is not None:
         listed, cursor = await runs.page_of_runs(limit=3, run_filter=run_filter, after=cursor)

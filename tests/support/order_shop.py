@@ -25,7 +25,11 @@ class OrderWorkflow:
             order = workflow.info().workflow_id
             result = await execute_plan(plan, inputs=inputs, run_id=f"{order}-plan", tags={"order": order})
         except ChildRunFailed as error:
-            return {"failed": error.message, "code": error.type, "problems": [each["code"] for each in error.problems]}
+            return {
+                "failed": error.message,
+                "code": error.type,
+                "problems": [problem["code"] for problem in error.problems],
+            }
         return {"status": result.status, "output": result.output}
 
 
@@ -82,7 +86,7 @@ async def reserve(order: dict[str, Any]) -> dict[str, Any]:
 async def notify(text: str) -> str:
     """An activity with the name of one of Dagwright's activities."""
     await asyncio.sleep(0)
-    return f"told: {text}"
+    return f"received: {text}"
 
 
 class XorCodec(PayloadCodec):
@@ -98,8 +102,8 @@ class XorCodec(PayloadCodec):
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypt payloads; return other payloads unchanged, as in Temporal's samples."""
         return [
-            Payload.FromString(_xor(each.data)) if each.metadata["encoding"] == b"binary/xor" else each
-            for each in payloads
+            Payload.FromString(_xor(payload.data)) if payload.metadata["encoding"] == b"binary/xor" else payload
+            for payload in payloads
         ]
 
 

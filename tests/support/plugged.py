@@ -29,7 +29,7 @@ def using_plugins(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         for folder in folders:
             patch.syspath_prepend(str(folder))
-        patch.setattr(plugins, "entry_points", lambda *, group: [each for each in points if each.group == group])
+        patch.setattr(plugins, "entry_points", lambda *, group: [point for point in points if point.group == group])
         _forget_plugins()
         try:
             yield

@@ -117,7 +117,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
     # The server keeps its standard output open, so a pipe would never end: the output goes to a file.
     output = folder / "commands.log"
     with output.open("ab") as sink:
-        ended = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -127,6 +127,6 @@ def _run(command: Sequence[str], folder: Path) -> None:
             user=user.pw_uid if user else None,
             group=user.pw_gid if user else None,
         )
-    if ended.returncode != 0:
+    if result.returncode != 0:
         logs = [path.read_text(errors="replace") for path in (output, folder / "log") if path.exists()]
-        raise RuntimeError(f"{Path(command[0]).name} failed with {ended.returncode}:\n" + "\n".join(logs))
+        raise RuntimeError(f"{Path(command[0]).name} failed with {result.returncode}:\n" + "\n".join(logs))

@@ -44,7 +44,7 @@ def server_programs(cache_home: Path) -> ServerPrograms:
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> str:
-    ended = subprocess.run(
+    result = subprocess.run(
         command,
         env={**os.environ, **environment},
         capture_output=True,
@@ -52,5 +52,5 @@ def _output(command: list[str], environment: Mapping[str, str]) -> str:
         timeout=_BUILD_TIMEOUT_S,
         check=False,
     )
-    assert ended.returncode == 0, f"{' '.join(command)}: {ended.stderr[-2000:]}"
-    return ended.stdout
+    assert result.returncode == 0, f"{' '.join(command)}: {result.stderr[-2000:]}"
+    return result.stdout

@@ -116,7 +116,7 @@ class ScriptedRun:
         return [*self._step_at(view.cursor).requests]
 
     async def _requests_of(self, run: str) -> list[Any]:
-        return [SimpleNamespace(document=each, request_ref=None) for each in self.steps[-1].requests]
+        return [SimpleNamespace(document=request, request_ref=None) for request in self.steps[-1].requests]
 
     def _view(self, number: int) -> RunView:
         step, newest = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]
@@ -197,5 +197,5 @@ async def scripted_gateway(
 def approval_requests(names: Collection[str]) -> list[dict[str, Any]]:
     opened = "2026-01-01T00:00:00Z"
     return [
-        {"request_id": each, "type": "APPROVAL", "prompt": f"{each.title()}?", "opened_at": opened} for each in names
+        {"request_id": name, "type": "APPROVAL", "prompt": f"{name.title()}?", "opened_at": opened} for name in names
     ]

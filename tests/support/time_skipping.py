@@ -90,7 +90,7 @@ def _fetch_script() -> Path:
 def _fetch(folder: Path) -> None:
     (folder / "pom.xml").write_text(_POM, encoding="utf-8")
     command = [_program("mvn"), "-q", "-B", "-f", f"{folder}/pom.xml", "dependency:copy-dependencies"]
-    ended = subprocess.run(
+    result = subprocess.run(
         [*command, f"-DoutputDirectory={folder}/jars"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -99,8 +99,8 @@ def _fetch(folder: Path) -> None:
         timeout=_FETCH_TIMEOUT_S,
         env={**os.environ, "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", "-Xmx256m")},
     )
-    if ended.returncode != 0:
-        raise RuntimeError(f"the test server cannot be fetched from Maven Central:\n{ended.stdout}{ended.stderr}")
+    if result.returncode != 0:
+        raise RuntimeError(f"the test server cannot be fetched from Maven Central:\n{result.stdout}{result.stderr}")
 
 
 def _program(name: str) -> str:

@@ -60,8 +60,8 @@ def without_pids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def servers_folder() -> Path:
     """Return the folder of the servers from the package registries; install them if they are missing."""
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_servers"]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return Path(ended.stdout.strip())
+    result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return Path(result.stdout.strip())
 
 
 def node_server(name: str) -> str:

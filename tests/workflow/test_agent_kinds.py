@@ -98,13 +98,13 @@ async def test_agent_added_while_a_worker_runs_is_called_in_the_checked_version(
                 stored.add([card])
             stored.remove("desk")
             database.dispose()
-            found = []
+            actual = []
             for card in [*cards, card_of("service", name="desk", service_url="http://else.example.com/")]:
                 tools = {**runs.tools, **declared_agents([card]).declarations()}
                 known = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
-                found.append(await known.run({"nodes": [agent("d", "desk", "Ask")]}))
+                actual.append(await known.run({"nodes": [agent("d", "desk", "Ask")]}))
                 await known.check_runs()
-    assert [each["nodes"]["d"] for each in found] == [
+    assert [each["nodes"]["d"] for each in actual] == [
         completed_node("first"),
         completed_node("second"),
         failed_node(
@@ -121,5 +121,5 @@ async def test_plan_may_name_an_agent_that_was_added_after_worker_start(client: 
             database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
             StoredAgents(database).add([card_of("service", name="late", service_url=service.url, effects="read")])
             database.dispose()
-            found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
-    assert found["nodes"] == {"d": completed_node(5)}
+            document = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
+    assert document["nodes"] == {"d": completed_node(5)}

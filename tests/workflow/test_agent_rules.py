@@ -22,11 +22,13 @@ def prompt_of(run: Driven, place: int) -> str:
 def test_calls_that_cannot_be_made_are_answered_and_fail_nothing() -> None:
     calls = ("plas", {"left": 1, "right": 2}), ("plus", '{"left": 1'), ("plus", {"left": "one", "right": 2})
     run = agent(calling(*calls, ("fail", {})), "I cannot.", tools=("plus", "fail"))
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "I cannot.")
-    states = {name: node["status"] for name, node in found["nodes"].items()}
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "I cannot.")
+    states = {name: node["status"] for name, node in document["nodes"].items()}
     assert states == {"turn1": "completed", "turn1.4": "failed", "turn2": "completed"}
-    unknown, unread, wrong, broken = [each["content"] for each in run.calls[1].messages if each["role"] == "tool"]
+    unknown, unread, wrong, broken = [
+        message["content"] for message in run.calls[1].messages if message["role"] == "tool"
+    ]
     assert unknown == "Unknown tool 'plas'; did you mean 'plus'? Available tools: plus, fail."
     assert unread.startswith("Invalid JSON in the arguments of plus: EOF while parsing")
     assert wrong == 'Invalid arguments of plus: arguments/left: "one" is not of type "number"'
@@ -35,9 +37,9 @@ def test_calls_that_cannot_be_made_are_answered_and_fail_nothing() -> None:
 
 def test_last_turn_is_asked_to_finish_without_tools() -> None:
     run = agent(calling(("echo", {"n": 1})), calling(("echo", {"n": 2})), "What I have.", max_turns=3)
-    found = run.final_document()
-    assert found["output"] == "What I have."
-    assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
+    document = run.final_document()
+    assert document["output"] == "What I have."
+    assert [*document["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
     expected = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
     assert prompt_of(run, 2) == expected
@@ -45,14 +47,14 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
 
 def test_tokens_that_are_used_up_call_no_tool_and_ask_to_finish() -> None:
     run = agent(calling(("echo", {"n": 1})), "So far.", max_tokens=1)
-    found = run.final_document()
-    assert (found["output"], [*found["nodes"]]) == ("So far.", ["turn1", "turn2"])
+    document = run.final_document()
+    assert (document["output"], [*document["nodes"]]) == ("So far.", ["turn1", "turn2"])
     assert prompt_of(run, 1).startswith("No more tool calls are allowed.")
 
 
 def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
-    found = agent(calling(("echo", {"n": 1})), max_turns=1).final_document()
-    assert (found["status"], found["error"]) == (
+    document = agent(calling(("echo", {"n": 1})), max_turns=1).final_document()
+    assert (document["status"], document["error"]) == (
         "failed",
         "agent_unfinished: the model was asked to finish without tools in 'turn1', but called tools",
     )
@@ -61,9 +63,9 @@ def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
 def test_model_that_never_follows_its_schema_fails_the_run() -> None:
     schema = OutputSchema("number", {"type": "object", "properties": {}, "required": ["n"]})
     invalid = NodeError("model_output_invalid", "small at http://x: the answer does not fit")
-    found = agent(invalid, invalid, invalid, output=schema).final_document()
-    assert (found["status"], found["output"], len(found["nodes"])) == ("failed", None, 3)
-    assert found["error"] == f"model_output_invalid: {invalid.message}"
+    document = agent(invalid, invalid, invalid, output=schema).final_document()
+    assert (document["status"], document["output"], len(document["nodes"])) == ("failed", None, 3)
+    assert document["error"] == f"model_output_invalid: {invalid.message}"
 
 
 # People.
@@ -73,8 +75,8 @@ def test_agent_asks_a_person_by_a_tool() -> None:
     asks = calling(("ask_person", {"prompt": "Which?", "options": ["a", "b"]}))
     run = agent(asks, "You said b.", feedback_policy="on_request")
     run.answer("turn1.1", {"selected": ["b"]})
-    found = run.final_document()
-    assert (found["output"], found["nodes"]["turn1.1"]["result"]) == ("You said b.", {"selected": ["b"]})
+    document = run.final_document()
+    assert (document["output"], document["nodes"]["turn1.1"]["result"]) == ("You said b.", {"selected": ["b"]})
     assert run.calls[0].tools == ["echo", "ask_person"]
     assert prompt_of(run, 1) == '{"selected":["b"]}'
 
@@ -87,9 +89,9 @@ def test_write_suggested_by_a_tool_result_is_held_for_a_person() -> None:
     run = agent(*calls, "I could not.", tools=("echo", "change"))
     assert run.request_of("turn2.1").purpose == "approval"
     run.answer("turn2.1", {"approved": False, "reason": "never"})
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "I could not.")
-    assert found["nodes"]["turn2.1"] == failed_node("rejected: rejected by ann: never")
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
+    assert document["nodes"]["turn2.1"] == failed_node("rejected: rejected by ann: never")
     assert prompt_of(run, 2) == "A person rejected this call: rejected by ann: never"
 
 

@@ -140,9 +140,9 @@ async def test_invalid_json_plans_are_returned(serve_script: Scripted) -> None:
     broken = [HALF, plan_text(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
     steps = [raw_stream(text) for text in broken]
     async with serve_script(*steps, FIVE, "5") as (server, runs):
-        found = await goal_ended(runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", plans=5)))
-    assert (found["status"], found["output"], len(server.calls)) == ("completed", "5", 6)
-    reads = [node for name, node in found["nodes"].items() if name.startswith("read")]
+        actual = await goal_ended(runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", plans=5)))
+    assert (actual["status"], actual["output"], len(server.calls)) == ("completed", "5", 6)
+    reads = [node for name, node in actual["nodes"].items() if name.startswith("read")]
     assert [node["result"]["valid"] for node in reads] == [False] * 4 + [True]
     assert server.calls[1].messages[-2]["content"] == "half \ufffd a character"
 
@@ -158,8 +158,8 @@ async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(serve_scrip
     wants = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
     async with serve_script(wants, step("Done.", last='{"n":5}')) as (server, runs):
         handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Look."})
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "Done.")
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"]) == ("completed", "Done.")
     entries = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]
     assert entries == [
         ("one", '{"text":"half \ufffd a character"}'),

@@ -46,8 +46,8 @@ async def served_runs(
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
     registry = bench.registry().merged(ledger.registry())
-    async with serving_runs(client, registry, settings=settings) as found:
-        yield found
+    async with serving_runs(client, registry, settings=settings) as runs:
+        yield runs
 
 
 @pytest.fixture

@@ -109,5 +109,5 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
                 assert await reader.end(WORDS) == WORDS
                 assert len(reader.pieces) > 1
             calls = [event.event_type for event in (await handle.fetch_history()).events]
-            kinds.append(sorted(each for each in calls if each in _OF_CALLS_AND_MESSAGES))
+            kinds.append(sorted(call for call in calls if call in _OF_CALLS_AND_MESSAGES))
     assert kinds[0] == kinds[1]

@@ -316,5 +316,5 @@ async def test_temporal_shows_the_assignees(runs: Runs) -> None:
         await answer(handle, name, {"approved": True})
     document = await document_of(handle)
     assert document["status"] == "completed"
-    found = (await handle.describe()).typed_search_attributes
-    assert (found.get(state), found.get(awaiting)) == ("completed", None)
+    actual = (await handle.describe()).typed_search_attributes
+    assert (actual.get(state), actual.get(awaiting)) == ("completed", None)

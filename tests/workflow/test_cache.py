@@ -142,14 +142,14 @@ async def test_slow_node_of_a_region_is_called_once_in_all(worker: Runs, another
 
     for runs in (worker, another):
         calls.clear()
-        _, found = await run_nodes(runs, *nodes)
-        assert [found[name]["result"] for name in found] == [first[name]["result"] for name in first]
+        _, actual = await run_nodes(runs, *nodes)
+        assert [actual[name]["result"] for name in actual] == [first[name]["result"] for name in first]
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
-        producers = {name: found[name]["lineage"].get("cached", {}).get("run_id") for name in found}
+        producers = {name: actual[name]["lineage"].get("cached", {}).get("run_id") for name in actual}
         assert producers == dict.fromkeys(["a", "b", "c", "large"], first_run) | {"after": None, "end": None}
 
 
 async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: Runs, calls: list[str]) -> None:
     await run_nodes(worker, ponder_node("a", "x"), ponder_node("b", "{{a.result}}"))
-    _, found = await run_nodes(another, ponder_node("z", "x!"))
-    assert (found["z"]["lineage"]["cached"]["node_id"], calls) == ("b", ["x", "x!"])
+    _, actual = await run_nodes(another, ponder_node("z", "x!"))
+    assert (actual["z"]["lineage"]["cached"]["node_id"], calls) == ("b", ["x", "x!"])

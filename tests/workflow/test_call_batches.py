@@ -92,9 +92,9 @@ async def test_everything_that_can_become_of_a_node_can_in_a_batch(runs: Runs, b
     handle = await runs.start(plan, inputs={"n": 1})
     document = await document_of(handle)
     message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
-    found = bare(document)["nodes"]
-    assert found.pop("rows")["status"] == "completed"
-    assert found == {
+    nodes = bare(document)["nodes"]
+    assert nodes.pop("rows")["status"] == "completed"
+    assert nodes == {
         **{
             "a": completed_node(1),
             "no": SKIPPED,

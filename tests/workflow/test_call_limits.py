@@ -210,7 +210,7 @@ async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
         with capture_logs() as logs:
             await document_of(await runs.start(service.plan(6)))
         assert service.most_running == 2
-        [change] = [(each["earlier"], each["limit"]) for each in logs if each["event"].startswith("changing the limit")]
+        [change] = [(log["earlier"], log["limit"]) for log in logs if log["event"].startswith("changing the limit")]
         assert change == ("concurrency=9", "concurrency=2")
         await _limit(runs, service, "concurrency=4")
         await document_of(await runs.start(service.plan(8)))

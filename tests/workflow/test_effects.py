@@ -81,7 +81,7 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
 async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "fails", "tool": "write", "arguments": {"name": f"{unique} fails", "error": "broke"}},
-        {"id": "told", "tool": "write", "arguments": {"name": f"{unique} told", "error": "broke"}, "retry": _FAST},
+        {"id": "raises", "tool": "write", "arguments": {"name": f"{unique} raises", "error": "broke"}, "retry": _FAST},
         {"id": "slow", "tool": "hold_write", "arguments": {"name": f"{unique} slow"}, "timeout": "2s", "retry": _FAST},
     ]
     document = await runs.run({"nodes": nodes})
@@ -89,10 +89,10 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
     outcome = "outcome unknown: it took over 2 s, so hold_write may or may not have made its change"
     assert document["nodes"] == {
         "fails": failed_node("tool_failed: RuntimeError: broke"),
-        "told": failed_node("tool_failed: RuntimeError: broke"),
+        "raises": failed_node("tool_failed: RuntimeError: broke"),
         "slow": failed_node(f"outcome_unknown: {outcome}"),
     }
-    assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "told", "slow")] == [1, 1, 1]
+    assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "raises", "slow")] == [1, 1, 1]
 
 
 async def test_late_write_is_not_started(
@@ -132,14 +132,14 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
     handle = await runs.start(plan)
     document = await document_of(handle)
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    found = []
+    actual = []
     for event in scheduled:
         attributes = event.activity_task_scheduled_event_attributes
         summary = event.user_metadata.summary.data.decode()
         timeout = attributes.start_to_close_timeout.ToTimedelta()
         priority = attributes.priority.priority_key
-        found.append((attributes.activity_id, attributes.activity_type.name, summary, timeout, priority))
-    assert found == [
+        actual.append((attributes.activity_id, attributes.activity_type.name, summary, timeout, priority))
+    assert actual == [
         ("mail", "echo", '"Fetch the mail of Sarah"', timedelta(seconds=30), 1),
         ("each[n1]", "echo", '"each[n1]"', timedelta(seconds=60), 3),
         ("order[17]", "echo", '"Fetch each order [17]"', timedelta(seconds=60), 3),

@@ -106,11 +106,11 @@ async def test_nodes_that_were_only_counted_are_restored(cached_runs: Runs) -> N
     nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     written = await document_of(handle)
-    shown = (await _view(cached_runs, handle)).document()
+    document = (await _view(cached_runs, handle)).document()
 
     assert (written["nodes"], written["nodes_ref"]["counts"]) == ({}, {"completed": 140})
-    assert shown["output"] == "completed"
-    assert [bare_node(node) for node in shown["nodes"].values()] == [completed_node("x" * 8_000)] * 140
+    assert document["output"] == "completed"
+    assert [bare_node(node) for node in document["nodes"].values()] == [completed_node("x" * 8_000)] * 140
 
 
 async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Runs, bench: Bench, unique: str) -> None:
@@ -149,16 +149,16 @@ async def test_cause_of_a_failure_is_complete_while_the_call_is_retried(client: 
     retry = {"max_attempts": 2, "first_delay": "1h"}
     async with serving_runs(client, ToolRegistry.of(deep), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [{"id": "a", "tool": "deep", "arguments": {"depth": 200}, "retry": retry}]})
-        found: list[RunView] = []
+        actual: list[RunView] = []
 
         async def has_failed() -> bool:
-            found.append(await _view(runs, handle))
-            return "a" in found[-1].pending and found[-1].pending["a"].last_failure is not None
+            actual.append(await _view(runs, handle))
+            return "a" in actual[-1].pending and actual[-1].pending["a"].last_failure is not None
 
         await eventually(has_failed)
         await handle.signal("cancel")
         await document_of(handle)
-    assert (found[-1].pending["a"].state, found[-1].pending["a"].last_failure) == (
+    assert (actual[-1].pending["a"].state, actual[-1].pending["a"].last_failure) == (
         "backing_off",
         f"RuntimeError: {cause}",
     )

@@ -212,15 +212,15 @@ async def test_run_is_followed_over_executions_from_any_offset(eager_client: Cli
 async def test_list_shows_a_run_of_many_executions_once(eager_client: Client, eager_runs: Runs, tmp_path: Path) -> None:
     connection = Connection(eager_client, Server("here", eager_client.namespace), frozenset())
     runs = ClientRuns(connection, task_queue=eager_runs.task_queue, store=open_store(str(tmp_path)))
-    started = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), eager_runs.tools), {})))
-    await document_of(eager_client.get_workflow_handle(started.workflow_id))
-    first = await eager_client.get_workflow_handle(started.workflow_id, run_id=started.run_id).describe()
+    started_run = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), eager_runs.tools), {})))
+    await document_of(eager_client.get_workflow_handle(started_run.workflow_id))
+    first = await eager_client.get_workflow_handle(started_run.workflow_id, run_id=started_run.run_id).describe()
 
     async def is_listed() -> bool:
-        return bool(await runs.list_runs(run_filter=RunFilter(title=started.workflow_id, status="completed")))
+        return bool(await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id, status="completed")))
 
     await eventually(is_listed)
-    (mine,) = await runs.list_runs(run_filter=RunFilter(title=started.workflow_id))
+    (mine,) = await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id))
     assert (mine.status, mine.nodes_done, mine.nodes_total) == ("completed", _SIZE, _SIZE)
     assert mine.started_at is not None
     assert abs(mine.started_at - first.start_time) < timedelta(milliseconds=10)

@@ -79,9 +79,9 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
         ],
         "output": "{{b.result}}",
     }
-    first = await runs.start(plan, inputs={"x": 1})
-    await document_of(first)
-    draft, second = await fork(runs, first, inputs={"x": 2})
+    first_run = await runs.start(plan, inputs={"x": 1})
+    await document_of(first_run)
+    draft, second = await fork(runs, first_run, inputs={"x": 2})
     document = await document_of(second)
 
     expected = (["other"], {"a": "reads something that has changed"}, ["b"])
@@ -92,9 +92,9 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
         "b": ("completed", f"{unique} 3.0", None),
     }
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
-    assert document["notes"][0]["message"] == (f"a fork of the run {first.id!r}, which takes over 1 result at once")
+    assert document["notes"][0]["message"] == (f"a fork of the run {first_run.id!r}, which takes over 1 result at once")
     reused = document["nodes"]["other"]["lineage"]["reused"]
-    assert reused == {"run_id": first.id, "node_id": "other"}
+    assert reused == {"run_id": first_run.id, "node_id": "other"}
     view = await RunReader(runs.client, second.id).read()
     assert short(view.document()) == short(document)
 
@@ -112,13 +112,13 @@ async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: R
         ]
     }
     plan["nodes"][1]["retry"] = {"max_attempts": 2, "first_delay": "10ms"}
-    first = await runs.start(plan)
-    assert (await document_of(first))["nodes"]["each"]["status"] == "failed"
-    draft, second = await fork(runs, first)
+    first_run = await runs.start(plan)
+    assert (await document_of(first_run))["nodes"]["each"]["status"] == "failed"
+    draft, second = await fork(runs, first_run)
     await document_of(second)
 
     keys = {name: bench.effects[f"{unique} {name}"] for name in ("done", "x", "y")}
-    assert [len(each) for each in keys.values()] == [1, 1, 4]
+    assert [len(key) for key in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
     assert draft.prediction.runs == {f"each[{unique} y]": "had failed"}
     _, third = await fork(runs, second, rerun=["done"])
@@ -135,14 +135,17 @@ async def test_fork_continues_inside_sub_plans(runs: Runs, bench: Bench, unique:
         ]
     }
     plan = {"nodes": [{"id": "sub", "plan": inner}, {**call("after", "echo"), "depends_on": ["sub"]}]}
-    first = await runs.start(plan)
-    await document_of(first)
-    _, second = await fork(runs, first)
+    first_run = await runs.start(plan)
+    await document_of(first_run)
+    _, second = await fork(runs, first_run)
     await document_of(second)
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("made", "bad")] == [1, 2]
     assert len(set(bench.effects[f"{unique} bad"])) == 1
     child = await RunReader(runs.client, f"{second.id}/sub").read()
-    assert child.document()["nodes"]["made"]["lineage"]["reused"] == {"run_id": f"{first.id}/sub", "node_id": "made"}
+    assert child.document()["nodes"]["made"]["lineage"]["reused"] == {
+        "run_id": f"{first_run.id}/sub",
+        "node_id": "made",
+    }
 
     _, third = await fork(runs, second, rerun=["sub/made"])
     await document_of(third)
@@ -156,12 +159,12 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
         "nodes": [call("made", "write", name=unique + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
     }
     each = {"id": "m", "for_each": [0, 1], "plan": inner, "arguments": {"i": "{{item}}"}}
-    first = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
-    await document_of(first)
+    first_run = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    await document_of(first_run)
     for strange in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
-            await fork(runs, first, rerun=[strange])
-    draft, second = await fork(runs, first, rerun=["m[1]/made"])
+            await fork(runs, first_run, rerun=[strange])
+    draft, second = await fork(runs, first_run, rerun=["m[1]/made"])
     await document_of(second)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
     assert [len(bench.effects[f"{unique} {item}"]) for item in (0, 1)] == [1, 2]
@@ -179,10 +182,10 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
         ],
         "output": "{{two.result}}",
     }
-    first = await cached_runs.start(plan)
-    before = await document_of(first)
+    first_run = await cached_runs.start(plan)
+    before = await document_of(first_run)
     other = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
-    draft, second = await fork(cached_runs, first, other)
+    draft, second = await fork(cached_runs, first_run, other)
     after = await document_of(second)
 
     assert draft.prediction.reused == ["big", "one", "two", "many"]
@@ -190,7 +193,8 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
     assert after["nodes"]["name"]["result"] == {"name": "row 7"}
     assert (after["output"], before["output"]) == (2002.0, 2002.0)
     many = [
-        (await cached_runs.read_document(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)
+        (await cached_runs.read_document(handle, full=True))["nodes"]["many"]["result"]
+        for handle in (first_run, second)
     ]
     assert many[0] == many[1]
     await cached_runs.check_runs()
@@ -198,14 +202,14 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
 
 async def test_oversized_input_travels_through_the_store(runs: Runs) -> None:
     texts = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
-    first = await runs.start({"nodes": [{**text, "tool": "echo"} for text in texts]})
-    await document_of(first)
-    draft, second = await fork(runs, first)
+    first_run = await runs.start({"nodes": [{**text, "tool": "echo"} for text in texts]})
+    await document_of(first_run)
+    draft, second = await fork(runs, first_run)
     document = await document_of(second)
 
     assert len(draft.prediction.reused) == 120
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
-    assert {node["lineage"]["reused"]["run_id"] for node in document["nodes"].values()} == {first.id}
+    assert {node["lineage"]["reused"]["run_id"] for node in document["nodes"].values()} == {first_run.id}
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -213,9 +217,9 @@ async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
     count = 410
     nodes: list[Plan] = [call("look", "echo", n=1), call("n0", "add", left="{{look.result.n}}", right=1)]
     nodes += [call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, count)]
-    first = await runs.start({"nodes": nodes, "output": f"{{{{n{count - 1}.result}}}}"})
-    before = await document_of(first)
-    draft, second = await fork(runs, first)
+    first_run = await runs.start({"nodes": nodes, "output": f"{{{{n{count - 1}.result}}}}"})
+    before = await document_of(first_run)
+    draft, second = await fork(runs, first_run)
 
     assert draft.prediction.reused == ["look"]
     assert draft.prediction.runs == {f"n{count - 1}": "belongs to an offloaded region of pure nodes"}
@@ -223,20 +227,20 @@ async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
 
 
 async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
-    first = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
-    await document_of(first)
-    with pytest.raises(ForkRejected, match=f"is a part of the run '{first.id}': fork the run"):
-        await fork(runs, runs.client.get_workflow_handle(f"{first.id}/sub"))
+    first_run = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    await document_of(first_run)
+    with pytest.raises(ForkRejected, match=f"is a part of the run '{first_run.id}': fork the run"):
+        await fork(runs, runs.client.get_workflow_handle(f"{first_run.id}/sub"))
 
 
 async def test_continuing_run_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
-    first = await runs.start(plan)
+    first_run = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
     with pytest.raises(ForkRejected, match="'held' is a write that is running"):
-        await fork(runs, first)
+        await fork(runs, first_run)
     bench.open(unique)
-    await document_of(first)
-    _, second = await fork(runs, first)
+    await document_of(first_run)
+    _, second = await fork(runs, first_run)
     assert short(await document_of(second))["held"] == ("completed", unique, "held")
     assert len(bench.effects[unique]) == 1

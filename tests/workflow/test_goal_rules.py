@@ -27,21 +27,21 @@ def drive_goal(*script: Any, **limits: Any) -> Driven:
 
 def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() -> None:
     nonsense = ["No.", "[]", '{"nodes": []}', *[plan_text(call("a", "fly", to="the moon"))] * 7]
-    found = drive_goal(*nonsense, plans=10).final_document()
-    assert (found["status"], found["error"]) == (
+    document = drive_goal(*nonsense, plans=10).final_document()
+    assert (document["status"], document["error"]) == (
         "failed",
         "plan_invalid: the model wrote 10 plans, and none can be run; unknown_tool at /nodes/0/tool: there is no tool "
         "'fly'",
     )
-    assert found["nodes"]["read#10"]["result"]["problems"][0]["code"] == "unknown_tool"
+    assert document["nodes"]["read#10"]["result"]["problems"][0]["code"] == "unknown_tool"
 
 
 def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
     nodes = call("a", "give_up", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
     run = drive_goal(plan_text(*nodes), "I could not.")
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "I could not.")
-    assert found["nodes"]["a"] == failed_node("tool_failed: nobody there")
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
+    assert document["nodes"]["a"] == failed_node("tool_failed: nobody there")
     failure = '{"code":"tool_failed","message":"nobody there","retryable":false}'
     why = '{"code":"dependency_failed","message":"Waiting for dependency: a failed","retryable":false}'
     assert run.calls[1].messages[1]["content"] == (
@@ -53,14 +53,14 @@ def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
 
 
 def test_request_for_a_plan_ends_with_it() -> None:
-    found = drive_goal("No.", SUM, plan_only=True).final_document()
-    assert (found["status"], [node["id"] for node in found["output"]["nodes"]]) == ("completed", ["a", "b"])
-    assert [*found["nodes"]] == ["plan", "read", "plan#2", "read#2"]
+    document = drive_goal("No.", SUM, plan_only=True).final_document()
+    assert (document["status"], [node["id"] for node in document["output"]["nodes"]]) == ("completed", ["a", "b"])
+    assert [*document["nodes"]] == ["plan", "read", "plan#2", "read#2"]
 
 
 def test_model_that_cannot_be_asked_ends_the_run() -> None:
-    found = drive_goal(UNKNOWN).final_document()
-    assert (found["status"], found["nodes"]["plan"]["error"]) == ("failed", f"model_unknown: {UNKNOWN.message}")
+    document = drive_goal(UNKNOWN).final_document()
+    assert (document["status"], document["nodes"]["plan"]["error"]) == ("failed", f"model_unknown: {UNKNOWN.message}")
 
 
 def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
@@ -75,9 +75,9 @@ def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
         assert run.request_of(f"approve#{place}").prompt.startswith(message + problem)
     other = {"nodes": [call("c", "plus", left=5, right=5)]}
     run.answer("approve#3", {"approved": True, "arguments": {"plan": other}})
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed", "It is 10.")
-    assert [*found["nodes"]] == ["plan", "read", "approve", "approve#2", "approve#3", "c", "answer"]
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed", "It is 10.")
+    assert [*document["nodes"]] == ["plan", "read", "approve", "approve#2", "approve#3", "c", "answer"]
 
 
 def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
@@ -88,9 +88,9 @@ def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
     )
     run.answer("approve", {"approved": True})
     run.answer("n40", {"approved": False})
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "Done.")
-    assert [name for name, node in found["nodes"].items() if node["status"] != "completed"] == ["n40"]
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "Done.")
+    assert [name for name, node in document["nodes"].items() if node["status"] != "completed"] == ["n40"]
 
 
 def problems_in_prompt(run: Driven) -> list[dict[str, Any]]:
@@ -124,11 +124,11 @@ def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -
     own = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
     nodes = [call(name, "plus", left=1, right=1) for name in own]
     last = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
-    found = drive_goal(plan_text(*nodes, last), "4").final_document()
+    document = drive_goal(plan_text(*nodes, last), "4").final_document()
     renamed = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
-    assert [*found["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
-    assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
-    notes = found["nodes"]["read"]["result"]["notes"]
+    assert [*document["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
+    assert (document["status"], document["output"], document["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
+    notes = document["nodes"]["read"]["result"]["notes"]
     assert [(note["code"], note["node_id"]) for note in notes] == [("reserved_id", name) for name in renamed]
     assert notes[1]["message"] == "repaired: the id 'read', which is reserved for the run, was changed to 'read_step'"
 
@@ -172,10 +172,10 @@ def fenced_plan(plan: Any) -> str:
 )
 def test_plan_in_a_published_format_is_run_and_answered(response: str, results: Mapping[str, Any]) -> None:
     run = drive_goal(response, "It is 7.")
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed", "It is 7.")
-    assert [*found["nodes"]] == ["plan", "read", *results, "answer"]
-    assert {name: found["nodes"][name]["result"] for name in results} == results
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed", "It is 7.")
+    assert [*document["nodes"]] == ["plan", "read", *results, "answer"]
+    assert {name: document["nodes"][name]["result"] for name in results} == results
     assert run.purposes == [("plan", "plan"), ("answer", "answer")]
 
 
@@ -219,13 +219,13 @@ def states(document: Document) -> dict[str, str]:
 def test_node_replaces_a_failed_one_and_its_dependents_continue() -> None:
     plan = plan_text(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
     run = drive_goal(plan, plan_text(call("a", "echo", asked="{{c.result.n}}")), "Done.")
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed", "Done.")
-    assert states(found) == {
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed", "Done.")
+    assert states(document) == {
         **{"plan": "completed", "read": "completed", "a": "superseded", "b": "completed", "c": "completed"},
         **{"plan#2": "completed", "read#2": "completed", "a#2": "completed", "answer": "completed"},
     }
-    assert found["nodes"]["b"]["result"] == {"of": {"asked": 3}}
+    assert document["nodes"]["b"]["result"] == {"of": {"asked": 3}}
     assert run.titles("plan")[1] == "planning again (1 of 3): 'a' failed: tool_failed: nobody there"
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
     assert [message["role"] for message in run.calls[1].messages] == ["system", "user", "assistant", "user"]
@@ -237,8 +237,10 @@ def test_node_replaces_a_failed_one_and_its_dependents_continue() -> None:
 
 def test_two_failures_while_another_node_runs_are_one_question() -> None:
     plan = plan_text(fragile("a", message="one"), fragile("b", message="two"), human("c"))
-    again = plan_text(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}"))
-    run = drive_goal(plan, again, "Done.")
+    repeated_text = plan_text(
+        call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}")
+    )
+    run = drive_goal(plan, repeated_text, "Done.")
     assert ([states(run.document())[name] for name in "ab"], len(run.calls)) == (["failed", "failed"], 1)
     run.answer("c", {"approved": True})
     assert run.final_document()["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": True}
@@ -252,10 +254,12 @@ def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made() -> None:
         assert run.command(SetResult("a", 5)) is None
         return plan_text(call("a", "echo", n=1))
 
-    found = drive_goal(plan_text(fragile("a"), call("b", "echo", of="{{a.result}}")), again, "Five.").final_document()
-    assert (found["status"], found["output"]) == ("completed", "Five.")
-    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
-    assert found["nodes"]["b"]["result"] == {"of": 5}
+    document = drive_goal(
+        plan_text(fragile("a"), call("b", "echo", of="{{a.result}}")), again, "Five."
+    ).final_document()
+    assert (document["status"], document["output"]) == ("completed", "Five.")
+    assert [*document["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
+    assert document["nodes"]["b"]["result"] == {"of": 5}
 
 
 def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails() -> None:
@@ -263,9 +267,9 @@ def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails() -> None:
         assert run.command(RetryNode("a")) is None
         return plan_text(call("a", "echo", n=1))
 
-    found = drive_goal(plan_text(fragile("a", message="never")), again, "One.").final_document()
+    document = drive_goal(plan_text(fragile("a", message="never")), again, "One.").final_document()
     # `a#2` was the second call of `a`.
-    assert (found["output"], states(found)["a"], states(found)["a#3"]) == ("One.", "superseded", "completed")
+    assert (document["output"], states(document)["a"], states(document)["a#3"]) == ("One.", "superseded", "completed")
 
 
 def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> None:
@@ -276,30 +280,34 @@ def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> N
         call("d", "echo", of="{{b.result}}"),
     )
     run = drive_goal(plan_text(*nodes), plan_text(call("e", "echo", of="{{c.result.n}}")), "Done.")
-    found = run.final_document()
+    document = run.final_document()
     why = {node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")}
     assert why == dict.fromkeys("abd", "removed when the plan was revised")
-    assert (found["status"], found["output"], found["nodes"]["e"]["result"]) == ("completed", "Done.", {"of": 3})
+    assert (document["status"], document["output"], document["nodes"]["e"]["result"]) == (
+        "completed",
+        "Done.",
+        {"of": 3},
+    )
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "superseded", "e": "completed"}
-    assert {name: states(found)[name] for name in "abcde"} == expected
+    assert {name: states(document)[name] for name in "abcde"} == expected
     assert "'a'" not in str(run.calls[2].messages)
 
 
 def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer() -> None:
     run = drive_goal(plan_text(fragile("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "It is gone.")
-    assert found["nodes"]["a"] == failed_node("tool_failed: gone")
-    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "It is gone.")
+    assert document["nodes"]["a"] == failed_node("tool_failed: gone")
+    assert [*document["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
     assert "Step 'a': failed" in run.calls[2].messages[-1]["content"]
 
 
 def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be() -> None:
     plan = plan_text(fragile("a", message="never"))
     run = drive_goal(plan, plan, plan, "It never works.", replans=2)
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "It never works.")
-    assert states(found) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(found)
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "It never works.")
+    assert states(document) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(document)
     assert run.titles("plan") == [
         "planning",
         "planning again (1 of 2): 'a' failed: tool_failed: never",
@@ -309,20 +317,20 @@ def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be()
 
 def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
     plan = plan_text(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
-    wrong = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    run = drive_goal(plan, wrong, plan_text(call("d", "echo", n=4)), "Done.")
-    found = run.final_document()
-    assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
+    invalid_text = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
+    run = drive_goal(plan, invalid_text, plan_text(call("d", "echo", n=4)), "Done.")
+    document = run.final_document()
+    assert (document["status"], document["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
-    problems = found["nodes"]["read#2"]["result"]["problems"]
+    problems = document["nodes"]["read#2"]["result"]["problems"]
     expected = [("accepted_changed", "c"), ("invalid_reference", "d")]
-    assert [(each["code"], each["node_id"]) for each in problems] == expected
+    assert [(problem["code"], problem["node_id"]) for problem in problems] == expected
 
 
 def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached() -> None:
     run = drive_goal(plan_text(fragile("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "In part.")
+    document = run.final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "In part.")
     assert run.purposes[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
 
 
@@ -331,8 +339,8 @@ def test_guidance_of_a_person_leads_to_another_plan() -> None:
     plan = plan_text(asks, call("b", "echo", said="{{ask.result.text}}"))
     run = drive_goal(plan, plan_text(call("c", "echo", at="{{b.result.said}}")), "North it is.")
     run.answer("ask", {"text": "Look north"})
-    found = run.final_document()
-    assert (found["output"], found["nodes"]["c"]["result"]) == ("North it is.", {"at": "Look north"})
+    document = run.final_document()
+    assert (document["output"], document["nodes"]["c"]["result"]) == ("North it is.", {"at": "Look north"})
     assert run.calls[1].messages[-1]["content"].endswith("- guidance at 'ask': Look north")
 
 
@@ -344,9 +352,12 @@ def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bo
     first = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
     assert run.request_of("approve#2").prompt.startswith(first)
     run.answer("approve#2", {"approved": is_approved})
-    found = run.final_document()
-    assert (found["status"], found["output"]) == ("completed" if is_approved else "completed_with_failures", "Done.")
-    assert ("a#2" in found["nodes"]) is is_approved
+    document = run.final_document()
+    assert (document["status"], document["output"]) == (
+        "completed" if is_approved else "completed_with_failures",
+        "Done.",
+    )
+    assert ("a#2" in document["nodes"]) is is_approved
 
 
 def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may() -> None:
@@ -355,20 +366,20 @@ def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as
     run.answer("approve", {"approved": True})
     other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
     run.answer("approve#2", {"approved": True, "arguments": {"plan": other}})
-    found = run.final_document()
-    assert (found["status"], states(found)["a"]) == ("completed", "superseded")
-    assert found["nodes"]["b"]["result"] == {"of": {"n": 3}}
+    document = run.final_document()
+    assert (document["status"], states(document)["a"]) == ("completed", "superseded")
+    assert document["nodes"]["b"]["result"] == {"of": {"n": 3}}
 
 
 # Answers.
 
 
 def test_answer_with_gaps_is_final_if_nothing_more_can_be_done() -> None:
-    found = drive_goal(
+    document = drive_goal(
         plan_text(call("a", "echo", n=1)), answer_with_gaps("One, and no second.", "the second"), '{"nodes": []}'
     ).final_document()
-    assert (found["status"], found["output"]) == ("completed", "One, and no second.")
-    assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
+    assert (document["status"], document["output"]) == ("completed", "One, and no second.")
+    assert [*document["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
 
 
 def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again() -> None:
@@ -379,6 +390,6 @@ def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again() -> None
 
 
 def test_answer_is_final_if_the_planner_cannot_be_called_again() -> None:
-    found = drive_goal(plan_text(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).final_document()
-    assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
-    assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")
+    document = drive_goal(plan_text(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).final_document()
+    assert (document["status"], document["output"]) == ("completed_with_failures", "One.")
+    assert document["nodes"]["plan#2"]["error"].startswith("model_unknown: ")

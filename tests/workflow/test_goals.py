@@ -30,12 +30,12 @@ SUM = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.
 
 async def test_request_is_planned_run_and_answered(serve_script: Scripted) -> None:
     async with serve_script(SUM, "It is 7.") as (server, runs):
-        found = await checked_document(
+        document = await checked_document(
             runs, await runs.start_compiled_plan(goal(runs, "Add 1, 2 and 4.", "plus", "echo"))
         )
     expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
-    assert (found["status"], found["output"], [*found["nodes"]]) == expected
-    assert [found["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
+    assert (document["status"], document["output"], [*document["nodes"]]) == expected
+    assert [document["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
     assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
     planning, answering = server.calls
     assert planning.response_format == "json_schema"
@@ -50,8 +50,8 @@ async def test_request_is_planned_run_and_answered(serve_script: Scripted) -> No
 async def test_large_results_are_cut_for_the_answer(serve_script: Scripted) -> None:
     plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with serve_script(plan, "Done.") as (server, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "table", "text")))
-    assert (found["status"], found["output"]) == ("completed", "Done.")
+        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "table", "text")))
+    assert (document["status"], document["output"]) == ("completed", "Done.")
     result = server.calls[1].text
     assert len(result) < 27_000
     assert result.count("[… cut here: ") == 3
@@ -60,8 +60,8 @@ async def test_large_results_are_cut_for_the_answer(serve_script: Scripted) -> N
 async def test_request_is_started_by_any_client(serve_script: Scripted) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
     async with serve_script(SUM, "It is 7.") as (server, runs):
-        found = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
-    assert (found["status"], found["output"]) == ("completed", "It is 7.")
+        document = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
+    assert (document["status"], document["output"]) == ("completed", "It is 7.")
     assert [call.body.get("seed") for call in server.calls] == [7, 7]
 
 
@@ -86,13 +86,13 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: S
         known = {"echo": runs.tools["echo"], (declared := agent_declaration(card)).name: declared}
         handle = await runs.start_compiled_plan(prepare_goal("Read my mail.", known, PlanningOptions())[0])
         await checked_document(runs, handle)
-    assert [(each.metadata, each.is_streamed, each.response_format) for each in server.calls] == [
+    assert [(call.metadata, call.is_streamed, call.response_format) for call in server.calls] == [
         ({"run_id": handle.id, "node_id": "plan", "purpose": "plan"}, True, "json_schema"),
         ({"run_id": handle.id, "node_id": "plan#2", "purpose": "repair"}, True, "json_schema"),
         ({"run_id": f"{handle.id}/mail", "node_id": "turn1", "purpose": "agent"}, True, "text"),
         ({"run_id": handle.id, "node_id": "answer", "purpose": "answer"}, True, "json_schema"),
     ]
-    planned, repaired, _, answered = (each.messages for each in server.calls)
+    planned, repaired, _, answered = (call.messages for call in server.calls)
     assert planned[0]["content"].startswith("You plan.")
     assert repaired[:2] == planned
     assert repaired[-1]["content"].startswith("This plan cannot be run:")
@@ -119,8 +119,8 @@ def problems_in_prompt(received: ReceivedCall) -> list[dict[str, Any]]:
 async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(serve_script: Scripted) -> None:
     words = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
     async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(goal(runs, words, "plus")))
-    assert (found["status"], found["output"]) == ("completed", "5 \x00\U0001f98a")
+        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, words, "plus")))
+    assert (document["status"], document["output"]) == ("completed", "5 \x00\U0001f98a")
     assert server.calls[0].text.endswith(f"\n\nRequest:\n{words}")
     assert f"Request:\n{words}" in server.calls[1].text
 
@@ -140,21 +140,21 @@ def braces_registry() -> ToolRegistry:
 
 
 async def test_braces_in_results_and_answers_are_never_filled_in(client: Client, tmp_path: Path, secret: str) -> None:
-    wrong = plan_text(call("b", "echo", of=BRACES))
+    invalid_text = plan_text(call("b", "echo", of=BRACES))
     good = plan_text(
         {**call("other", "braces"), "title": "Adds braces"},
         call("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
-    async with ModelServer(wrong, good, f"It is {BRACES}") as server:
+    async with ModelServer(invalid_text, good, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, braces_registry(), settings=settings) as runs:
-            found = await checked_document(
+            document = await checked_document(
                 runs, await runs.start_compiled_plan(goal(runs, f"Tell {BRACES}.", "echo", "braces"))
             )
             await runs.check_runs()
-    assert found["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
-    assert (found["status"], found["output"]) == ("completed", f"It is {BRACES}")
-    assert server.calls[1].messages[-2]["content"] == wrong
+    assert document["nodes"]["b"] == completed_node({"of": BRACES, "text": f"<{BRACES}>"})
+    assert (document["status"], document["output"]) == ("completed", f"It is {BRACES}")
+    assert server.calls[1].messages[-2]["content"] == invalid_text
     assert f"Step 'other' (Adds braces): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
     assert secret not in "".join(received.text for received in server.calls)
 
@@ -188,9 +188,9 @@ async def test_plan_whose_ids_are_all_in_use_is_returned(serve_script: Scripted,
         # A repetition is rejected, and the error names a taken ID.
         assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.ADD_NODES)
         released.set()
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "5")
-    assert [*found["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "b", "answer"]
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"]) == ("completed", "5")
+    assert [*document["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "b", "answer"]
     assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
 
 
@@ -204,8 +204,12 @@ async def test_manually_added_nodes_equal_those_of_a_plan(serve_script: Scripted
         for _ in range(2):
             await handle.execute_update(wire.ADD_NODES, mine, id="once")
         released.set()
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "5", ["plan", "read", "a", "answer"])
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"], [*document["nodes"]]) == (
+        "completed",
+        "5",
+        ["plan", "read", "a", "answer"],
+    )
 
 
 def _tools(runs: Runs, name: str) -> dict[str, Any]:

@@ -92,6 +92,6 @@ async def test_server_whose_record_was_lost_is_replaced_and_never_doubled(state_
         (state_dir / "server.json").unlink()
         async with open_connection(Settings(state_dir=state_dir)) as connection:
             # The file of runs belongs to the process that owns the lock, and that is one.
-            found = LocalServer(Settings(state_dir=state_dir)).find()
-            assert found is not None
-            assert found.pid == connection.server.pid != before
+            actual = LocalServer(Settings(state_dir=state_dir)).find()
+            assert actual is not None
+            assert actual.pid == connection.server.pid != before

@@ -34,8 +34,8 @@ _SERVER_LIMIT_IN_FLIGHT = 2_000
 async def detecting_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
     """Runs of a worker on which a workflow task of over two seconds fails."""
     settings = Settings(state_dir=tmp_path_factory.mktemp("detecting"))
-    async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as found:
-        yield found
+    async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as runs:
+        yield runs
 
 
 def _compiled_input(*nodes: Any) -> dict[str, Any]:

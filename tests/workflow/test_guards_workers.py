@@ -83,8 +83,8 @@ async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_r
         event.activity_task_scheduled_event_attributes
         for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     ]
-    found = {each.activity_id: each.heartbeat_timeout.ToTimedelta().total_seconds() for each in scheduled}
-    assert found == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
+    actual = {each.activity_id: each.heartbeat_timeout.ToTimedelta().total_seconds() for each in scheduled}
+    assert actual == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
 
 
 async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:

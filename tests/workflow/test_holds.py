@@ -129,7 +129,7 @@ async def test_a_busy_model_is_not_called_by_any_worker(client: Client, tmp_path
             serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
             serving_runs(await _another(client), ToolRegistry(), settings=settings, queue=queue),
         ):
-            first = await runs.start({"nodes": [short]})
+            first_run = await runs.start({"nodes": [short]})
             await eventually(lambda: bool(server.calls))
             called_at = time.monotonic()
 
@@ -140,11 +140,11 @@ async def test_a_busy_model_is_not_called_by_any_worker(client: Client, tmp_path
             others = [await runs.start({"nodes": [short]}) for _ in range(3)]
 
             async def all_wait() -> bool:
-                return all(["was asked to wait until" in " ".join(await _reasons(runs, each)) for each in others])
+                return all(["was asked to wait until" in " ".join(await _reasons(runs, other)) for other in others])
 
             await eventually(all_wait)
             assert len(server.calls) == 1
-            documents = [await document_of(each) for each in [first, *others]]
+            documents = [await document_of(each) for each in [first_run, *others]]
             assert [document["nodes"]["short"]["attempts"] for document in documents] == [1] * 4
             assert time.monotonic() - called_at > RETRY_AFTER_S
             await runs.check_runs()

@@ -69,11 +69,11 @@ async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(
     plan = {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline("in", "Do it.")]}}]}
     async with serve_script() as (_, runs):
         options: list[Any] = [{"policy": REFUSING}, {"approve_plan": True}]
-        handles = [await runs.start_raw({"plan": plan, "options": each}) for each in options]
+        handles = [await runs.start_raw({"plan": plan, "options": option}) for option in options]
         by_person, by_model = [await document_of(handle) for handle in handles]
-    for found in (by_person, by_model):
-        assert (found["status"], found["nodes"]) == ("failed", {})
-        [problem] = found["error"]["errors"]
+    for actual in (by_person, by_model):
+        assert (actual["status"], actual["nodes"]) == ("failed", {})
+        [problem] = actual["error"]["errors"]
         expected = ("refused", "/nodes/1/plan/nodes/0/agent", _WHY)
         assert (problem["code"], problem["pointer"], problem["message"]) == expected
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
@@ -105,12 +105,12 @@ async def test_the_policy_of_a_continuing_run_holds_also_added_agents(serve_scri
 
 
 async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(serve_script: Scripted) -> None:
-    wrong = plan_text(_inline("look", "Look.", "echo"))
+    invalid_text = plan_text(_inline("look", "Look.", "echo"))
     right = plan_text({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
-    async with serve_script(wrong, right, "Tea.") as (model, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "echo")))
-    assert (found["status"], found["output"]) == ("completed", "Tea.")
-    assert [problem["code"] for problem in found["nodes"]["read"]["result"]["problems"]] == ["refused"]
+    async with serve_script(invalid_text, right, "Tea.") as (model, runs):
+        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "echo")))
+    assert (document["status"], document["output"]) == ("completed", "Tea.")
+    assert [problem["code"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["refused"]
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
 
 
@@ -135,9 +135,9 @@ async def test_agents_of_a_model_get_only_rights_of_the_run(
         await asks(runs, below, "turn1.1")
         assert bench.effects[unique] == []
         await answer(below, "turn1.1", {"approved": False})
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "Nothing was done.")
-    assert found["nodes"]["look"]["result"] == "I could not."
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"]) == ("completed", "Nothing was done.")
+    assert document["nodes"]["look"]["result"] == "I could not."
     assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
     assert "InlineAgent" in json.dumps(model.calls[0].body)
     assert "needs an unknown tool 'hold'" in model.calls[1].text

@@ -32,17 +32,17 @@ APPROVING = Policy(approves_changes=True)
 async def test_request_becomes_intents_that_run_without_an_answer(serve_script: Scripted) -> None:
     script = intents_answer(fund("Apex"), product("CUSTODY", "@result_1"), product("FUND_ACCOUNTING", "@result_1"))
     async with serve_script(script) as (server, runs):
-        found = await checked_document(
+        document = await checked_document(
             runs, await runs.start_compiled_plan(intents_goal(runs, "Create Apex in Luxembourg."))
         )
-    nodes = found["nodes"]
-    assert (found["status"], [*nodes]) == ("completed", ["plan", "read", "@result_1", "@result_2", "@result_3"])
-    assert found["output"] == {name: nodes[name]["result"] for name in ("@result_2", "@result_3")}
+    nodes = document["nodes"]
+    assert (document["status"], [*nodes]) == ("completed", ["plan", "read", "@result_1", "@result_2", "@result_3"])
+    assert document["output"] == {name: nodes[name]["result"] for name in ("@result_2", "@result_3")}
     assert {nodes[name]["result"]["cbu_id"] for name in ("@result_2", "@result_3")} == {
         nodes["@result_1"]["result"]["id"]
     }
-    read = nodes["read"]["result"]
-    assert (read["explanation"], read["confidence"], read["changes"]) == ("Does it.", 0.9, 3)
+    result = nodes["read"]["result"]
+    assert (result["explanation"], result["confidence"], result["changes"]) == ("Does it.", 0.9, 3)
     assert purposes([*server.calls]) == [("plan", "plan")]
     asked = server.calls[0]
     expected = ("json_schema", True)
@@ -53,9 +53,9 @@ async def test_nothing_to_do_completes_with_the_explanation(serve_script: Script
     script = intents_answer(explanation="It has custody already.", confidence=0)
     async with serve_script(script) as (_, runs):
         plan = intents_goal(runs, confidence=0.9, approve_plan=True, policy=APPROVING)
-        found = await checked_document(runs, await runs.start_compiled_plan(plan, policy=APPROVING))
-    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", {}, ["plan", "read"])
-    assert found["nodes"]["read"]["result"]["explanation"] == "It has custody already."
+        document = await checked_document(runs, await runs.start_compiled_plan(plan, policy=APPROVING))
+    assert (document["status"], document["output"], [*document["nodes"]]) == ("completed", {}, ["plan", "read"])
+    assert document["nodes"]["read"]["result"]["explanation"] == "It has custody already."
 
 
 # Approval.
@@ -72,8 +72,8 @@ async def test_plan_is_approved_where_the_model_is_less_sure(serve_script: Scrip
                 await asks(runs, handle, "approve")
                 assert intent_statuses((await view_of(runs, handle)).document()) == {}
                 await give(handle, "approve", {"approved": True})
-            found = await checked_document(runs, handle)
-            ends = (found["status"], "approve" in found["nodes"], intent_statuses(found))
+            document = await checked_document(runs, handle)
+            ends = (document["status"], "approve" in document["nodes"], intent_statuses(document))
             assert ends == ("completed", is_asked, {"@result_1": "completed"}), (confidence, asked)
 
 
@@ -81,10 +81,10 @@ async def test_non_interactive_run_fails_if_the_model_is_not_sure_enough(serve_s
     script = intents_answer(fund("Apex"), confidence=0.6)
     async with serve_script(script) as (_, runs):
         handle = await runs.start_compiled_plan(intents_goal(runs, confidence=0.75), is_interactive=False)
-        found = await document_of(handle)
-    assert (found["status"], [*found["nodes"]], intent_statuses(found)) == ("failed", ["plan", "read"], {})
-    assert found["error"]["code"] == "low_confidence"
-    assert found["error"]["message"].startswith(
+        document = await document_of(handle)
+    assert (document["status"], [*document["nodes"]], intent_statuses(document)) == ("failed", ["plan", "read"], {})
+    assert document["error"]["code"] == "low_confidence"
+    assert document["error"]["message"].startswith(
         "the model gives its intents a confidence of 0.6, but 0.75 is required and this run is not interactive"
     )
 
@@ -104,8 +104,8 @@ async def test_request_from_outside_with_names_of_a_session(serve_script: Script
         request = {"goal": "Custody too.", "profile": "intents", "turns": ["Made Apex."], "confidence": 0.5}
         context = {"cbu": {"id": cbu, "name": "Apex", "kind": "fund"}}
         handle = await runs.start_raw({"plan": request, "context": context}, workflow=wire.WORKFLOW_PLAN_AND_EXECUTE)
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["nodes"]["@result_1"]["result"]["cbu_name"]) == ("completed", "Apex")
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["nodes"]["@result_1"]["result"]["cbu_name"]) == ("completed", "Apex")
     result = server.calls[1].text
     assert ('{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in result, '- "Made Apex."' in result) == (True, True)
     assert cbu not in json.dumps(server.calls[1].messages)
@@ -126,8 +126,8 @@ async def desk(
         assert not load_parties(database, loaded).refused
     finally:
         database.dispose()
-    async with scripted_runs(client, folder, *script, **served) as found:
-        yield found
+    async with scripted_runs(client, folder, *script, **served) as serving:
+        yield serving
 
 
 def director(lookup: str, of: str = "@result_1") -> dict[str, Any]:
@@ -143,7 +143,7 @@ async def request_of(runs: Runs, handle: Handle, name: str) -> dict[str, Any]:
 
 
 def option_of(request: dict[str, Any], *words: str) -> dict[str, Any]:
-    [option] = [each for each in request["options"] if all(word in each["label"] for word in words)]
+    [option] = [option for option in request["options"] if all(word in option["label"] for word in words)]
     return dict(option)
 
 
@@ -157,18 +157,18 @@ async def test_ambiguous_party_is_asked_and_no_click_is_sent_to_a_model(client: 
         waiting = bare((await view_of(runs, handle)).document())
         chosen = option_of(request, "LU")
         await give(handle, request["request_id"], {"selected": [chosen["id"]]})
-        found = await checked_document(runs, handle)
+        document = await checked_document(runs, handle)
         resolved_lookups = (await view_of(runs, handle)).document()["lookups"]
     assert {*intent_statuses(waiting).values()} == {"pending"}
-    assert (found["status"], {*intent_statuses(found).values()}) == ("completed", {"completed"})
-    assert [*found["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
-    assert found["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]
+    assert (document["status"], {*intent_statuses(document).values()}) == ("completed", {"completed"})
+    assert [*document["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
+    assert document["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]
     expected = [("Maria Garcia", "María Garcia"), ("Sarah Chen", "Sarah Chen")]
-    assert [(each["search_text"], each["entity"]["name"]) for each in resolved_lookups] == expected
+    assert [(lookup["search_text"], lookup["entity"]["name"]) for lookup in resolved_lookups] == expected
     # The model was asked once, before anybody was looked up.
     assert purposes([*server.calls]) == [("plan", "plan")]
     result = json.dumps([call.messages for call in server.calls], ensure_ascii=False)
-    assert [each["entity"]["id"] in result for each in resolved_lookups] == [False, False]
+    assert [lookup["entity"]["id"] in result for lookup in resolved_lookups] == [False, False]
     assert "María García" not in result
 
 
@@ -178,7 +178,7 @@ async def test_party_whose_name_gives_orders_is_only_a_name(client: Client, tmp_
     script = intents_answer(fund("Apex"), director(trap), explanation=trap)
     async with desk(client, tmp_path, script, parties=rows) as (_, runs):
         cbu = {"id": "fund_x", "name": trap, "kind": "fund"}
-        found = await checked_document(
+        document = await checked_document(
             runs, await runs.start_compiled_plan(intents_goal(runs, context={"cbu": cbu}, turns=[trap]))
         )
-    assert (found["status"], found["nodes"]["@result_2"]["result"]["entity_name"]) == ("completed", trap)
+    assert (document["status"], document["nodes"]["@result_2"]["result"]["entity_name"]) == ("completed", trap)

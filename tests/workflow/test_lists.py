@@ -63,8 +63,8 @@ def _services(shop: Client) -> Services:
 
 
 async def _is_listed(shop: Client, tag: str, states: set[str]) -> bool:
-    found = await shop.list_runs(tags={"of": tag})
-    return {run.status.value for run in found} == states
+    runs = await shop.list_runs(tags={"of": tag})
+    return {run.status.value for run in runs} == states
 
 
 async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Client) -> None:
@@ -79,9 +79,9 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
             await failed.result()
         await eventually(lambda: _is_listed(shop, tag, {"waiting", "running", "completed", "failed"}))
         with counted_rpcs(shop.temporal) as rpcs:
-            found = await shop.list_runs(tags={"of": tag})
+            runs = await shop.list_runs(tags={"of": tag})
             assert rpcs == ["list_workflow_executions"]
-        lines = {(run.title or "").removeprefix(tag): run for run in found}
+        lines = {(run.title or "").removeprefix(tag): run for run in runs}
         assert {name: (run.status.value, run.nodes_done, run.nodes_total) for name, run in lines.items()} == {
             " asks": ("waiting", 1, 2),
             # Only its history shows that its sub-plan waits.
@@ -103,14 +103,16 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
 
         async def asks_twice() -> bool:
             page = await _services(shop).runs.inbox(limit=1_000)
-            return {"ask", "below/ask"} == {each.id for each in page.requests if each.document["run_id"] in asking_ids}
+            return {"ask", "below/ask"} == {
+                request.id for request in page.requests if request.document["run_id"] in asking_ids
+            }
 
         await eventually(asks_twice)
         with counted_rpcs(shop.temporal) as rpcs:
             page = await _services(shop).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
-        by_id = {each.id: each for each in page.requests if each.document["run_id"] in asking_ids}
+        by_id = {request.id: request for request in page.requests if request.document["run_id"] in asking_ids}
         assert {name: each.title for name, each in by_id.items()} == {"ask": f"{tag} asks", "below/ask": "Below"}
         for name, run in (("ask", shop.get_run(asking)), ("below/ask", outer)):
             [of_run] = await _services(shop).runs.feedback.requests_of(run.id)
@@ -131,15 +133,15 @@ async def test_pages_of_a_list_have_each_run_once(shop: Client) -> None:
             return len(await shop.list_runs(tags={"of": tag}, status="completed")) == 5
 
         await eventually(are_listed)
-    found: list[str] = []
+    actual: list[str] = []
     with counted_rpcs(shop.temporal) as rpcs:
         page = await shop.list_runs(tags={"of": tag}, limit=2)
         while page:
-            found += [run.run_id for run in page]
+            actual += [run.run_id for run in page]
             if (cursor := page[-1].cursor) is None:
                 break
             page = await shop.list_runs(tags={"of": tag}, limit=2, after=cursor)
-    assert (len(found), len({*found}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
+    assert (len(actual), len({*actual}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
 
 
 async def test_start_with_an_api_key_sends_three_requests(client: temporalio.client.Client, tmp_path: Path) -> None:

@@ -42,8 +42,10 @@ async def test_a_replanned_request_continues_in_new_executions(client: Client, s
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
     after = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
     plan = plan_text(_FRAGILE, after, call("n0", "plus", left=0, right=1), *chain)
-    again = plan_text(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
-    async with serve_script(plan, again, "It is 6.") as (model, runs):
+    repeated_text = plan_text(
+        call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1)
+    )
+    async with serve_script(plan, repeated_text, "It is 6.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(goal(runs, "Count to 6.", "plus", "give_up"))
             document = await checked_document(runs, handle)
@@ -64,16 +66,16 @@ async def test_fork_reuses_the_plan_and_answers_again_only_different_results(ser
         assert [*same.prediction.reused] == ["plan", "read", "a", "b", "answer"]
         again = await _draft(runs, handle.id, "answer")
         assert [*again.prediction.reused] == ["plan", "read", "a", "b"]
-        found = bare(await document_of(await _start_fork(runs, again)))
-    assert (found["status"], found["output"]) == ("completed", "Second.")
+        document = bare(await document_of(await _start_fork(runs, again)))
+    assert (document["status"], document["output"]) == ("completed", "Second.")
 
 
 @pytest.mark.parametrize("rerun", ["plan", "read#2"])
 async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(serve_script: Scripted, rerun: str) -> None:
-    first = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
+    first_text = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
     other = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
     asked_again = [] if rerun == "read#2" else [other]
-    async with serve_script("No.", first, "It is 4.", *asked_again, "Again.") as (_, runs):
+    async with serve_script("No.", first_text, "It is 4.", *asked_again, "Again.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
@@ -87,13 +89,17 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(serve_script:
         again = await _draft(runs, handle.id, rerun)
         assert [*again.prediction.runs.items()] == [(rerun, "was selected to run again")]
         forked = await _start_fork(runs, again)
-        found = bare(await document_of(forked))
+        document = bare(await document_of(forked))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _draft(runs, handle.id, rerun, "b")
     own = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
     nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
-    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "Again.", [*own, *nodes, "answer"])
-    assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
+    assert (document["status"], document["output"], [*document["nodes"]]) == (
+        "completed",
+        "Again.",
+        [*own, *nodes, "answer"],
+    )
+    assert document["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
 async def test_intents_continue_in_new_executions_and_in_forks(client: Client, serve_script: Scripted) -> None:
@@ -126,9 +132,9 @@ async def test_intents_continue_in_new_executions_and_in_forks(client: Client, s
 
 
 async def test_fork_of_a_replanned_request_starts_with_the_first_plan(serve_script: Scripted) -> None:
-    wrong = plan_text({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
+    invalid_text = plan_text({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
     right = plan_text(call("a", "plus", left=1, right=1))
-    async with serve_script(wrong, right, "It is 2.", right, "Two.") as (_, runs):
+    async with serve_script(invalid_text, right, "It is 2.", right, "Two.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
@@ -141,9 +147,9 @@ async def test_fork_of_a_replanned_request_starts_with_the_first_plan(serve_scri
         ]
         with pytest.raises(ForkRejected, match="or add 'plan' to `rerun` to have the model plan again"):
             await _draft(runs, handle.id)
-        found = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "plan"))))
-    assert (found["status"], found["output"]) == ("completed", "Two.")
-    assert [*found["nodes"]] == ["plan", "read", "a", "answer"]
+        document = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "plan"))))
+    assert (document["status"], document["output"]) == ("completed", "Two.")
+    assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
 
 async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(serve_script: Scripted) -> None:
@@ -156,9 +162,9 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]
-        found = bare(await document_of(await _start_fork(runs, draft)))
-    assert (found["status"], found["output"], found["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
-    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]
+        document = bare(await document_of(await _start_fork(runs, draft)))
+    assert (document["status"], document["output"], document["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
+    assert [*document["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]
 
 
 async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:

@@ -206,10 +206,10 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
         with small:
             with outage(tmp_path):
                 handle = await runs.start(plan)
-                first = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+                first_run = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
 
                 async def has_put(count: int) -> bool:
-                    return len(await _puts(first)) >= count
+                    return len(await _puts(first_run)) >= count
 
                 await eventually(partial(has_put, 1), timeout_s=30)
                 bench.open(unique)
@@ -217,7 +217,7 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
             document = bare(await document_of(handle))
             await runs.check_runs()
     assert document["output"] == {"sub": unique, "n59": 60.0}
-    puts = await _puts(first)
+    puts = await _puts(first_run)
     assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
 
 

@@ -38,8 +38,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 async def cached_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Runs]:
-    async with serving_runs(client, bench.registry(), settings=settings) as found:
-        yield found
+    async with serving_runs(client, bench.registry(), settings=settings) as runs:
+        yield runs
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_ambiguous_lookups_are_asked_before_any_node(runs: Runs, database:
     [meridian] = party_ids(database, "Meridian Fund Services S.à r.l.")
     assert results(document) == [{"who": luxembourgish, "firm": meridian}, {"again": luxembourgish}, {"name": unique}]
     expected = [("chosen by a person", False), ("other name", False)]
-    assert [(each["reason"], each["created"]) for each in document["lookups"]] == expected
+    assert [(lookup["reason"], lookup["created"]) for lookup in document["lookups"]] == expected
 
 
 async def test_person_is_created_once_all_is_settled(runs: Runs, database: EntityDatabase, unique: str) -> None:
@@ -156,7 +156,7 @@ async def test_person_is_created_once_all_is_settled(runs: Runs, database: Entit
     [ada] = party_ids(database, name)
     assert document["nodes"]["@result_1"]["result"]["who"] == ada
     expected = [(True, "created at the request of a person"), (False, "chosen by a person")]
-    assert [(each["created"], each["reason"]) for each in document["lookups"]] == expected
+    assert [(lookup["created"], lookup["reason"]) for lookup in document["lookups"]] == expected
 
 
 async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs, bench: Bench, unique: str) -> None:
@@ -173,11 +173,11 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     assert (document["status"], error["code"]) == ("failed", "lookup_ambiguous")
     assert error["message"].startswith("Several parties match person 'Maria Garcia'")
     assert "No party found for company 'Polaris Partners'" in error["message"]
-    assert [(each["code"], each["pointer"], each["node_id"]) for each in error["errors"]] == [
+    assert [(error["code"], error["pointer"], error["node_id"]) for error in error["errors"]] == [
         ("lookup_ambiguous", "/intents/1/lookups/who", "@result_2"),
         ("lookup_not_found", "/intents/1/lookups/firm", "@result_2"),
     ]
-    assert [each["jurisdiction"] for each in error["errors"][0]["candidates"]] == ["ES", "LU"]
+    assert [candidate["jurisdiction"] for candidate in error["errors"][0]["candidates"]] == ["ES", "LU"]
     assert {node["status"] for node in document["nodes"].values()} == {"cancelled"}
     assert not bench.effects[unique]
     assert "lookups" not in document

@@ -173,8 +173,8 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
     assert document["output"] == [{"name": f"row {at}", "at": at} for at in (7, rows - 1)]
-    found = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
-    assert found[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
+    actual = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
+    assert actual[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
 
 
 async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:

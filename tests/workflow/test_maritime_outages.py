@@ -51,12 +51,12 @@ async def test_new_worker_and_planner_know_why_nothing_was_found(
     )
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
     async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
-        found = await answer_question(runs, "Show shipments of Maersk to Houston")
+        document = await answer_question(runs, "Show shipments of Maersk to Houston")
         result = prompt_of(server, "plan")
-    assert found["status"] == "completed"
-    assert slot(found, "sg1", "hit_count") == 0
-    to_houston = sum(each["destination_port_code"] == "USHOU" for each in maritime.shipments())
-    assert slot(found, "sg2", "why_nothing").splitlines() == [
+    assert document["status"] == "completed"
+    assert slot(document, "sg1", "hit_count") == 0
+    to_houston = sum(shipment["destination_port_code"] == "USHOU" for shipment in maritime.shipments())
+    assert slot(document, "sg2", "why_nothing").splitlines() == [
         f'- without `{{"term": {{"carrier_name": {{"value": "Maersk"}}}}}}`: {to_houston:,}',
         '- without `{"term": {"destination_port_code": {"value": "USHOU"}}}`: 0',
     ]
@@ -76,11 +76,11 @@ async def test_missing_index_is_reported_to_planner_and_person(
         failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
-        found = await answer_question(runs, "Show shipments to Houston")
+        document = await answer_question(runs, "Show shipments to Houston")
         result = prompt_of(server, "plan#2")
-    assert (found["status"], found["error"]["code"]) == ("failed", "planner_failed")
-    assert results_of(found)[0] == [(1, "failed")]
-    error = found["rounds"]["rounds"][0]["results"][0]["error"]
+    assert (document["status"], document["error"]["code"]) == ("failed", "planner_failed")
+    assert results_of(document)[0] == [(1, "failed")]
+    error = document["rounds"]["rounds"][0]["results"][0]["error"]
     assert "lost-shipments" in error
     assert "python -m dagwright_maritime load" in error
     assert "lost-shipments" in result
@@ -113,7 +113,7 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
     monkeypatch.setattr(requests, "RETRY_AFTER", SHORT_RETRY_AFTER)
     monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
     loaded = await load_maritime(search, "minute", documents=2_000)
-    expected = sum(each["destination_port_code"] == "USHOU" for each in loaded.shipments())
+    expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded.shipments())
     answered_now = asyncio.Event()
     body = {"query": {"bool": {"filter": [TO_HOUSTON]}}, "size": 1}
     generated = sub_goal(
@@ -153,10 +153,10 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
             gate.silent = 1
             await gate.open()
             await checked_document(runs, handle)
-            found = await runs.read_document(handle, full=True)
-    assert results_of(found)[0] == [(1, "success"), (2, "success"), (3, "success")]
+            document = await runs.read_document(handle, full=True)
+    assert results_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
     # Those for which it was away, the one that it left without an answer, and the last.
-    assert found["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
+    assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
     assert (count_calls(), gate.silent) == (1, 0)
-    assert slot(found, "sg2", "hit_count") == expected
-    assert found["status"] == "completed"
+    assert slot(document, "sg2", "hit_count") == expected
+    assert document["status"] == "completed"

@@ -34,11 +34,11 @@ FIVE = "Who are the top 5 shippers to LA, and how long do their shipments take?"
 
 
 def ids(shipments: Any) -> set[str]:
-    return {each["shipment_id"] for each in shipments}
+    return {shipment["shipment_id"] for shipment in shipments}
 
 
 def matching(maritime: Maritime, holds: Callable[[Shipment], bool]) -> list[Shipment]:
-    return [each for each in maritime.shipments() if holds(each)]
+    return [shipment for shipment in maritime.shipments() if holds(shipment)]
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -53,7 +53,7 @@ def table_rows(text: str) -> list[list[str]]:
 def assert_shipments(text: str, shipments: list[Shipment]) -> None:
     """Assert that the tables of an answer show these shipments, in this order."""
     shown = [row[0] for row in table_rows(text) if row[0].startswith("SH-")]
-    assert shown == [each["shipment_id"] for each in shipments[:20]]
+    assert shown == [shipment["shipment_id"] for shipment in shipments[:20]]
     if len(shipments) > 20:
         assert f"of {len(shipments):,} are shown" in text
 
@@ -80,33 +80,33 @@ def assert_arrived_yesterday(found: Document) -> None:
 
 async def test_unclear_word_is_asked_next_to_the_clear_part(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-asked") as (server, runs):
-        found = await answer_question(runs, ONE)
+        document = await answer_question(runs, ONE)
         planned = prompt_of(server, "plan#3")
-    assert (found["status"], found["rounds"]["phase"]) == ("completed", "done")
-    assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
-    assert_arrived_yesterday(found)
+    assert (document["status"], document["rounds"]["phase"]) == ("completed", "done")
+    assert results_of(document) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
+    assert_arrived_yesterday(document)
     # The planner decides by the uncertainties that the query generator reported.
     assert "eta_date" in planned
     which = "Do you mean the day on which they arrived?\n\n1. arrival_date\n2. eta_date"
-    assert slot(found, "sg4", "clarification_message") == which
+    assert slot(document, "sg4", "clarification_message") == which
     # The answer is the slots as they are.
-    assert found["output"] == f"{slot(found, 'sg1', 'answer')}\n\n{which}"
-    assert found["output"].startswith("Goods that go from port to port on one booking.\n\nSources: ")
+    assert document["output"] == f"{slot(document, 'sg1', 'answer')}\n\n{which}"
+    assert document["output"].startswith("Goods that go from port to port on one booking.\n\nSources: ")
 
 
 async def test_unclear_word_is_taken_as_the_likeliest_one(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     arrived = matching(maritime, lambda each: each.get("arrival_date") == YESTERDAY)
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-taken") as (server, runs):
-        found = await answer_question(runs, ONE)
+        document = await answer_question(runs, ONE)
         purposes = [call.metadata["purpose"] for call in server.calls]
-    assert found["status"] == "completed"
-    assert_arrived_yesterday(found)
-    assert slot(found, "sg4", "hit_count") == len(arrived) > 0
-    assert ids(slot(found, "sg4", "es_results")["hits"]) == ids(arrived)
+    assert document["status"] == "completed"
+    assert_arrived_yesterday(document)
+    assert slot(document, "sg4", "hit_count") == len(arrived) > 0
+    assert ids(slot(document, "sg4", "es_results")["hits"]) == ids(arrived)
     assert "answer" not in purposes
     which = "These arrived on that day. Did you mean another date?\n\n1. arrival_date\n2. eta_date"
-    table = slot(found, "sg5", "formatted_results")
-    assert found["output"] == f"{slot(found, 'sg1', 'answer')}\n\n{table}\n\n{which}"
+    table = slot(document, "sg5", "formatted_results")
+    assert document["output"] == f"{slot(document, 'sg1', 'answer')}\n\n{table}\n\n{which}"
     assert_shipments(table, arrived)
 
 
@@ -118,16 +118,16 @@ async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_pa
         maritime, lambda each: each["carrier_name"] == "MAERSK" and each["destination_port_code"] == "USLAX"
     )
     async with scenario_runs(client, tmp_path, maritime, "one-carrier") as (server, runs):
-        found = await answer_question(runs, TWO)
+        document = await answer_question(runs, TWO)
         result = prompt_of(server, "sg2")
-    assert found["status"] == "completed"
-    assert_shipments(found["output"], expected)
+    assert document["status"] == "completed"
+    assert_shipments(document["output"], expected)
     # The names were found in the data, and the query generator gets their spelling.
-    named = {(each["field"], each["value"]) for each in slot(found, "sg1", "value_results")}
+    named = {(each["field"], each["value"]) for each in slot(document, "sg1", "value_results")}
     assert {("carrier_name", "MAERSK"), ("destination_port", "Los Angeles")} <= named
     assert '"MAERSK"' in result
-    assert slot(found, "sg3", "hit_count") == len(expected) > 50
-    assert [each["shipment_id"] for each in slot(found, "sg3", "es_results")["hits"]] == [
+    assert slot(document, "sg3", "hit_count") == len(expected) > 50
+    assert [hit["shipment_id"] for hit in slot(document, "sg3", "es_results")["hits"]] == [
         each["shipment_id"] for each in expected[:50]
     ]
 
@@ -139,19 +139,21 @@ async def test_volumes_of_two_carriers_are_compared_at_once(client: Client, tmp_
     carriers = ("MAERSK", "EVERGREEN")
     teu: Counter[str] = Counter()
     number: Counter[str] = Counter()
-    for each in maritime.shipments():
-        departed = LAST_QUARTER["gte"] <= each["departure_date"] <= LAST_QUARTER["lte"]
-        if each["destination_port_code"] == "USLAX" and departed:
-            teu[each["carrier_name"]] += each["teu"]
-            number[each["carrier_name"]] += 1
+    for shipment in maritime.shipments():
+        departed = LAST_QUARTER["gte"] <= shipment["departure_date"] <= LAST_QUARTER["lte"]
+        if shipment["destination_port_code"] == "USLAX" and departed:
+            teu[shipment["carrier_name"]] += shipment["teu"]
+            number[shipment["carrier_name"]] += 1
     async with scenario_runs(client, tmp_path, maritime, "two-carriers") as (_, runs):
-        found = await answer_question(runs, THREE)
-    assert found["status"] == "completed"
-    assert found["output"].startswith("The table has the volumes of both carriers side by side.\n\n")
+        document = await answer_question(runs, THREE)
+    assert document["status"] == "completed"
+    assert document["output"].startswith("The table has the volumes of both carriers side by side.\n\n")
     for name in carriers:
         figures = {f"{teu[name]:,}", f"{number[name]:,}"}
-        assert [row for row in table_rows(found["output"]) if name in row and figures <= set(row)], found["output"]
-    assert [sorted(each) for each in results_of(found)] == [
+        assert [row for row in table_rows(document["output"]) if name in row and figures <= set(row)], document[
+            "output"
+        ]
+    assert [sorted(result) for result in results_of(document)] == [
         [(1, "success"), (2, "success")],
         [(3, "success"), (4, "success")],
         [(5, "success"), (6, "success")],
@@ -161,15 +163,15 @@ async def test_volumes_of_two_carriers_are_compared_at_once(client: Client, tmp_
     departed = {"field": "departure_date", "start": LAST_QUARTER["gte"], "end": LAST_QUARTER["lte"]}
     for node, carrier in zip(("sg1", "sg2"), carriers, strict=True):
         names = [("carrier_name", "is", carrier), ("destination_port", "is", "Los Angeles")]
-        assert looked_up(found, node, "date_range", "metrics") == (names, departed, [{"op": "sum", "field": "teu"}])
+        assert looked_up(document, node, "date_range", "metrics") == (names, departed, [{"op": "sum", "field": "teu"}])
     for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
-        (bucket,) = slot(found, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
+        (bucket,) = slot(document, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
         assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == (
             carrier,
             number[carrier],
             teu[carrier],
         )
-        assert slot(found, node, "hit_count") == number[carrier] > 10
+        assert slot(document, node, "hit_count") == number[carrier] > 10
 
 
 # 4: several that could be meant, and the next turn
@@ -183,24 +185,24 @@ async def test_next_turn_knows_which_company_was_meant(client: Client, tmp_path:
         maritime, lambda each: each["shipper_name"] == "Acme Corp LLC" and each["destination_port_code"] == "USHOU"
     )
     async with scenario_runs(client, tmp_path, maritime, "which-company") as (server, runs):
-        asked = await answer_question(runs, FOUR)
+        document = await answer_question(runs, FOUR)
         planned = prompt_of(server, "plan#2")
-        which = asked["output"]
-        found = await answer_question(runs, "Acme Corp LLC", turns=[TurnSummary(1, FOUR, which)])
+        which = document["output"]
+        actual = await answer_question(runs, "Acme Corp LLC", turns=[TurnSummary(1, FOUR, which)])
         heard = prompt_of(server, "intention")
-    assert asked["status"] == "completed"
+    assert document["status"] == "completed"
     heading, _, *options = which.splitlines()
     assert (heading, sorted(option[3:] for option in options)) == ("Which Acme do you mean?", sorted(ACMES))
-    assert results_of(asked)[0] == [(1, "partial")]
-    (result,) = asked["rounds"]["rounds"][0]["results"]
+    assert results_of(document)[0] == [(1, "partial")]
+    (result,) = document["rounds"]["rounds"][0]["results"]
     assert [name for name in ACMES if name not in result["message"]] == []
     assert [name for name in ACMES if name not in planned] == []
-    assert found["status"] == "completed"
-    assert_shipments(found["output"], expected)
+    assert actual["status"] == "completed"
+    assert_shipments(actual["output"], expected)
     assert FOUR in heard
     assert json.dumps(which) in heard
-    assert results_of(found)[0] == [(1, "success"), (2, "success"), (3, "success"), (4, "success")]
-    assert slot(found, "sg3", "hit_count") == len(expected) > 100
+    assert results_of(actual)[0] == [(1, "success"), (2, "success"), (3, "success"), (4, "success")]
+    assert slot(actual, "sg3", "hit_count") == len(expected) > 100
 
 
 # 5: a part of the question has no data
@@ -216,19 +218,19 @@ async def test_top_shippers_are_reported_with_transit_times(client: Client, tmp_
     silent = [name for name in top if not days[name]]
     assert len(silent) == 2
     async with scenario_runs(client, tmp_path, maritime, "missing-times") as (server, runs):
-        found = await answer_question(runs, FIVE)
+        document = await answer_question(runs, FIVE)
         planned = prompt_of(server, "plan#4")
-    assert found["status"] == "completed"
+    assert document["status"] == "completed"
     names = [("destination_port", "is", "Los Angeles")]
     asked = (names, [{"op": "avg", "field": "transit_days"}], ["shipper_name"], 5)
-    assert looked_up(found, "sg1", "metrics", "group_by", "top") == asked
-    assert results_of(found)[2] == [(3, "partial")]
-    message = found["rounds"]["rounds"][2]["results"][0]["message"]
+    assert looked_up(document, "sg1", "metrics", "group_by", "top") == asked
+    assert results_of(document)[2] == [(3, "partial")]
+    message = document["rounds"]["rounds"][2]["results"][0]["message"]
     assert "3 of 5" in message
     # The answer names the missing part.
-    words, gaps = found["output"].split("\n\nIncomplete:\n")
+    words, gaps = document["output"].split("\n\nIncomplete:\n")
     assert [name for name in silent if name not in message or name not in planned or name not in gaps] == []
-    buckets = slot(found, "sg3", "es_results")["aggregations"]["by_shipper"]["buckets"]
+    buckets = slot(document, "sg3", "es_results")["aggregations"]["by_shipper"]["buckets"]
     assert [bucket["key"] for bucket in buckets] == top
     for bucket in buckets:
         known, average = days[bucket["key"]], bucket["average_transit_days"]["value"]

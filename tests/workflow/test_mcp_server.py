@@ -74,7 +74,7 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
     async with mcp.client(mode) as call:
         tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
         result = await call("double", value=4)
-        wrong = await call.error_result("double", valu=4)
+        invalid_result = await call.error_result("double", valu=4)
     expected = ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "double"]
     assert list(tools) == expected
     assert tools["double"].title == "Double"
@@ -86,26 +86,26 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
         "additionalProperties": False,
     }
     assert (result["status"], result["title"], result["output"]) == ("completed", "Double", 8)
-    assert wrong["status"] == "bad_usage"
-    assert "unknown argument 'valu'" in wrong["message"]
+    assert invalid_result["status"] == "bad_usage"
+    assert "unknown argument 'valu'" in invalid_result["message"]
 
 
 async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_again(mcp: McpBench, mode: str) -> None:
     name = f"mine-{uuid4().hex[:8]}"
     async with mcp.client(mode) as call:
         message: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": name}
-        started = await call("run_plan", **message, wait_s=0)
+        started_result = await call("run_plan", **message, wait_s=0)
         result = await call("get_run", run_id=name)
-        again = await call("run_plan", **message)
+        repeated_result = await call("run_plan", **message)
 
         async def is_listed() -> bool:
-            return name in [each["run_id"] for each in (await call("list_runs", limit=200))["runs"]]
+            return name in [run["run_id"] for run in (await call("list_runs", limit=200))["runs"]]
 
         await eventually(is_listed)
         key: Any = {"dagwright/idempotencyKey": name}
         keyed = await call.client.call_tool("double", {"value": 4}, meta=key)
-    assert started["run_id"] == keyed.structured_content["run_id"] == name
-    assert (result["output"], again["run_id"], again["output"]) == (8, name, 8)
+    assert started_result["run_id"] == keyed.structured_content["run_id"] == name
+    assert (result["output"], repeated_result["run_id"], repeated_result["output"]) == (8, name, 8)
 
 
 @in_both_modes
@@ -148,13 +148,13 @@ async def test_unanswered_request_is_reported_with_how_to_answer(mcp: McpBench, 
         assert [request["request_id"] for request in result["waiting_for"]] == ["check"]
         two = await call.error_result("answer_feedback", run_id=run, approved=True, text="yes")
         bad = await call.error_result("answer_feedback", run_id=run, text="yes")
-        ended = await call("answer_feedback", run_id=run, approved=True)
+        final_result = await call("answer_feedback", run_id=run, approved=True)
         late = await call.error_result("answer_feedback", run_id=run, request_id="check", approved=True)
     assert two["message"].startswith("send exactly one of approved, selected, text, data")
     assert bad["status"] == "refused"
     assert "approved" in bad["message"]
-    assert (ended["status"], ended["output"]) == ("completed", True)
-    assert ended["message"] == "'check' is answered. The run completed."
+    assert (final_result["status"], final_result["output"]) == ("completed", True)
+    assert final_result["message"] == "'check' is answered. The run completed."
     assert late["message"] == f"the run '{run}' has ended; get_run returns its state"
 
 
@@ -166,12 +166,12 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
         unclear = await call.error_result("answer_feedback", run_id=run, approved=True)
         odd = await call.error_result("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
         one = await call("answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1)
-        ended = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
+        final_result = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
     open_requests = "each[0], each[1], each[2]"
     assert unclear["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: {open_requests}"
     assert odd["status"] == "refused"
     assert [each["request_id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
-    assert ended["status"] in ("completed", "completed_with_failures")
+    assert final_result["status"] in ("completed", "completed_with_failures")
 
 
 @in_both_modes
@@ -182,8 +182,8 @@ async def test_answer_that_does_not_fit_is_reported_and_the_request_stays_open(m
         result = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
         assert result["status"] == "waiting"
         assert result["message"].startswith("The answer to 'form' was rejected: ")
-        ended = await call("answer_feedback", run_id=result["run_id"], data={"amount": 4})
-    assert (ended["status"], len(person.seen)) == ("completed", 1)
+        final_result = await call("answer_feedback", run_id=result["run_id"], data={"amount": 4})
+    assert (final_result["status"], len(person.seen)) == ("completed", 1)
 
 
 async def test_plan_of_a_client_that_changes_something_is_approved_first(mcp: McpBench, mode: str) -> None:
@@ -202,14 +202,14 @@ async def test_call_of_a_long_run_returns_before_its_end(mcp: McpBench, mode: st
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
-        again = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
+        repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
         other = await call.error_result("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, run_id=unique)
         bench.open(unique)
-        ended = await call("get_run", run_id=unique)
+        final_result = await call("get_run", run_id=unique)
     assert (result["status"], result["run_id"]) == ("running", unique)
     assert result["message"] == f"The run continues. Call get_run with run_id '{unique}' to wait for its end."
-    assert (again["status"], other["status"]) == ("running", "id_in_use")
-    assert (ended["status"], ended["output"]) == ("completed", {"long": unique})
+    assert (repeated_result["status"], other["status"]) == ("running", "id_in_use")
+    assert (final_result["status"], final_result["output"]) == ("completed", {"long": unique})
 
 
 @in_both_modes
@@ -222,9 +222,9 @@ async def test_call_that_is_given_up_leaves_the_run_alone(mcp: McpBench, mode: s
         with pytest.raises(asyncio.CancelledError):
             await calling
         bench.open(unique)
-        ended = await call("get_run", run_id=unique)
+        final_result = await call("get_run", run_id=unique)
     mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
-    assert ended["status"] == "completed"
+    assert final_result["status"] == "completed"
 
 
 async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
@@ -232,9 +232,9 @@ async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
     async with mcp.client(mode) as call:
         await call("run_plan", plan=plan, wait_s=0, run_id=unique)
         result = await call("cancel", run_id=unique, reason="enough")
-        ended = await call.error_result("get_run", run_id=unique)
+        final_result = await call.error_result("get_run", run_id=unique)
     assert (result["status"], result["run_id"]) == ("cancelling", unique)
-    assert ended["status"] == "cancelled"
+    assert final_result["status"] == "cancelled"
 
 
 async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: str, unique: str) -> None:
@@ -244,7 +244,7 @@ async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: st
         missing = await call.error_result("run_plan", plan=_plan(_sum("a", "{{PLACEHOLDER_n}}", 1)))
         nobody = await call.error_result("get_run", run_id=unique)
         silent = await call.error_result("answer_feedback", run_id=unique, approved=True)
-        asked = await call.error_result("ask", request="Do it.")
+        result = await call.error_result("ask", request="Do it.")
         late = await call.error_result("run_plan", plan=_plan(_sum("a", 1, 1)), timeout="soon")
         with pytest.raises(MCPError, match="there is no tool 'fly'"):
             await call.client.call_tool("fly", {})
@@ -255,5 +255,5 @@ async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: st
     assert nobody == {"status": "not_found", "message": f"there is no run '{unique}'"}
     assert silent["status"] == "not_found"
     expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
-    assert (asked["status"], asked["message"]) == expected
+    assert (result["status"], result["message"]) == expected
     assert late["status"] == "bad_usage"

@@ -121,18 +121,18 @@ async def test_long_run_is_a_task_whose_id_is_that_of_the_run(mcp: McpBench, ben
         assert (created.task_id, created.status, created.ttl_ms) == (unique, "working", None)
         assert (await tasks.send("tasks/get", unique)).status == "working"
         bench.open(unique)
-        ended = await tasks.comes_to(unique, "completed")
-        assert ended.result is not None
-        assert ended.result["structuredContent"]["output"] == {"long": unique}
+        final_result = await tasks.comes_to(unique, "completed")
+        assert final_result.result is not None
+        assert final_result.result["structuredContent"]["output"] == {"long": unique}
         mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
 
 
 async def test_short_runs_and_refused_starts_are_not_tasks(mcp: McpBench) -> None:
     async with _declaring(mcp) as tasks:
-        wrong = await tasks.call("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
+        invalid_result = await tasks.call("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
         checked = await tasks.call("check_plan", plan=_plan(_hold("x")))
-        assert isinstance(wrong, types.CallToolResult)
-        assert wrong.structured_content["status"] == "invalid"
+        assert isinstance(invalid_result, types.CallToolResult)
+        assert invalid_result.structured_content["status"] == "invalid"
         assert isinstance(checked, types.CallToolResult)
 
 
@@ -141,15 +141,15 @@ async def test_task_asks_and_is_answered(mcp: McpBench, unique: str) -> None:
         plan = _plan(human("check"), output="{{check.result.approved}}")
         created = await tasks.call("run_plan", plan=plan, run_id=unique)
         assert isinstance(created, _Created)
-        asked = await tasks.comes_to(unique, "input_required")
-        assert asked.input_requests is not None
-        assert asked.input_requests["check"]["method"] == "elicitation/create"
-        assert asked.input_requests["check"]["params"]["message"] == "What of check?"
+        result = await tasks.comes_to(unique, "input_required")
+        assert result.input_requests is not None
+        assert result.input_requests["check"]["method"] == "elicitation/create"
+        assert result.input_requests["check"]["params"]["message"] == "What of check?"
         filled = {"check": {"action": "accept", "content": {"approved": True}}, "nobody": {"action": "decline"}}
         await tasks.send("tasks/update", unique, input_responses=filled)
-        ended = await tasks.comes_to(unique, "completed")
-        assert ended.result is not None
-        assert ended.result["structuredContent"]["output"] is True
+        final_result = await tasks.comes_to(unique, "completed")
+        assert final_result.result is not None
+        assert final_result.result["structuredContent"]["output"] is True
         mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
 
 
@@ -178,9 +178,9 @@ async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, uniqu
         failing = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
         await tasks.call("run_plan", plan=_plan(human("check"), failing), run_id=unique)
         await mcp.answer(unique, "check", {"approved": True})
-        ended = await tasks.comes_to(unique, "completed")
-        assert ended.result is not None
-        assert ended.result["isError"] is True
+        final_result = await tasks.comes_to(unique, "completed")
+        assert final_result.result is not None
+        assert final_result.result["isError"] is True
         mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
 
 

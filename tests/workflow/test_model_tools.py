@@ -154,8 +154,8 @@ async def test_usage_of_an_abandoned_call_is_in_the_sum(client: Client, tmp_path
 async def test_cached_answer_is_not_paid_again(client: Client, tmp_path: Path) -> None:
     plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}, "cache": {"ttl": "1h"}}]}
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
-        first = await document_of(await runs.start(plan, budget={"calls": 1}))
-        second = await document_of(await runs.start(plan, budget={"calls": 1}))
-    assert (first["usage"]["calls"], first["nodes"]["e"]["usage"]["tokens"]) == (1, 11)
-    assert (second["output"], second["usage"]) == ({"e": "one"}, {})
-    assert "usage" not in second["nodes"]["e"]
+        first_document = await document_of(await runs.start(plan, budget={"calls": 1}))
+        second_document = await document_of(await runs.start(plan, budget={"calls": 1}))
+    assert (first_document["usage"]["calls"], first_document["nodes"]["e"]["usage"]["tokens"]) == (1, 11)
+    assert (second_document["output"], second_document["usage"]) == ({"e": "one"}, {})
+    assert "usage" not in second_document["nodes"]["e"]

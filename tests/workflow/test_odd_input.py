@@ -56,8 +56,8 @@ _WRONG: list[tuple[tuple[Any, ...], str]] = [
 async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs) -> None:
     documents = await asyncio.gather(*(runs.run_raw(*arguments) for arguments, _ in _WRONG))
     assert [(document["status"], document["nodes"]) for document in documents] == [("failed", {})] * len(_WRONG)
-    found = [document["error"][: len(error)] for document, (_, error) in zip(documents, _WRONG, strict=True)]
-    assert found == [error for _, error in _WRONG]
+    actual = [document["error"][: len(error)] for document, (_, error) in zip(documents, _WRONG, strict=True)]
+    assert actual == [error for _, error in _WRONG]
 
 
 async def test_every_problem_of_a_raw_plan_is_reported(runs: Runs) -> None:
@@ -72,8 +72,8 @@ async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
         "intents": [{"verb": "echo", "params": {"x": 1}}, {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}}]
     }
     native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
-    found = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
-    assert [document["nodes"] for document in found] == [
+    actual = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
+    assert [document["nodes"] for document in actual] == [
         {"@result_1": completed_node({"x": 1}), "@result_2": completed_node({"x": {"x": 1}})},
         {"a": completed_node({"x": "1"})},
     ]
@@ -240,8 +240,8 @@ def _foreign(runs: Runs, queue: str, *, effects: Effects = Effects.READ) -> Runs
 async def test_results_of_foreign_workers_are_json_or_refused(runs: Runs, foreign_queue: str) -> None:
     nodes = [{"id": kind, "tool": "foreign.answer", "arguments": {"kind": kind}} for kind in _ANSWERS]
     document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
-    found = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
-    assert found == {**dict.fromkeys(_ANSWERS, "invalid_result"), "null": "result", "odd_attempt": "result"}
+    actual = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
+    assert actual == {**dict.fromkeys(_ANSWERS, "invalid_result"), "null": "result", "odd_attempt": "result"}
 
 
 async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queue: str) -> None:

@@ -157,7 +157,7 @@ async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
         await mine[0].answer(approved=True)
         await run.result()
         async with asyncio.timeout(SERVING_S):
-            while [each.run_id for each in await shop.list_runs(status="completed", tags={"team": team})] != [run.id]:
+            while [run.run_id for run in await shop.list_runs(status="completed", tags={"team": team})] != [run.id]:
                 await asyncio.sleep(0.1)
     assert await shop.list_runs(tags={"team": "no such team"}) == []
     with pytest.raises(OptionInvalid, match="status: 'finished' is not one of running, waiting"):
@@ -178,7 +178,9 @@ async def test_text_requests_are_turns_of_a_session(client: temporalio.client.Cl
             assert [turn.run_id for turn in await session.turns()] == [asked.id, counted.id]
 
             async def is_listed() -> bool:
-                found = [turn.run_id for each in await shop.list_sessions(prefix=session.id) for turn in each.turns]
+                found = [
+                    turn.run_id for session in await shop.list_sessions(prefix=session.id) for turn in session.turns
+                ]
                 return found == [asked.id, counted.id]
 
             await eventually(is_listed)

@@ -62,7 +62,7 @@ def description(event: AnyRunEvent) -> str:
 def durable_of(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
     """Return the events that are never repeated after a cursor: those of the history of the run."""
     passing = ("node.waiting", "node.resumed", "run.waiting", "run.running")
-    return [each for each in events if each.type not in passing]
+    return [event for event in events if event.type not in passing]
 
 
 async def test_result_has_output_and_nodes_with_values_from_the_store(python: PythonRuns) -> None:
@@ -111,7 +111,7 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(python: PythonR
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
         await without_output.result()
     partly = await python.of(await python.runs.start(plan(call("a", "echo", x=1), broken))).result()
-    assert (partly.status, [each.node for each in partly.problems]) == (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
+    assert (partly.status, [problem.node for problem in partly.problems]) == (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
     held = await python.runs.start(plan(call("a", "hold", name=unique)))
     run = python.of(held)
     await eventually(lambda: unique in bench.entered)
@@ -233,7 +233,7 @@ async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, be
     result = await run.result()
     assert result.output == {"b": {"given": True}, "c": unique}
     expected = ["node.started c", "node.completed c"]
-    assert [description(each) for each in await events_of(run) if description(each).endswith(" c")] == expected
+    assert [description(event) for event in await events_of(run) if description(event).endswith(" c")] == expected
     assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
 
 

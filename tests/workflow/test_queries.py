@@ -101,10 +101,10 @@ async def test_run_of_any_starter_has_its_state(runs: Runs, bench: Bench) -> Non
     assert await _written_states(handle) == ["running"]
     bench.open(unique)
     await document_of(handle)
-    refused = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
-    await document_of(refused)
+    rejected_run = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
+    await document_of(rejected_run)
     assert await _written_states(handle) == ["running", "completed"]
-    assert await _written_states(refused) == ["failed"]
+    assert await _written_states(rejected_run) == ["failed"]
     assert (await handle.describe()).typed_search_attributes.get(_STATE) == "completed"
 
 
@@ -164,7 +164,7 @@ async def test_end_of_a_run_reports_the_failures_of_a_sub_plan(runs: Runs) -> No
 
     result = await _explaining(runs).of_run(handle.id)
     expected = [("outer", "failed", ["outer/bad"]), ("outer/bad", "failed", [])]
-    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == expected
+    assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected
     assert result.describe(lambda _: "then").endswith("no such file)")
     assert (await _explanation(runs, handle, "after")).startswith(
         "after is blocked by outer at then, which failed at then"
@@ -184,4 +184,4 @@ async def test_nodes_of_large_regions_are_reported(runs: Runs) -> None:
 
     result = await _explaining(runs).of_node(handle.id, "n2")
     expected = [("n2", "completed", ["n1"]), ("n1", "completed", ["n0"]), ("n0", "completed", [])]
-    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == expected
+    assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected

@@ -158,9 +158,9 @@ async def test_pure_node_over_its_timeout_fails_and_the_others_continue(runs: Ru
         {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},
         pure("good", priority=5),
     ]
-    found = await runs.run({"nodes": nodes})
+    actual = await runs.run({"nodes": nodes})
     bench.threads[unique].set()
-    assert found["nodes"] == {
+    assert actual["nodes"] == {
         "slow": failed_node("timeout: pure_hold took over 0.2 s"),
         "after": blocked_node("slow"),
         "good": completed_node(2),
@@ -176,9 +176,9 @@ async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: B
     handle = await runs.start({"nodes": nodes})
     await eventually(lambda: unique in bench.entered)
     await handle.signal("cancel", {"reason": "enough"})
-    found = bare(await document_of(handle))
-    assert found["status"] == "cancelled"
-    assert found["nodes"] == {
+    document = bare(await document_of(handle))
+    assert document["status"] == "cancelled"
+    assert document["nodes"] == {
         "done": completed_node(2),
         "held": completed_node(unique),
         "after": cancelled_node("enough"),
@@ -187,5 +187,5 @@ async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: B
 
 async def test_long_ids_are_accepted(runs: Runs) -> None:
     first, second = "é" * 100, "ö" * 100
-    found = await runs.run({"nodes": [pure(first), pure(second, f"{{{{{first}.result}}}}")]})
-    assert found["nodes"] == {first: completed_node(2), second: completed_node(3)}
+    actual = await runs.run({"nodes": [pure(first), pure(second, f"{{{{{first}.result}}}}")]})
+    assert actual["nodes"] == {first: completed_node(2), second: completed_node(3)}

@@ -46,10 +46,10 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(serv
         await eventually(lambda: "early" in bench.entered)
         released.set()
         bench.open("early")
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "Done.")
-    assert (bench.entered, found["nodes"]["a#2"]["result"]) == (["early"], {"of": "early"})
-    assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"]) == ("completed", "Done.")
+    assert (bench.entered, document["nodes"]["a#2"]["result"]) == (["early"], {"of": "early"})
+    assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
 
 
 async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(serve_script: Scripted) -> None:
@@ -65,10 +65,10 @@ async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(s
         await eventually(lambda: "early" in bench.entered)
         released.set()
         bench.open("early")
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "Done.")
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"]) == ("completed", "Done.")
     expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
-    assert {name: found["nodes"][name]["status"] for name in "abcd"} == expected
+    assert {name: document["nodes"][name]["status"] for name in "abcd"} == expected
 
 
 def answer_with_gaps(words: str, *missing: str) -> str:
@@ -80,7 +80,7 @@ async def test_large_answer_in_its_response_format_is_given_out(serve_script: Sc
     answer = slow(text(answer_with_gaps(words, "more")), characters=4_000)
     async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "More.", "echo"))
-        found = await document_of(handle)
+        document = await document_of(handle)
         [_, title] = await titles(runs, handle, "plan")
-    assert (found["status"], found["output"]["bytes"]) == ("completed", len(words) + 2)
+    assert (document["status"], document["output"]["bytes"]) == ("completed", len(words) + 2)
     assert title == "planning again (1 of 3): missing in the answer: more"

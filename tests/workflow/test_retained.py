@@ -190,11 +190,11 @@ async def test_worker_with_another_store_does_not_start(client: Client, queue: s
 
 async def test_workers_that_start_at_once_agree_on_one_store(client: Client, queue: str, tmp_path: Path) -> None:
     stores = [FolderStore(tmp_path / str(number)) for number in range(4)]
-    ended = await asyncio.gather(
+    final_results = await asyncio.gather(
         *(publish_store(client, store, task_queue=queue) for store in stores), return_exceptions=True
     )
-    assert [type(each) for each in ended if each is not None] == [StoreMismatch] * 3
-    winner = stores[ended.index(None)]
+    assert [type(each) for each in final_results if each is not None] == [StoreMismatch] * 3
+    winner = stores[final_results.index(None)]
     assert await published_store(client, queue) == PublishedStore(await winner.identify(), winner.location)
 
 

@@ -44,9 +44,20 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     )
     workers = Workers()
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
-    assert (found["status"], found["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
-    assert [*found["nodes"]] == ["intention", "plan", "sg1", "sg2", "plan#2", "sg3", "sg4", "sg5", "plan#3", "answer"]
+        document = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
+    assert (document["status"], document["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
+    assert [*document["nodes"]] == [
+        "intention",
+        "plan",
+        "sg1",
+        "sg2",
+        "plan#2",
+        "sg3",
+        "sg4",
+        "sg5",
+        "plan#3",
+        "answer",
+    ]
     assert purposes([*server.calls]) == [
         ("intention", "intention"),
         ("plan", "planner"),
@@ -55,10 +66,14 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
         ("answer", "answer"),
     ]
     assert workers.calls == {"pick": 2, "add_up": 2, "compare": 1}
-    rounds = found["rounds"]
+    rounds = document["rounds"]
     assert (rounds["phase"], rounds["round"], rounds["max_rounds"]) == ("done", 3, 10)
     assert (rounds["question"], rounds["intention"]) == ("Compare Maersk and Evergreen.", INTENTION)
-    assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success"), (4, "success"), (5, "success")], []]
+    assert results_of(document) == [
+        [(1, "success"), (2, "success")],
+        [(3, "success"), (4, "success"), (5, "success")],
+        [],
+    ]
     assert rounds["sub_goals"][4] == {
         **{"id": 5, "worker": "compare", "description": "Maersk and Evergreen"},
         **{"inputs": {"total": [ref(3, "total"), ref(4, "total")]}, "params": {}, "outputs": ["comparison"]},
@@ -73,8 +88,8 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
 async def test_planner_that_calls_a_tool_is_asked_for_its_plan(client: Client, tmp_path: Path) -> None:
     called = Completion(text="Let me look.", tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
     async with rounds_runs(client, tmp_path, INTENTION, called, *ASK_BACK) as (server, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
-    assert (found["status"], found["output"]) == ("completed", "Which one?")
+        document = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
+    assert (document["status"], document["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
     assert "This answer is invalid" in prompt_of(server, "plan#2")
 
@@ -83,29 +98,29 @@ async def test_no_person_is_asked(client: Client, tmp_path: Path) -> None:
     workers = Workers()
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
-    assert found["status"] == "completed"
+        document = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
+    assert document["status"] == "completed"
     assert "no requests to people are opened while a question is answered in rounds" in prompt_of(server, "plan#2")
     # Supporting sub-goals are left behind.
-    assert found["nodes"]["sg1"]["status"] == "superseded"
+    assert document["nodes"]["sg1"]["status"] == "superseded"
 
 
 async def test_tool_that_asks_while_it_runs_fails_with_a_message(client: Client, tmp_path: Path) -> None:
     policy = Policy()
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(question(runs), policy=policy))
-    assert found["status"] == "completed"
+        document = await checked_document(runs, await runs.start_compiled_plan(question(runs), policy=policy))
+    assert document["status"] == "completed"
     assert "refused: it asks a person, but no requests to people are opened" in prompt_of(server, "plan#2")
 
 
 async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:
     async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY)) as (_, runs):
         handle = await runs.start_compiled_plan(question(runs), budget={"calls": 2, "on_limit": "ask"})
-        found = await checked_document(runs, handle)
-    assert found["status"] == "completed_with_failures"
-    assert found["output"].startswith("Which one?\n\nIncomplete:\n- The work ended early: the budget was used up")
-    assert found["error"].startswith("budget_spent: ")
+        document = await checked_document(runs, handle)
+    assert document["status"] == "completed_with_failures"
+    assert document["output"].startswith("Which one?\n\nIncomplete:\n- The work ended early: the budget was used up")
+    assert document["error"].startswith("budget_spent: ")
 
 
 async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
@@ -117,9 +132,9 @@ async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Cli
         step(refused, times=ANY_NUMBER),
     )
     async with rounds_runs(client, tmp_path, *script) as (_, runs):
-        found = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
-    assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
-    assert found["nodes"]["answer"]["status"] == "failed"
+        document = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
+    assert (document["status"], document["output"]) == ("completed_with_failures", "Which one?")
+    assert document["nodes"]["answer"]["status"] == "failed"
 
 
 async def test_planner_gets_the_start_of_a_slot_and_the_answer_all_of_it(client: Client, tmp_path: Path) -> None:
@@ -132,15 +147,15 @@ async def test_planner_gets_the_start_of_a_slot_and_the_answer_all_of_it(client:
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         handle = await runs.start_compiled_plan(question(runs))
         await checked_document(runs, handle)
-        found = await runs.read_document(handle, full=True)
+        document = await runs.read_document(handle, full=True)
         result = prompt_of(server, "plan#2")
         assert len(server.calls) == 3
     assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in result
     assert '"row_count": 9000' in result
     assert len(result) < 20_000
     rows = [{"row": row, "text": "x" * 50} for row in range(9_000)]
-    assert found["status"] == "completed"
-    start, _, end = found["output"].partition("```json\n")
+    assert document["status"] == "completed"
+    start, _, end = document["output"].partition("```json\n")
     assert (start, json.loads(end.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
 
 
@@ -149,8 +164,8 @@ async def test_model_that_formulates_the_question_gets_the_turns(client: Client,
     document = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
     async with rounds_runs(client, tmp_path, INTENTION, *ASK_BACK) as (server, runs):
         handle = await runs.start_raw({"plan": document}, workflow="PlanAndExecute")
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["rounds"]["max_rounds"]) == ("completed", 3)
+        actual = await checked_document(runs, handle)
+    assert (actual["status"], actual["rounds"]["max_rounds"]) == ("completed", 3)
     result = prompt_of(server, "intention")
     assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in result
     assert result.endswith("The newest message:\nEvergreen")

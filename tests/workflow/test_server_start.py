@@ -90,9 +90,9 @@ async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state
         assert not await local_server.close_ui()
         KeyFile(settings.api_keys).add("ann", list(KeyScope))
         assert await local_server.close_ui()
-        found = local_server.find()
-        assert found is not None
-        assert (found.address, found.ui_url, local_server.is_persistent()) == (address, None, True)
+        actual = local_server.find()
+        assert actual is not None
+        assert (actual.address, actual.ui_url, local_server.is_persistent()) == (address, None, True)
         assert ui_url is not None
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*ui_url.removeprefix("http://").split(":"))

@@ -280,11 +280,11 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
         *(([], "None"), ([None], "None"), ([{}], "{}"), ([{"session_id": "other"}], "{'session_id': 'other'}")),
         *(([1, 2, 3], "[None, None, None]"), ([raw(b"{")], "the payload is not JSON")),
     ]
-    for number, (arguments, got) in enumerate(inputs):
+    for number, (arguments, actual) in enumerate(inputs):
         handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_SESSION)
         failure = await _failure_of(handle)
-        assert (failure.type, got in failure.message) == (wire.ERROR_REFUSED, True), failure
-        assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{got}"
+        assert (failure.type, actual in failure.message) == (wire.ERROR_REFUSED, True), failure
+        assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{actual}"
     handle = await bench.runs.start_raw({"session_id": unique}, workflow_id=unique, workflow=wire.WORKFLOW_SESSION)
     assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique!r}"
 

@@ -315,7 +315,7 @@ async def test_calls_that_ended_with_the_cancel_have_ended(uncached_runs: Runs, 
     await handle.cancel()
     document = await document_of(handle)
     history = await handle.fetch_history()
-    ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    final_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
     completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
-    assert len(completed) == len(ended)
+    assert len(completed) == len(final_events)
     await uncached_runs.check_runs()

@@ -148,7 +148,7 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
         "nodes": [_TABLE, {"id": "t", "tool": "text", "for_each": [10_000, 5], "arguments": {"size": "{{item}}"}}],
         "output": {
             "rows": "{{table.result.rows}}",
-            "told": "{{table.result.n}} rows: {{t.result[0]}}",
+            "summary": "{{table.result.n}} rows: {{t.result[0]}}",
             "t": "{{t.result}}",
         },
     }
@@ -159,7 +159,7 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
         "status": "completed",
         "output": {
             "rows": {**rows, "preview": written["output"]["rows"]["preview"]},
-            "told": {"ref": "output", "bytes": None, "preview": "500 rows: {{…}}"},
+            "summary": {"ref": "output", "bytes": None, "preview": "500 rows: {{…}}"},
             "t": [_reference("x" * 10_000), "xxxxx"],
         },
         "nodes": {
@@ -171,7 +171,7 @@ async def test_document_has_large_values_by_reference_and_the_commands_load_them
     }
     assert bare(await runs.read_document(handle)) == {
         "status": "completed",
-        "output": {"rows": _ROWS, "told": "500 rows: " + "x" * 10_000, "t": ["x" * 10_000, "xxxxx"]},
+        "output": {"rows": _ROWS, "summary": "500 rows: " + "x" * 10_000, "t": ["x" * 10_000, "xxxxx"]},
         "nodes": {
             "table": completed_node(table),
             "t": completed_node(["x" * 10_000, "xxxxx"]),
@@ -272,8 +272,8 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         handle = await foreign.start({"nodes": nodes})
         document = bare(await document_of(handle))
         view = await RunReader(client, handle.id).read()
-    found = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
-    assert found == {
+    actual = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
+    assert actual == {
         "large": failed_node(
             "too_large: the arguments have 300,011 bytes with their values, over the limit of "
             "262,144 for an activity outside Dagwright; pass a smaller part, or a file name"

@@ -82,9 +82,9 @@ async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(serve
         released.set()
         for place in range(6):
             bench.open(f"n{place}")
-        found = await checked_document(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "Done.")
-    assert sorted(reported_nodes(found)) == sorted(["plan", "read", *[f"n{place}" for place in range(6)], "answer"])
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["output"]) == ("completed", "Done.")
+    assert sorted(reported_nodes(document)) == sorted(["plan", "read", *[f"n{place}" for place in range(6)], "answer"])
     assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
 
 
@@ -104,18 +104,20 @@ async def test_node_with_side_effects_waits_until_the_plan_is_complete(serve_scr
         await asks(runs, handle, "change", "order")
         await answer(handle, "change", {"approved": True})
         await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
-        found = await checked_document(runs, handle)
-    assert reported_nodes(found) == ["plan", "read", "look", "change", "order", "answer"]
+        document = await checked_document(runs, handle)
+    assert reported_nodes(document) == ["plan", "read", "look", "change", "order", "answer"]
     assert len(bench.effects["world"]) == 1
 
 
 async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    first = call("a", "hold", name="a")
-    wrong = plan_text(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
+    first_node = call("a", "hold", name="a")
+    invalid_text = plan_text(first_node, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
     last = call("d", "echo", of="{{a.result}}")
     repaired = plan_text(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
-    async with serve_script(held_answer(wrong, released, after=json.dumps(first)), repaired, "Done.", bench=bench) as (
+    async with serve_script(
+        held_answer(invalid_text, released, after=json.dumps(first_node)), repaired, "Done.", bench=bench
+    ) as (
         server,
         runs,
     ):
@@ -124,27 +126,27 @@ async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(se
         released.set()
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
-        found = await checked_document(runs, handle)
+        document = await checked_document(runs, handle)
     repair = server.calls[1]
     assert "This plan cannot be run:" in repair.text
     assert '"at": "/nodes/1/tool"' in repair.text
-    assert json.dumps(first) in repair.text.partition("have been started already")[2]
-    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert json.dumps(first_node) in repair.text.partition("have been started already")[2]
+    assert (document["status"], document["output"]) == ("completed", "Done.")
     assert bench.entered == ["a"]
-    assert results(found, "a", "d") == {"a": "a", "d": {"of": "a"}}
-    assert found["nodes"]["b"]["result"]["of"] == {"of": "a"}
+    assert results(document, "a", "d") == {"a": "a", "d": {"of": "a"}}
+    assert document["nodes"]["b"]["result"]["of"] == {"of": "a"}
 
 
 async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script: Scripted) -> None:
     bench = Bench()
-    first = call("a", "hold", name="a")
-    broken = plan_text(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
+    first_node = call("a", "hold", name="a")
+    broken = plan_text(first_node, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
     rest = plan_text(call("b", "echo", of="{{a.result}}"))
     async with serve_script(cut(broken, after="x" * 500), rest, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
-        found = await checked_document(runs, handle)
+        document = await checked_document(runs, handle)
         messages = await updates_of(handle)
     assert [(m["attempt"], m["from"], [n["id"] for n in m["nodes"]]) for m in messages] == [
         (1, 0, ["a"]),
@@ -153,27 +155,30 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
     ]
     last = server.calls[1].messages[-1]["content"]
     assert last.startswith("Your last answer ended before the plan was complete.\nThese nodes")
-    assert json.dumps(first) in last
-    assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
-    assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
+    assert json.dumps(first_node) in last
+    assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
+    assert reported_nodes(document) == ["plan", "read", "a", "b", "answer"]
 
 
 async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    first = call("a", "hold", name="a")
-    plan = plan_text(first, call("b", "echo"))
-    async with serve_script(held_answer(plan, released, after=json.dumps(first)), "Done.", bench=bench) as (_, runs):
+    first_node = call("a", "hold", name="a")
+    plan = plan_text(first_node, call("b", "echo"))
+    async with serve_script(held_answer(plan, released, after=json.dumps(first_node)), "Done.", bench=bench) as (
+        _,
+        runs,
+    ):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
-        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first]))
+        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first_node]))
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
         late = call("late", "echo")
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=1, nodes=[late]))
         released.set()
         bench.open("a")
-        found = await checked_document(runs, handle)
-    assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
-    assert (found["status"], found.get("notes"), bench.entered) == ("completed", None, ["a"])
+        document = await checked_document(runs, handle)
+    assert reported_nodes(document) == ["plan", "read", "a", "b", "answer"]
+    assert (document["status"], document.get("notes"), bench.entered) == ("completed", None, ["a"])
 
 
 _REFUSED: list[tuple[Any, str]] = [
@@ -206,10 +211,10 @@ async def test_message_that_brings_what_must_not_start_is_refused(serve_script: 
             await eventually(lambda called=called: len(server.calls) == called + 1)  # type: ignore[misc] # bound at once
             await handle.signal(wire.SIGNAL_PLANNED, message)
             gate.set()
-            found = await checked_document(runs, handle)
-            assert [note["code"] for note in found["notes"]] == ["refused"], why
-            assert why in found["notes"][0]["message"]
-            assert reported_nodes(found) == ["plan", "read", "a", "answer"]
+            document = await checked_document(runs, handle)
+            assert [note["code"] for note in document["notes"]] == ["refused"], why
+            assert why in document["notes"][0]["message"]
+            assert reported_nodes(document) == ["plan", "read", "a", "answer"]
 
 
 async def test_nothing_starts_before_the_plan_is_approved(serve_script: Scripted) -> None:
@@ -219,9 +224,9 @@ async def test_nothing_starts_before_the_plan_is_approved(serve_script: Scripted
         assert (await updates_of(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
         await answer(handle, "approve", {"approved": True})
-        found = await checked_document(runs, handle)
-    assert [note["code"] for note in found["notes"]] == ["refused"]
-    assert reported_nodes(found) == ["plan", "read", "approve", "a", "answer"]
+        document = await checked_document(runs, handle)
+    assert [note["code"] for note in document["notes"]] == ["refused"]
+    assert reported_nodes(document) == ["plan", "read", "approve", "a", "answer"]
 
 
 async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(serve_script: Scripted) -> None:
@@ -238,7 +243,7 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(serve_script: Sc
 
         await eventually(all_came)
         released.set()
-        found = await checked_document(runs, handle)
+        document = await checked_document(runs, handle)
         messages = await updates_of(handle)
         times = await update_times(handle)
     assert [message["from"] for message in messages] == [
@@ -247,14 +252,14 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(serve_script: Sc
     # Their number depends on the speed of the machine; their minimum distance does not.
     assert len(messages) > 1
     assert min(later - at for at, later in pairwise(times)) >= BATCH_S - _CLOCKS_S
-    assert reported_nodes(found) == ["plan", "read", *names, "answer"]
+    assert reported_nodes(document) == ["plan", "read", *names, "answer"]
 
 
 async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    first = call("a", "hold", name="a")
-    broken = plan_text(first, call("long", "echo", words="x" * 600))
-    filtered = replace(held_answer(broken, released, after=json.dumps(first)), finish_reason="content_filter")
+    first_node = call("a", "hold", name="a")
+    broken = plan_text(first_node, call("long", "echo", words="x" * 600))
+    filtered = replace(held_answer(broken, released, after=json.dumps(first_node)), finish_reason="content_filter")
     rest = plan_text(call("b", "echo", of="{{a.result}}"))
     async with serve_script(filtered, rest, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
@@ -268,7 +273,7 @@ async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(se
         await handle.execute_update(wire.RETRY_NODE, {"node_id": "plan"})
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
-        found = await checked_document(runs, handle)
+        document = await checked_document(runs, handle)
         messages = await updates_of(handle)
     assert [(m["call"], m["attempt"], [n["id"] for n in m["nodes"]]) for m in messages][:2] == [
         ("plan", 1, ["a"]),
@@ -276,8 +281,8 @@ async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(se
     ]
     last = server.calls[1].messages[-1]["content"]
     assert last.startswith("Your last answer ended before the plan was complete.\nThese nodes")
-    assert json.dumps(first) in last
+    assert json.dumps(first_node) in last
     assert [received.metadata["node_id"] for received in server.calls] == ["plan", "plan", "answer"]
-    assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
-    assert found["nodes"]["plan"]["result"]["accepted"][0] == first
-    assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
+    assert (document["status"], document["output"], bench.entered) == ("completed", "Done.", ["a"])
+    assert document["nodes"]["plan"]["result"]["accepted"][0] == first_node
+    assert reported_nodes(document) == ["plan", "read", "a", "b", "answer"]

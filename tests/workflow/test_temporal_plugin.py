@@ -135,7 +135,7 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
 
         async def is_in_the_inbox() -> bool:
             page = await runs.inbox(limit=1_000)
-            return [each.id for each in page.requests if each.request_ref.workflow_id == run_id] == ["approve"]
+            return [request.id for request in page.requests if request.request_ref.workflow_id == run_id] == ["approve"]
 
         await eventually(is_in_the_inbox)
         view = await runs.reader(run_id).read()
@@ -143,8 +143,8 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
         explanation = await runs.explain(run_id)
         assert isinstance(explanation, RunExplanation)
         tags = {"order": order.id}
-        listed = await runs.list_runs(limit=10, run_filter=RunFilter(title=run_id, tags=tags, status="waiting"))
-        assert [(run.run_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
+        listed_runs = await runs.list_runs(limit=10, run_filter=RunFilter(title=run_id, tags=tags, status="waiting"))
+        assert [(run.run_id, run.title) for run in listed_runs] == [(run_id, "Order a secretlamp")]
         await answer_request(runs.feedback, run_id, "approve", Answer({"approved": True}))
         assert await order.result() == {"status": "completed", "output": {"item": "lamp", "price": 12}}
         document = (await runs.reader(run_id).read()).document()
@@ -175,11 +175,11 @@ async def test_dialect_of_a_plan_is_kept(server: LiveServer, tmp_path: Path) -> 
             "RunPlan", {"plan": text, "dialect": "llmcompiler"}, id=f"text-{uuid4()}", task_queue=shop.task_queue
         )
         assert (await run.result())["status"] == "completed"
-        wrong = await shop.client.start_workflow(
+        invalid_run = await shop.client.start_workflow(
             "RunPlan", {"plan": PRICED, "dialect": "tasks"}, id=f"tasks-{uuid4()}", task_queue=shop.task_queue
         )
         with pytest.raises(WorkflowFailureError) as failed:
-            await wrong.result()
+            await invalid_run.result()
         assert "dag" in str(failed.value.cause)
 
 
@@ -246,7 +246,7 @@ async def test_plans_on_a_queue_of_their_own_leave_the_worker_as_it_is(server: L
     own = f"plans-{uuid4().hex}"
     async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
         order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
-        assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
+        assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
 
 
 async def test_queue_of_plans_is_served_while_any_worker_runs(server: LiveServer, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def test_queue_of_plans_is_served_while_any_worker_runs(server: LiveServer
         async with Worker(shop.client, task_queue=other, workflows=[NotifyingOrderWorkflow], activities=[notify]):
             pass
         order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
-        assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
+        assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
     first = Worker(
         shop.client, task_queue=f"first-{uuid4().hex}", workflows=[NotifyingOrderWorkflow], activities=[notify]
     )
@@ -264,7 +264,7 @@ async def test_queue_of_plans_is_served_while_any_worker_runs(server: LiveServer
     async with first:
         serving = await last.__aenter__()
     order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
-    assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
+    assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
     await serving.__aexit__(None, None, None)
 
 

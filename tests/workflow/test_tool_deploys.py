@@ -104,17 +104,17 @@ async def test_new_version_with_another_tool_and_changed_code_serves_the_run(dep
 
 async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(deployment: Deployment) -> None:
     handle = await deployment.start_run(_greeting())
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
 
     async def is_held() -> bool:
         view = await deployment.view(handle)
-        found.update(view.document())
+        actual.update(view.document())
         return any(note["code"] == "tool_missing" for note in view.notes)
 
     async with deployment.serving(_BEGIN):
         await eventually(is_held)
-        assert (found["status"], found["nodes"]["second"]["status"]) == ("waiting", "waiting")
-        [note] = [note for note in found["notes"] if note["code"] == "tool_missing"]
+        assert (actual["status"], actual["nodes"]["second"]["status"]) == ("waiting", "waiting")
+        [note] = [note for note in actual["notes"] if note["code"] == "tool_missing"]
         assert (
             "has no tool 'greet'; its call waits; start a worker of this queue that has the tool, or" in note["message"]
         )
@@ -170,7 +170,7 @@ _PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "
 
 
 async def test_plan_with_tools_of_a_worker_is_compiled_by_any(client: Client, tmp_path: Path, unique: str) -> None:
-    tools = tmp_path / "told.py"
+    tools = tmp_path / "greetings.py"
     tools.write_text(_TOOLS, encoding="utf-8")
     settings = Settings(state_dir=tmp_path / "state")
     with_tools, without = load_toolset(settings, [str(tools)]), load_toolset(settings)
@@ -181,7 +181,7 @@ async def test_plan_with_tools_of_a_worker_is_compiled_by_any(client: Client, tm
 
         async def is_waiting_for_its_worker() -> bool:
             events = (await handle.fetch_history()).events
-            scheduled = [each for each in events if each.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
+            scheduled = [event for event in events if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
             return [each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled] == [
                 "compile_plan",
                 "later_greeting",

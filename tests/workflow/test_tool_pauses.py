@@ -110,9 +110,9 @@ async def _view(runs: Runs, handle: Handle) -> RunView:
 
 
 async def _message(runs: Runs, tool_name: str) -> str:
-    found = await find_tool_pause(runs.client, tool_name)
-    assert found is not None
-    return found.message
+    actual = await find_tool_pause(runs.client, tool_name)
+    assert actual is not None
+    return actual.message
 
 
 async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served_runs: Runs, service: Service) -> None:

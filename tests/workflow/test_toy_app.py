@@ -37,7 +37,7 @@ async def test_resolver_of_an_application_asks_and_its_values_reach_the_calls(cl
     assert document["status"] == "completed"
     expected = ["lamp is on s2 in north", "cup is on s1 in north"]
     assert [node["result"]["text"] for node in document["nodes"].values()] == expected
-    assert [(each["search_text"], each.get("aisle"), each["entity"]["id"]) for each in document["lookups"]] == [
+    assert [(lookup["search_text"], lookup.get("aisle"), lookup["entity"]["id"]) for lookup in document["lookups"]] == [
         ("Long shelf", None, "s2"),
         ("Long shelf", "A", "s1"),
     ]

@@ -78,7 +78,7 @@ class Desk:
         self.record("opened")
 
     def record(self, word: str) -> None:
-        with (Path(__file__).parent / "told.txt").open("a") as file:
+        with (Path(__file__).parent / "calls.txt").open("a") as file:
             file.write(f"{word}\\n")
 
     async def close(self) -> None:
@@ -109,4 +109,4 @@ async def test_resource_is_opened_once_and_closed_at_the_end(client: Client, tmp
         ).result()
         assert document["output"] == "Ann again"
     expected = ["opened", "Ann", "Ann again", "closed", ""]
-    assert (tmp_path / "told.txt").read_text(encoding="utf-8").split("\n") == expected
+    assert (tmp_path / "calls.txt").read_text(encoding="utf-8").split("\n") == expected

@@ -50,18 +50,18 @@ found.progressOfResponse = [];
 for await (const event of inResponses) {
   for (const each of event.dagwright?.events ?? []) found.progressOfResponse.push(each.type);
 }
-const told = await inResponses.finalResponse();
-found.responseHelper = told.output_text;
+const finalResponse = await inResponses.finalResponse();
+found.responseHelper = finalResponse.output_text;
 
 // Streamed again by its id: from the first event on, and behind one that was seen.
-const again = client.responses.stream({ response_id: told.id });
+const again = client.responses.stream({ response_id: finalResponse.id });
 found.streamedAgain = (await again.finalResponse()).output_text;
 const seen = [];
-for await (const event of await client.responses.retrieve(told.id, { stream: true })) seen.push(event);
+for await (const event of await client.responses.retrieve(finalResponse.id, { stream: true })) seen.push(event);
 found.goesOn = [];
 const after = seen.findIndex((event) => event.type === "response.output_text.delta");
 const rest = { stream: true, starting_after: seen[after].sequence_number };
-for await (const event of await client.responses.retrieve(told.id, rest)) found.goesOn.push(event.type);
+for await (const event of await client.responses.retrieve(finalResponse.id, rest)) found.goesOn.push(event.type);
 found.goesOn = [found.goesOn.join() === seen.slice(after + 1).map((event) => event.type).join(), found.goesOn.at(-1)];
 
 const begun = await client.responses.create({ model: "plan/chain", input: "{}", background: true });

@@ -218,19 +218,19 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
 async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = asyncio.Event()
+    event = asyncio.Event()
 
     async def no_answer(_: str) -> bool:
         if len(scene.calls) < 2:
             return False
-        asked.set()
+        event.set()
         return await asyncio.Event().wait()
 
     monkeypatch.setattr(scene, "is_paused", no_answer)
     batch = asyncio.ensure_future(
         scene.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
     )
-    await asked.wait()
+    await event.wait()
     batch.cancel()
     result = await batch
     assert (results(result), {*result.detached}) == ({"a": 1}, {"slow"})

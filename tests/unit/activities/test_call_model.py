@@ -72,9 +72,9 @@ async def test_a_small_answer_is_in_the_result_with_its_attempt() -> None:
 
 
 async def test_labels_of_the_request_are_sent() -> None:
-    asked = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
+    request = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
     async with ModelServer("Hi") as server:
-        await Bench(server).payload(request_to_json(asked))
+        await Bench(server).payload(request_to_json(request))
     assert server.calls[0].metadata == {"run_id": "root", "node_id": "plan/agent", "purpose": "agent"}
 
 
@@ -103,8 +103,8 @@ async def test_calls_of_unknown_tools_are_reported_once(words: str | None, roles
     output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     async with ModelServer(called) as server:
         bench = Bench(server)
-        asked = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
-        answer = summarize_response(read_result(await bench.payload(request_to_json(asked)), name="n1.result")[0])
+        request = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
+        answer = summarize_response(read_result(await bench.payload(request_to_json(request)), name="n1.result")[0])
     assert (answer.tool_calls, answer.finish_reason, answer.conversation is not None) == ((), "stop", True)
     written = json.loads(bench.store.contents[answer.conversation or ""])
     assert [message["role"] for message in written] == roles

@@ -62,7 +62,7 @@ def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored_agents: St
     assert stored_agents.add([first, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
     for each, added in ((first, (1, False)), (second, (2, True)), (first, (3, True))):
         assert stored_agents.add([each]) == [AddResult("helper", *added)]
-    versions = [(each.card, each.number, each.is_current) for each in stored_agents.versions("helper")]
+    versions = [(version.card, version.number, version.is_current) for version in stored_agents.versions("helper")]
     assert versions == [(first, 3, True), (second, 2, False), (first, 1, False)]
     assert [(each.card.name, each.number) for each in stored_agents.current()] == [("helper", 3), ("other", 1)]
 
@@ -139,10 +139,10 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
     assert output_of("add", "more.json") == (0, "writer: version 2\n", missing)
     code, listed, _ = output_of("list", "--json")
     writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
-    assert (code, [{**each, "added_at": ""} for each in json.loads(listed)]) == (0, [{**writer, "added_at": ""}])
+    assert (code, [{**load, "added_at": ""} for load in json.loads(listed)]) == (0, [{**writer, "added_at": ""}])
     document = json.loads(output_of("show", "writer", "--json")[1])
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
-    assert [(each["version"], each["is_current"]) for each in document["versions"]] == [(2, True), (1, False)]
+    assert [(version["version"], version["is_current"]) for version in document["versions"]] == [(2, True), (1, False)]
     words = output_of("show", "writer")[1].splitlines()
     assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "earlier: version 1"]
     assert output_of("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")

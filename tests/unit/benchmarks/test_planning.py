@@ -73,9 +73,9 @@ async def test_model_that_is_always_right_has_every_score() -> None:
 
 
 async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -> None:
-    wrong = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
+    invalid_text = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
     repaired = step(json_text(expected_plan(0)), text=prompt_end(0), last="This plan cannot be run:\n")
-    steps = [step(wrong, last=prompt_end(0)), repaired, step("No.", text=prompt_end(1), times=3)]
+    steps = [step(invalid_text, last=prompt_end(0)), repaired, step("No.", text=prompt_end(1), times=3)]
     async with ModelServer(*steps, *expected_steps(0, 1)) as server:
         planned = await planned_with(server, plans=3)
     assert [len(each.tries) for each in planned] == [2, 3, *[1] * 18]

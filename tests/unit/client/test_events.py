@@ -120,7 +120,7 @@ def test_requests_of_items_are_in_the_order_of_their_numbers() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}, "for_each": [*range(12)]})
     actual = mapper().events(moment_of(view), is_closed=False)
     requests = [each for each in actual.durable if isinstance(each, FeedbackRequested)]
-    assert [each.node_id for each in requests] == [f"check[{number}]" for number in range(12)]
+    assert [request.node_id for request in requests] == [f"check[{number}]" for number in range(12)]
 
 
 def test_request_is_open_until_the_run_has_its_answer() -> None:
@@ -177,7 +177,7 @@ def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
     actual = mapper().events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
     events = [*stream._with_cursors(actual, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
-    assert [description(each) for each in events] == ["run.started", "node.started a", "node.waiting a"]
+    assert [description(event) for event in events] == ["run.started", "node.started a", "node.waiting a"]
     assert events[1].cursor == events[2].cursor
 
 

@@ -296,7 +296,7 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
 
 @pytest.mark.parametrize("following", ["again", "nothing", None, "lost"])
 async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, following: Any) -> None:
-    again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
+    repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     polls: list[str] = []
 
     class Feed:
@@ -313,7 +313,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
         assert request == "lookup:a"
         if len(polls) < 2:
             return None
-        return again if following == "again" else following
+        return repeated_request if following == "again" else following
 
     people = _requests_of(_Namespace({}), reader=Feed)
     people._timeout_s = 0.05 if following is None else 60.0
@@ -391,7 +391,7 @@ async def test_answer_goes_to_each_run_and_may_be_rejected_in_some() -> None:
     people = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
     actual = await sent_answer(people, target)
-    assert [each.is_accepted for each in actual.results] == [True, False, False]
+    assert [result.is_accepted for result in actual.results] == [True, False, False]
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
     assert actual.message == f"answered in 1 of 3 sub-plans: {words}"

@@ -40,15 +40,15 @@ async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
 
 async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypatch: Any) -> None:
     actual = await _moments(monkeypatch)
-    assert [[each["request_id"] for each in moment.requests] for moment in actual] == [["check", "other"], []]
+    assert [[request["request_id"] for request in moment.requests] for moment in actual] == [["check", "other"], []]
     assert [moment.changed for moment in actual] == [("running", "None"), ("completed", "None")]
     assert [moment.is_last for moment in actual] == [True, True]
 
 
 async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> None:
-    answered = [request_key(each) for each in approval_requests(["check", "other"])]
+    answered = [request_key(request) for request in approval_requests(["check", "other"])]
     first, _ = await _moments(monkeypatch, answered=answered[:1])
-    assert [each["request_id"] for each in first.requests] == ["other"]
+    assert [request["request_id"] for request in first.requests] == ["other"]
     first, _ = await _moments(monkeypatch, answered=answered)
     assert (first.requests, first.is_last) == ([], False)
 

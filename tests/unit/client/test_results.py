@@ -84,7 +84,7 @@ async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one()
     assert [(name, each.is_loaded) for name, each in result.nodes.items()] == [("a", True), ("b", False), ("c", False)]
     with pytest.raises(ValueNotLoaded, match=r"'c' is not loaded: .*run\.nodes\(\)"):
         _ = result.nodes["c"].result
-    assert [each.result[:1] async for each in read_nodes(view, store)] == ["a", "b", "c"]
+    assert [node.result[:1] async for node in read_nodes(view, store)] == ["a", "b", "c"]
     assert {len(value) for value in result.output.values()} == {50_000}
 
 
@@ -107,7 +107,10 @@ async def test_failed_run_raises_with_a_problem_for_each_failed_node() -> None:
     result = await read_result(replace(view, status="failed"), MemoryStore())
     with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as raised:
         result.raise_on_failure()
-    assert [(each.node, each.code) for each in raised.value.problems] == [("a", "tool_failed"), ("b", "tool_failed")]
+    assert [(problem.node, problem.code) for problem in raised.value.problems] == [
+        ("a", "tool_failed"),
+        ("b", "tool_failed"),
+    ]
     assert result.nodes["c"].blocked_by == ("a", "b")
     assert pickle.loads(pickle.dumps(raised.value)).result.status == RunStatus.FAILED
     with pytest.raises(RunCancelled, match="was cancelled"):

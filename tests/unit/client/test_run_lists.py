@@ -137,7 +137,7 @@ async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
     rest = ["run-4", "run-6", "run-7", "run-8", "run-9"]
     second = await runs.inbox(limit=4, after=first.cursor)
     third = await runs.inbox(limit=4, after=second.cursor)
-    assert [each.request_ref.workflow_id for page in (second, third) for each in page.requests] == rest
+    assert [request.request_ref.workflow_id for page in (second, third) for request in page.requests] == rest
     assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=place))[0]] == rest
 
 
@@ -381,16 +381,17 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     there = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=below)]
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [
-        (each.id, each.document["run_id"], each.request_ref.workflow_id, each.full_node) for each in page.requests
+        (request.id, request.document["run_id"], request.request_ref.workflow_id, request.full_node)
+        for request in page.requests
     ] == [("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"), ("check", "run-1", "run-1", "check")]
-    assert ([each.title for each in page.requests], page.cursor, page.omitted) == (["Plan", "Plan"], None, {})
+    assert ([request.title for request in page.requests], page.cursor, page.omitted) == (["Plan", "Plan"], None, {})
 
 
 async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
     damaged = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
     there = [execution(1, {wire.MEMO_REQUESTS: damaged}), _waiting_run(2, _request())]
     page = await runs_of(Namespace(there)).inbox(limit=10)
-    assert ([each.id for each in page.requests], page.omitted) == (["check"], {"run-1": 1})
+    assert ([request.id for request in page.requests], page.omitted) == (["check"], {"run-1": 1})
 
 
 @pytest.mark.parametrize(
@@ -417,13 +418,13 @@ async def test_inbox_is_filtered(expected_filter: InboxFilter, ids: list[str]) -
     page = await runs_of(Namespace([_waiting_run(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
         limit=10, inbox_filter=expected_filter
     )
-    assert [each.id for each in page.requests] == ids
+    assert [request.id for request in page.requests] == ids
 
 
 async def test_inbox_counts_omitted_requests() -> None:
     there = [_waiting_run(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
     page = await runs_of(Namespace(there)).inbox(limit=10)
-    assert [each.id for each in page.requests] == ["check"]
+    assert [request.id for request in page.requests] == ["check"]
     assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
     assert (await runs_of(Namespace(there)).inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
 
@@ -435,7 +436,7 @@ async def test_page_of_the_inbox_ends_after_two_pages_without_requests() -> None
     actual: list[str] = []
     page = await runs_of(namespace).inbox(limit=2, after=first.cursor)
     while True:
-        actual += [each.request_ref.workflow_id for each in page.requests]
+        actual += [request.request_ref.workflow_id for request in page.requests]
         if page.cursor is None:
             break
         page = await runs_of(namespace).inbox(limit=2, after=page.cursor)

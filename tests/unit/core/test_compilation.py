@@ -50,10 +50,10 @@ EVERYTHING = plan_of(
 
 
 def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versions() -> None:
-    made = compile_plan(check(EVERYTHING, workers=[0]))
+    created_plan = compile_plan(check(EVERYTHING, workers=[0]))
     # Schemas and descriptions are omitted: only the check needs them.
-    assert made.tools.keys() == {"any"}
-    assert compiled_plan(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
+    assert created_plan.tools.keys() == {"any"}
+    assert compiled_plan(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
     assert [made.id for made in plan.nodes] == ["a"]
 
@@ -91,7 +91,7 @@ def test_cache_and_timeout_are_compiled_to_seconds() -> None:
     plan = compiled_plan(
         plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None))
     )
-    assert [each.cache_s for each in plan.nodes] == [None, 0.0, 3600.0, None]
+    assert [node.cache_s for node in plan.nodes] == [None, 0.0, 3600.0, None]
     tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
     plan = compiled_plan(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
     assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
@@ -138,11 +138,11 @@ def test_planner_fields_are_rejected_in_other_plans_with_their_location() -> Non
         ("not_available", "/nodes/1/on_error", "b", _PLANLESS),
         ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _PLANLESS),
     ]
-    again = plan_of(node("a", on_error="replan"))
-    assert [each.on_error for each in compile_with_planner(check(again)).nodes] == ["replan"]
+    repeated_plan = plan_of(node("a", on_error="replan"))
+    assert [node.on_error for node in compile_with_planner(check(repeated_plan)).nodes] == ["replan"]
     with pytest.raises(PlanInvalid) as caught:
-        compile_with_planner(check(plan_of(node("d", plan=again))))
-    assert [(each.pointer, each.message) for each in caught.value.problems] == [
+        compile_with_planner(check(plan_of(node("d", plan=repeated_plan))))
+    assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
         ("/nodes/0/plan/nodes/0/on_error", _PLANLESS)
     ]
 
@@ -189,8 +189,8 @@ def test_plan_includes_short_schemas_where_people_may_be_asked() -> None:
         return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
 
     tools = [tool("long", 17_000), tool("pure", 10, Effects.PURE), *(tool(f"t{number}", 15_000) for number in range(6))]
-    plan = plan_of(*(node(each.name, tool=each.name) for each in tools))
-    actual = compiled_plan(plan, tools={each.name: each for each in tools}).tools
+    plan = plan_of(*(node(tool.name, tool=tool.name) for tool in tools))
+    actual = compiled_plan(plan, tools={tool.name: tool for tool in tools}).tools
     with_schema = [name for name, each in actual.items() if each.input_schema is not None]
     assert with_schema == ["t0", "t1", "t2", "t3"]
     assert [actual["t0"], actual["long"].input_schema] == [tool("t0", 15_000), None]
@@ -214,7 +214,7 @@ def test_nodes_survive_serialization(nodes: tuple[CompiledNode, ...]) -> None:
 
     decoded = nodes_from_columns(encoded)
 
-    assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
+    assert [repr(each) for each in decoded] == [repr(node) for node in nodes]
 
 
 def test_whole_results_in_arguments_are_encoded_as_the_ids_or_numbers_of_their_nodes() -> None:
@@ -241,7 +241,7 @@ def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
     encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
 
     assert encoded["each"] == {"id": [*"abcd"], "bindings": {"x": [None, 0, 0, "on another page"]}}
-    assert [repr(each) for each in nodes_from_columns(encoded)] == [repr(each) for each in nodes]
+    assert [repr(column) for column in nodes_from_columns(encoded)] == [repr(node) for node in nodes]
 
 
 def _bound_node(node_id: str, other: str) -> CompiledNode:
@@ -300,7 +300,7 @@ _MALFORMED_BINDINGS: tuple[Any, ...] = ({"x": []}, {"x": 7}, [7], [[7]], [[[7, 0
         *({"same": {}, "from": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
         *({"same": {}, "each": {"id": ["a"], "bindings": [{"x": at}]}} for at in (1, -1, True, None)),
         *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in ({"x": [1]}, {}, {"x": [0], "y": [0]}, 7)),
-        *({"same": {}, "each": {"id": ["a"], "bindings": each}} for each in _MALFORMED_BINDINGS),
+        *({"same": {}, "each": {"id": ["a"], "bindings": binding}} for binding in _MALFORMED_BINDINGS),
         {"same": {}, "from": {"title": {"1": "t", "0": "u"}}, "each": {"id": ["a", "b"]}},
         {"same": {}, "from": [], "each": {"id": ["a"]}},
         {"same": {}, "from": {"title": []}, "each": {"id": ["a"]}},

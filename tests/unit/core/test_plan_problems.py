@@ -22,7 +22,10 @@ from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 
 
 def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | None]]:
-    return [(each.pointer, each.node, each.message, each.hint) for each in problems_of(plan_of(*nodes, **fields))]
+    return [
+        (problem.pointer, problem.node, problem.message, problem.hint)
+        for problem in problems_of(plan_of(*nodes, **fields))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_version_and_reserved_ids_and_fields_are_explained() -> None:
     )
     tools = {"fresh": ToolDeclaration("fresh", aliases=("stale",))}
     problems = problems_of(plan_of(node("a", tool="stale")), tools=tools)
-    assert [each.hint for each in problems] == ["the tool was renamed: write tool: fresh"]
+    assert [problem.hint for problem in problems] == ["the tool was renamed: write tool: fresh"]
     [(_, _, message, hint)] = _problems_in(node("a", zzzzzz=1))
     listed = "id, title, tool, agent, human, plan, arguments, objective and 15 more"
     assert (message, hint) == (f"unknown field 'zzzzzz'; allowed are {listed}", None)
@@ -126,9 +129,9 @@ _ALLOWED = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
 )
 def test_plan_without_a_list_of_nodes_has_a_hint(plan: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     problems = problems_of(plan)
-    assert [(each.pointer, each.message) for each in problems] == expected
+    assert [(problem.pointer, problem.message) for problem in problems] == expected
     assert problems[-1].hint == "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
-    assert [each.code for each in problems_of({"nodes": []})] == ["empty_plan"]
+    assert [problem.code for problem in problems_of({"nodes": []})] == ["empty_plan"]
 
 
 def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | None]]:
@@ -277,7 +280,7 @@ def test_unknown_inputs_of_conditions_are_compared_in_bounded_time() -> None:
 def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[str, Any], place: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan_of(node("a", **fields)), TOOLS)
-    assert [(each.code, each.pointer) for each in caught.value.problems] == [("invalid_syntax", place)]
+    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [("invalid_syntax", place)]
     actual = check_posted(PostedPlan("nodes: \ud800"), TOOLS)
     assert [error["line"] for error in actual["errors"]] == [1]
 
@@ -309,7 +312,7 @@ def _texts(value: ast.expr | None) -> Iterator[str]:
     if isinstance(value, ast.IfExp):
         yield from (*_texts(value.body), *_texts(value.orelse))
     elif isinstance(value, ast.BoolOp):
-        yield from (text for each in value.values for text in _texts(each))
+        yield from (text for value in value.values for text in _texts(value))
     elif isinstance(value, ast.Constant) and isinstance(value.value, str):
         yield value.value
     elif isinstance(value, ast.JoinedStr):

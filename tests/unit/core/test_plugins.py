@@ -125,7 +125,9 @@ def plan_with_lookup(**more: str) -> dict[str, object]:
 )
 def test_lookups_are_checked_by_the_resolver_of_the_application(more: dict[str, str], message: str) -> None:
     declared = load_toolset(Settings()).declarations()
-    assert [each.filters for each in check_plan(plan_with_lookup(aisle="b"), declared).lookups] == [(("aisle", "B"),)]
+    assert [lookup.filters for lookup in check_plan(plan_with_lookup(aisle="b"), declared).lookups] == [
+        (("aisle", "B"),)
+    ]
     with pytest.raises(PlanInvalid, match=message):
         check_plan(plan_with_lookup(**more), declared)
 
@@ -170,5 +172,5 @@ def test_commands_that_need_no_tools_import_no_application() -> None:
         "import sys\nfrom dagwright.interfaces.cli.app import run_command_line\nrun_command_line(['store', '--help'])\n"
         "print([name for name in sys.modules if name.startswith(('dagwright_maritime', 'dagwright_onboarding'))])"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

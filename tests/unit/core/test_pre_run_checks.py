@@ -76,7 +76,7 @@ def problems_of(*nodes: Mapping[str, Any], **fields: Any) -> Sequence[tuple[str,
     try:
         check_plan({"plan": 1, "nodes": list(nodes), **fields}, TOOLS)
     except PlanInvalid as invalid:
-        return [(each.code, each.pointer, each.message, each.hint) for each in invalid.problems]
+        return [(problem.code, problem.pointer, problem.message, problem.hint) for problem in invalid.problems]
     return []
 
 
@@ -269,7 +269,7 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
         check_plan(plan, TOOLS)
     hint = "declare the input with another type, or do not use 'n' here"
     integer = "{{PLACEHOLDER_n}} is declared as integer, and"
-    assert [(each.pointer, each.node, each.message, each.hint) for each in caught.value.problems] == [
+    assert [(problem.pointer, problem.node, problem.message, problem.hint) for problem in caught.value.problems] == [
         ("/nodes/0/for_each", "wrong", f"{integer} for_each takes a list", hint),
         ("/nodes/1/arguments/things", "argument", f"{integer} 'things' of 'count' takes array", hint),
     ]
@@ -280,12 +280,12 @@ def test_placeholder_near_a_declared_input_has_a_note() -> None:
     nodes = [{**uses("hello", **arguments), "id": "a"}]
     checked = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
     message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
-    assert [(each.code, each.message, each.node, each.pointer) for each in checked.notes] == [
+    assert [(note.code, note.message, note.node, note.pointer) for note in checked.notes] == [
         ("undeclared_input", message, "a", "/nodes/0/arguments/name")
     ]
     missing = "the input 'naem' is missing: PLACEHOLDER_naem adds it, and the plan does not declare it"
     problems = input_problems(checked, {"name": "x", "other": "y"}, given=["name", "other"])
-    assert [(each.message, each.hint, each.pointer) for each in problems] == [
+    assert [(problem.message, problem.hint, problem.pointer) for problem in problems] == [
         (missing, "did you mean 'name'?", "/inputs/naem")
     ]
     assert [*check_plan({"nodes": nodes}, TOOLS).notes] == []
@@ -307,7 +307,7 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
     }
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan, TOOLS)
-    assert sorted(each.pointer for each in caught.value.problems) == [
+    assert sorted(problem.pointer for problem in caught.value.problems) == [
         *("/inputs/day/type", "/nodes/0/tool", "/nodes/1/timeot", "/nodes/2/when", "/nodes/4/for_each"),
         *("/nodes/5/arguments/things", "/nodes/6/depends_on/0", "/nodes/7"),
     ]

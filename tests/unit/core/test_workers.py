@@ -178,10 +178,10 @@ def test_a_misplaced_slot_is_rejected(written: Any, at: str) -> None:
 
 def test_worker_nodes_are_recognized_in_every_dialect() -> None:
     plan = compiled_plan(plan_of(FOUND, SHOWN), tools=WORKERS)
-    assert [each.is_worker for each in plan.nodes] == [True, True]
+    assert [node.is_worker for node in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKERS["show"].worker
     contracted = with_regions(compiled_plan(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
-    assert [each.kind for each in contracted.nodes] == ["tool", "tool", "tool"]
+    assert [node.kind for node in contracted.nodes] == ["tool", "tool", "tool"]
     bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
     assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
 

@@ -101,8 +101,8 @@ def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
 
 
 def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> None:
-    end = call("end", "a", "b", purpose="answer", join="all_done")
-    nodes = (node("tool"), call("a"), call("b"), node("after", "b"), end)
+    final_node = call("end", "a", "b", purpose="answer", join="all_done")
+    nodes = (node("tool"), call("a"), call("b"), node("after", "b"), final_node)
     scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
     assert ids_of(start_ready_tasks(scheduler)) == ["tool", "a"]
     scheduler.complete("a", 1, at=1.0, attempt=used(20))

@@ -286,7 +286,7 @@ def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": None, "undo a": None})
     made = without_compensation(old.plan)
-    assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
+    assert [node.id for node in made.nodes] == ["r", "a", "b", "end"]
     fork, reuse, prediction = create_fork(old, made)
     assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}

@@ -157,7 +157,7 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     ]
     scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
     assert [task.arguments for task in tasks_of(scheduler)] == [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
-    assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
+    assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
 def test_unusable_id_is_reported_at_its_param() -> None:
@@ -247,12 +247,12 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
     first, second = tasks_of(scheduler)
     for task in (first, second):
         scheduler.complete(task.id, "ok", at=5.0)
-    document = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
+    document = {lookup["argument"]: lookup for lookup in reason_of(scheduler, first.id).facts["lookups"]}
     assert (document["cbu-id"]["reason"], document["cbu-id"]["answers"]) == ("@cbu", [])
     of_fund = document["fund_id"]
     expected = ("Apex", "fund_3", "chosen by a person")
     assert (of_fund["search_text"], of_fund["entity"]["id"], of_fund["reason"]) == expected
-    assert [(each["request_id"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
+    assert [(answer["request_id"], answer["by"]) for answer in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
     assert "lookups" not in reason_of(scheduler, second.id).facts
 
 
@@ -357,7 +357,7 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
     scheduler.complete(bind.id, entries, at=2.0)
     expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
     assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == expected
-    assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
+    assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
 
@@ -433,7 +433,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     assert scheduler.plan.nodes[0].dependencies == (3,)
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     [again] = tasks_of(scheduler)
-    assert (again.id, [each["answer"] for each in again.answers]) == (task.id, [{"text": "Bob"}])
+    assert (again.id, [answer["answer"] for answer in again.answers]) == (task.id, [{"text": "Bob"}])
     assert scheduler.features.feedback.requests.early_by_node == {2: ["lookup:person:Ann"]}
 
 

@@ -98,11 +98,11 @@ def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -
     expected = f"the tool 't': effects_by: .*{words}"
     with pytest.raises(ValueError, match=expected):
         tools_from_json({"t": {"effects": "write", "effects_by": rule}})
-    wrong = ToolDeclaration("t", effects_by=rule)
-    problem = compiled_plan_problem(CompiledPlan((CompiledNode("n", tool="t"),), tools={"t": wrong})) or ""
+    invalid_tool = ToolDeclaration("t", effects_by=rule)
+    problem = compiled_plan_problem(CompiledPlan((CompiledNode("n", tool="t"),), tools={"t": invalid_tool})) or ""
     assert re.fullmatch(expected, problem)
     # A plan of a run that is older than the check.
-    assert effects_of_call(wrong, {"method": "GET"}) is Effects.WRITE
+    assert effects_of_call(invalid_tool, {"method": "GET"}) is Effects.WRITE
 
 
 def test_effects_of_a_wrong_type_are_reported() -> None:

@@ -44,7 +44,9 @@ def run_with_requests(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
 
 
 def reasons_in(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
-    return {each.node: (each.kind, f"{each.message}|{each.detail}", [*each.because]) for each in chain.reasons}
+    return {
+        reason.node: (reason.kind, f"{reason.message}|{reason.detail}", [*reason.because]) for reason in chain.reasons
+    }
 
 
 def sentence_of(chain: Chain) -> str:
@@ -153,7 +155,7 @@ def test_ends_are_reported_with_the_node_and_reason_that_caused_them() -> None:
         ["sorry"],
     )
     ended = blocking_chain(scheduler, calls={})
-    assert [(each.node, each.facts.get("blocks")) for each in ended.reasons] == [("bad", 2), ("sorry", None)]
+    assert [(reason.node, reason.facts.get("blocks")) for reason in ended.reasons] == [("bad", 2), ("sorry", None)]
 
 
 def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first() -> None:
@@ -182,7 +184,7 @@ def test_result_is_reported_with_its_sources() -> None:
 
     chain = why(scheduler, "use", calls={})
 
-    use, ask = (each.to_json() for each in chain.reasons)
+    use, ask = (reason.to_json() for reason in chain.reasons)
     assert use == {
         **{"node_id": "use", "status": "completed", "kind": "completed", "message": "completed", "because": ["ask"]},
         **{"since": "1970-01-01T00:00:07.000Z", "until": None, "started_at": "1970-01-01T00:00:06.000Z"},

@@ -43,8 +43,8 @@ class Feed:
         return _tasks(self._seen), self._reached
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
-        for each in self._views:
-            yield each
+        for view in self._views:
+            yield view
             # Every reader gets each piece.
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -70,7 +70,9 @@ async def updates_of(
 
 async def test_states_are_those_of_their_update() -> None:
     updates = await updates_of(view(5, a=RUNS), view(9, a=DONE, b=RUNS), view(12, is_closed=True, a=DONE, b=DONE))
-    assert [(str(each.position), {name: state.status for name, state in each.states.items()}) for each in updates] == [
+    assert [
+        (str(update.position), {name: state.status for name, state in update.states.items()}) for update in updates
+    ] == [
         ("1-5", {"a": RUNS}),
         ("1-9", {"a": DONE, "b": RUNS}),
         ("1-12", {"b": DONE}),
@@ -91,8 +93,8 @@ async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
 async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     views = view(3, a=RUNS), view(6, a=DONE, b=RUNS), view(9, a=DONE, b=DONE), view(11, is_closed=True, a=DONE, b=DONE)
     updates = await updates_of(*views, after=Cursor(1, 9), seen={"a": DONE, "b": DONE}, reached=Cursor(1, 9))
-    assert [each.changed for each in updates] == [(), ()]
-    assert [str(each.position) for each in updates] == ["1-9", "1-11"]
+    assert [update.changed for update in updates] == [(), ()]
+    assert [str(update.position) for update in updates] == ["1-9", "1-11"]
 
 
 async def test_calls_that_waited_for_a_worker_are_sent_again() -> None:
@@ -102,9 +104,9 @@ async def test_calls_that_waited_for_a_worker_are_sent_again() -> None:
     for has_marks, changed in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
         updates = await updates_of(*views, after=after, seen=seen, reached=Cursor(1, 5))
-        assert [each.changed for each in updates] == [changed]
+        assert [update.changed for update in updates] == [changed]
     updates = await updates_of(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
-    assert [str(each.position) for each in updates] == ["1-5w", "1-5"]
+    assert [str(update.position) for update in updates] == ["1-5w", "1-5"]
 
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:

@@ -119,7 +119,7 @@ async def test_original_tool_names_are_restored_and_tools_are_called_together(st
     expected = tool_calls((sent[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
     async with ModelServer(expected) as server, client_of(server) as client:
         answer = await read(client, call, streamed=streamed)
-    assert [(each.name, each.arguments) for each in answer.message.tool_calls] == [
+    assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
         ("weather.now", '{"at": "Oslo"}'),
         ("weather_now", "{}"),
         ("never", "{}"),

@@ -53,7 +53,7 @@ def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
 def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
     assert _json_values("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
-    assert all("I found two. ".startswith(each) for each in _json_values("", *f"I found two. {marker}"))
+    assert all("I found two. ".startswith(value) for value in _json_values("", *f"I found two. {marker}"))
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))

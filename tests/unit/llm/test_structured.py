@@ -202,11 +202,11 @@ async def test_a_model_with_tools_may_look_before_it_answers() -> None:
     call = saying(output=PERSON_OUTPUT, tools=(LOOK,))
     async with ModelServer(tool_call("look_up", who="Ann")) as server:
         answer = await ask(server, call)
-    assert (answer.output, [each.name for each in answer.message.tool_calls]) == (None, ["look.up"])
+    assert (answer.output, [call.name for call in answer.message.tool_calls]) == (None, ["look.up"])
     both = Completion(tool_calls=(ScriptedToolCall("look_up"), ScriptedToolCall("person", ANN)))
     async with ModelServer(NO_SCHEMA, NO_JSON, tool_call("look_up"), both) as server, client_of(server) as client:
         looked, given = await client.complete(call), await client.complete(call)
-    assert [each.name for each in looked.message.tool_calls] == ["look.up"]
+    assert [call.name for call in looked.message.tool_calls] == ["look.up"]
     assert (given.output, given.message.tool_calls) == (ANN, ())
     assert (server.calls[2].tools, server.calls[2].body["tool_choice"]) == (["look_up", "person"], "required")
 

@@ -11,7 +11,7 @@ from dagwright_maritime.unsupported_numbers import unsupported_numbers
 
 
 def model_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
-    (actual,) = (each for each in tables if each.title == title)
+    (actual,) = (table for table in tables if table.title == title)
     return [{name: text for name, text in row.items() if name != "table"} for row in actual.for_model()]
 
 
@@ -78,7 +78,7 @@ def test_groups_have_shares_differences_a_sum_and_the_remainder() -> None:
 def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
-    (table,) = (each for each in tables_of([result], [""]) if each.title == "by_shipper")
+    (table,) = (table for table in tables_of([result], [""]) if table.title == "by_shipper")
     # The volume of the others is unknown, so there is no total and no share.
     assert rows_of([table], "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | volume: first minus this"
@@ -182,7 +182,7 @@ def test_groups_of_a_group_have_shares_of_its_documents() -> None:
 def test_only_the_share_of_a_group_may_be_used() -> None:
     query = {"aggs": {"late": {"filter": LATE}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
-    numbers = [number for each in tables for number in each.numbers()]
+    numbers = [number for table in tables for number in table.numbers()]
     assert unsupported_numbers("20 % are late.", numbers, []) == []
     assert unsupported_numbers("100 % are late.", numbers, []) == ["100"]
 
@@ -239,8 +239,8 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
         {"figure": "latest", "MAERSK": "2026-11-05", "ZIM": "no value"},
         {"note": "latest has no value for ZIM."},
     ]
-    numbers = [number for each in tables for number in each.numbers()]
-    texts = [text for each in tables for text in each.texts()]
+    numbers = [number for table in tables for number in table.numbers()]
+    texts = [text for table in tables for text in table.texts()]
     assert unsupported_numbers("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
 
 
@@ -270,7 +270,7 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
 
 def test_pages_are_not_first_documents_and_matches_are_not_added_up() -> None:
     pages = [EsResults(hits=[{"teu": 4}, {"teu": teu}], total=8, has_more=True) for teu in (1, 2)]
-    titles = [each.title for each in tables_of(pages, ["one", "two"])]
+    titles = [table.title for table in tables_of(pages, ["one", "two"])]
     assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]
 
 

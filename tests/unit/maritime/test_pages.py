@@ -63,7 +63,7 @@ async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
     actual: list[list[int]] = []
     while len(actual) < 20:
         page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=page_size)
-        actual.append([each["id"] for each in page.outputs["page_results"]["hits"]])
+        actual.append([hit["id"] for hit in page.outputs["page_results"]["hits"]])
         offset = page.outputs["next_offset"]
         assert page.outputs["has_more"] == (offset is not None)
         if offset is None:

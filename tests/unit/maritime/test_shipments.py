@@ -28,7 +28,7 @@ def shipments() -> list[Shipment]:
 
 
 def to_los_angeles(shipments: list[Shipment]) -> list[Shipment]:
-    return [each for each in shipments if each["destination_port_code"] == "USLAX"]
+    return [shipment for shipment in shipments if shipment["destination_port_code"] == "USLAX"]
 
 
 def test_same_seed_and_day_give_the_same_shipments_however_many(shipments: list[Shipment]) -> None:
@@ -47,40 +47,46 @@ def test_another_seed_or_day_gives_others(shipments: list[Shipment]) -> None:
 def test_shipments_have_the_fields_of_the_mapping_and_no_others(shipments: list[Shipment]) -> None:
     mapped = set(Indices("x").bodies()["x-shipments"]["mappings"]["properties"])
     assert mapped == set(SHIPMENT_FIELDS)
-    assert {name for each in shipments for name in each} == mapped
+    assert {name for shipment in shipments for name in shipment} == mapped
     always = mapped - {"arrival_date", "transit_days"}
-    assert [each for each in shipments if not always <= set(each)] == []
+    assert [shipment for shipment in shipments if not always <= set(shipment)] == []
 
 
 def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
     today = TODAY.isoformat()
     wrong = [
-        each
-        for each in shipments
-        if each["status"]
-        != ("booked" if each["departure_date"] > today else "arrived" if "arrival_date" in each else "in_transit")
-        or each.get("arrival_date", today) > today
-        or each["eta_date"] <= each["departure_date"]
-        or each["origin_port"] == each["destination_port"]
-        or not 1 <= each["teu"] <= 60
-        or ("transit_days" in each and each["status"] != "arrived")
+        shipment
+        for shipment in shipments
+        if shipment["status"]
+        != (
+            "booked"
+            if shipment["departure_date"] > today
+            else "arrived"
+            if "arrival_date" in shipment
+            else "in_transit"
+        )
+        or shipment.get("arrival_date", today) > today
+        or shipment["eta_date"] <= shipment["departure_date"]
+        or shipment["origin_port"] == shipment["destination_port"]
+        or not 1 <= shipment["teu"] <= 60
+        or ("transit_days" in shipment and shipment["status"] != "arrived")
     ]
     assert wrong == []
-    assert {each["status"] for each in shipments} == {"booked", "in_transit", "arrived"}
+    assert {shipment["status"] for shipment in shipments} == {"booked", "in_transit", "arrived"}
 
 
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
-    arrived = [each for each in shipments if each["status"] == "arrived"]
+    arrived = [shipment for shipment in shipments if shipment["status"] == "arrived"]
     entries = [each for each in arrived if "transit_days" in each]
-    silent = {each.name for each in (*SHIPPERS, *CARRIERS) if not each.reports}
+    silent = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports}
     assert silent
-    assert {each["shipper_name"] for each in entries} == {each.name for each in SHIPPERS if each.reports}
-    assert {each["carrier_name"] for each in entries} == {each.name for each in CARRIERS if each.reports}
+    assert {entry["shipper_name"] for entry in entries} == {shipper.name for shipper in SHIPPERS if shipper.reports}
+    assert {entry["carrier_name"] for entry in entries} == {carrier.name for carrier in CARRIERS if carrier.reports}
     could = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & silent]
     assert 0.9 < len(entries) / len(could) < 0.98
-    for each in entries:
-        days = (date.fromisoformat(each["arrival_date"]) - date.fromisoformat(each["departure_date"])).days
-        assert abs(each["transit_days"] - days) <= 0.5
+    for entry in entries:
+        days = (date.fromisoformat(entry["arrival_date"]) - date.fromisoformat(entry["departure_date"])).days
+        assert abs(entry["transit_days"] - days) <= 0.5
 
 
 def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipments: list[Shipment]) -> None:
@@ -91,24 +97,30 @@ def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipme
         teu[each["shipper_name"]] += each["teu"]
     top = [name for name, _ in number.most_common(5)]
     assert [name for name, _ in teu.most_common(5)] == top
-    assert [each.reports for name in top for each in SHIPPERS if each.name == name] == [True, False, True, False, True]
+    assert [shipper.reports for name in top for shipper in SHIPPERS if shipper.name == name] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_arrivals_of_yesterday_differ_from_expected_arrivals_of_yesterday(shipments: list[Shipment]) -> None:
     yesterday = (TODAY - timedelta(days=1)).isoformat()
-    came = {each["shipment_id"] for each in shipments if each.get("arrival_date") == yesterday}
-    expected = {each["shipment_id"] for each in shipments if each["eta_date"] == yesterday}
+    came = {shipment["shipment_id"] for shipment in shipments if shipment.get("arrival_date") == yesterday}
+    expected = {shipment["shipment_id"] for shipment in shipments if shipment["eta_date"] == yesterday}
     assert came - expected
     assert expected - came
 
 
 def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipment]) -> None:
-    bound = {each["shipper_name"] for each in shipments if each["destination_port_code"] == "USHOU"}
+    bound = {shipment["shipper_name"] for shipment in shipments if shipment["destination_port_code"] == "USHOU"}
     assert {name for name in bound if name.startswith("Acme")} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
 
 
 def test_both_carriers_of_a_comparison_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
-    months = Counter((each["carrier_name"], each["departure_date"][:7]) for each in to_los_angeles(shipments))
+    months = Counter((angele["carrier_name"], angele["departure_date"][:7]) for angele in to_los_angeles(shipments))
     for carrier in ("MAERSK", "EVERGREEN"):
         assert min(months[carrier, month] for month in ("2025-10", "2025-11", "2025-12")) > 5
 
@@ -117,8 +129,8 @@ def test_names_and_codes_mean_one_party_of_a_kind() -> None:
     names = list(name_documents())
     assert len(names) == len(SHIPPERS) + len(CARRIERS) + len(PORTS)
     for field in ("name", "code"):
-        assert max(Counter((each["kind"], each[field]) for each in names).values()) == 1
-    exact = Counter(word.lower() for each in names for word in {each["name"], *each["aliases"]})
+        assert max(Counter((name["kind"], name[field]) for name in names).values()) == 1
+    exact = Counter(word.lower() for name in names for word in {name["name"], *name["aliases"]})
     assert [word for word, times in exact.items() if times > 1] == []
     # A short name that is not the exact name of any of the three.
     assert "acme corp" not in exact

@@ -346,6 +346,6 @@ def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str,
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
     command = [str(forked_programs() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
-    end = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert (end.returncode, end.stdout, end.stderr.splitlines()[: len(lines)]) == (2, "", lines)
-    assert len(end.stderr.splitlines()) <= len(lines) + 1
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout, result.stderr.splitlines()[: len(lines)]) == (2, "", lines)
+    assert len(result.stderr.splitlines()) <= len(lines) + 1

@@ -48,7 +48,7 @@ def open_database(url: str) -> None:
 
 def test_revisions_are_those_of_the_files_in_one_row() -> None:
     script = ScriptDirectory(str(MIGRATIONS))
-    assert [each.revision for each in reversed(list(script.walk_revisions()))] == list(REVISIONS)
+    assert [revision.revision for revision in reversed(list(script.walk_revisions()))] == list(REVISIONS)
     assert [path.name[1:5] for path in sorted(MIGRATIONS.glob("versions/v*.py"))] == list(REVISIONS)
 
 
@@ -302,5 +302,5 @@ def test_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> N
         "EntityDatabase(sys.argv[1]).read(lambda session: session.connection())\n"
         "print('alembic' in sys.modules)"
     )
-    ended = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True)
-    assert ended.stdout == "False\n"
+    result = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"

@@ -102,7 +102,7 @@ def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
     assert missing.message == 'cbu.assign-role: "cbu-id" is a required property'
     assert misspelt.hint == "did you mean 'entity-id'?"
     for params, missing_name in (({"product": "CUSTODY"}, "cbu-id"), ({"some_product": "CUSTODY"}, "cbu_id")):
-        actual = {each.message for each in problems_of({"verb": "cbu.add-product", "params": params})}
+        actual = {problem.message for problem in problems_of({"verb": "cbu.add-product", "params": params})}
         assert f'cbu.add-product: "{missing_name}" is a required property' in actual
 
 
@@ -146,7 +146,7 @@ PARAMETERS = [(verb, name) for verb, found in VERBS.items() for name in found["p
 
 def is_refused(*intents: dict[str, Any], place: str) -> bool:
     """Return whether `check` rejects the value at a pointer of the last intent; other problems are ignored."""
-    return any(each.pointer.startswith(f"/intents/{len(intents) - 1}/{place}") for each in problems_of(*intents))
+    return any(problem.pointer.startswith(f"/intents/{len(intents) - 1}/{place}") for problem in problems_of(*intents))
 
 
 def test_file_is_fresh() -> None:

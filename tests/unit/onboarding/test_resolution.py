@@ -110,7 +110,10 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
     assert (talk.question["type"], talk.question["options"][0]["id"]) == ("SELECTION", smithson)
     assert talk.select(smithson)["reason"] == "chosen by a person"
     problem = problem_of(gateway, "John Smiths", "person")
-    assert (problem["code"], [each["id"] for each in problem["candidates"]]) == ("lookup_ambiguous", [smithson])
+    assert (problem["code"], [candidate["id"] for candidate in problem["candidates"]]) == (
+        "lookup_ambiguous",
+        [smithson],
+    )
     assert problem["message"] == (
         f"Only a possible match for person 'John Smiths': John Smithson (person, GB, born 1975-11-02, {smithson}): "
         "words start with these."
@@ -122,17 +125,17 @@ def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) ->
     gateway = load(own, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
     john, gone = id_of(own, "John Smith"), id_of(own, "Eve Gone")
     message = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
-    asked = Conversation(gateway, "John Smith", "person")
-    assert asked.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
-    assert john not in [option["id"] for option in asked.question["options"]]
+    conversation = Conversation(gateway, "John Smith", "person")
+    assert conversation.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
+    assert john not in [option["id"] for option in conversation.question["options"]]
     # A party that is created next to an existing one must be distinguishable from it.
-    assert asked.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
+    assert conversation.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
     other = Conversation(gateway, "Eve Gone", "person").question
     assert other["type"] == "CLARIFICATION"
     assert other["prompt"].startswith(f"Eve Gone (person, GB, {gone}) is inactive. No other party found for person")
     problems = [problem_of(gateway, name, "person") for name in ("John Smith", "Eve Gone")]
     expected = [("lookup_ambiguous", " is inactive. "), ("lookup_not_found", " is inactive. ")]
-    assert [(each["code"], each["message"].partition(" is inactive. ")[1]) for each in problems] == expected
+    assert [(problem["code"], problem["message"].partition(" is inactive. ")[1]) for problem in problems] == expected
     assert problems[0]["message"].startswith(f"{message}Only a possible match for person 'John Smith': John Smithson")
     assert "with the status `active`" in problems[1]["hint"]
 

@@ -153,12 +153,12 @@ def test_fund_that_was_returned_exists_after_any_undo(two_processes: tuple[Onboa
     for number in range(ROUNDS):
         request = CbuRequest(f"Apex {number}", "LU")
         fund = one.ensure_cbu(f"a-{number}", request)
-        undone, got = run_concurrently(
+        undone, actual = run_concurrently(
             partial(one.undo, f"a-{number}"), partial(other.ensure_cbu, f"b-{number}", request)
         )
-        assert isinstance(got, CbuResult)
-        assert other.get_cbu(got.id).name == f"Apex {number}"
-        assert isinstance(undone, UndoResult) == got.created == (got.id != fund.id)
+        assert isinstance(actual, CbuResult)
+        assert other.get_cbu(actual.id).name == f"Apex {number}"
+        assert isinstance(undone, UndoResult) == actual.created == (actual.id != fund.id)
 
 
 def test_concurrent_undo_leaves_nothing(

@@ -94,9 +94,9 @@ def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
         (asks("blank"), Record(C, {"text": " "})),
         (asks("many"), Record(C, [{"text": "one"}, {"text": "two"}, None])),
         (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
-        (each("told", on_error="replan"), Record(F, error=error)),
+        (each("replanned", on_error="replan"), Record(F, error=error)),
     ]
-    actual = reasons_of(steps, handled={"told"})
+    actual = reasons_of(steps, handled={"replanned"})
     assert [(reason.node_id, reason.description) for reason in actual] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),

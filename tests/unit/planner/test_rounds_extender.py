@@ -264,7 +264,7 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     (turn,) = actual["conversation_history"]
     assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
     assert f"at most {SHOWN_TURN_CHARACTERS} characters" in PAGE
-    assert [(each["role"], each["name"], each["content"]) for each in actual["messages"]] == [
+    assert [(message["role"], message["name"], message["content"]) for message in actual["messages"]] == [
         *(("user", "question", "Compare."), ("assistant", "intention", "intention"), ("assistant", "plan", "First.")),
         *(("tool", "sg1", "success"), ("tool", "sg9", "success")),
         *(("assistant", "plan", "All is there."), ("assistant", "answer", "Which?")),
@@ -412,7 +412,7 @@ def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     document = _document(question)
-    ends = [(each["id"], each["status"]) for each in document["sub_goals"]]
+    ends = [(sub_goal["id"], sub_goal["status"]) for sub_goal in document["sub_goals"]]
     assert ends == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
 
 
@@ -445,7 +445,7 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
         assert apply_command(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
     assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
     question.end([*question.start(), *planning])
-    assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
+    assert [sub_goal["status"] for sub_goal in _document(question)["sub_goals"]] == ["success", "success"]
 
 
 def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
@@ -490,7 +490,7 @@ def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
     assert '{"round": 10, ' in last
     document = _document(question)
     assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2
-    assert [each["id"] for each in document["sub_goals"]] == [*range(1, 101)]
+    assert [sub_goal["id"] for sub_goal in document["sub_goals"]] == [*range(1, 101)]
     assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
     assert len(document["rounds"][9]["results"]) == 10
     assert len(document["sub_goals"][99]["description"]) > 600

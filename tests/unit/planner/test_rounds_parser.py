@@ -45,7 +45,7 @@ WORKERS = {
             "add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",), same_as={"rest": "numbers"}
         ),
         worker_tool("show", "shown", goal_type="deliverable", takes=("total",)),
-        worker_tool("tell", "told", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
+        worker_tool("tell", "statement", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
         worker_tool("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
     )
 }
@@ -274,13 +274,13 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
     assert problems_of(continue_with(with_input), *FAILED_AND_PENDING)[0] == expected
     actual = read(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
-    assert [each["id"] for each in actual["sub_goals"]] == [1, 3]
+    assert [sub_goal["id"] for sub_goal in actual["sub_goals"]] == [1, 3]
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     again = sub_goal(1, "pick", name="x")
-    assert [each["id"] for each in read(continue_with(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
+    assert [sub_goal["id"] for sub_goal in read(continue_with(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
     assert problems_of(continue_with(waiting), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
     other = continue_with(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
-    assert [each["id"] for each in read(other, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
+    assert [sub_goal["id"] for sub_goal in read(other, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
     waits = continue_with(sub_goal(3, "show", total=ref(2, "total")))
     assert problems_of(waits, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 

@@ -81,7 +81,7 @@ def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[
     template = load_templates(_folder(tmp_path, sum__yaml=_SUM), tools)["sum"]
     with pytest.raises(PlanInvalid) as error:
         template.compiled(inputs)
-    assert [(each.code, each.pointer, each.hint) for each in error.value.problems] == reported
+    assert [(problem.code, problem.pointer, problem.hint) for problem in error.value.problems] == reported
 
 
 def test_template_is_read_again_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
@@ -90,7 +90,7 @@ def test_template_is_read_again_when_its_sub_plan_changes(tmp_path: Path, tools:
     _folder(tmp_path / "parts", inner__json=_BROKEN)
     assert "unknown_tool" in folder.read().problems["outer"][0]
     _folder(tmp_path / "parts", inner__json=_PLAIN)
-    assert [list(each.checked.sub_plans) for each in folder.read().templates.values()] == [[0]]
+    assert [list(template.checked.sub_plans) for template in folder.read().templates.values()] == [[0]]
 
 
 def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> None:

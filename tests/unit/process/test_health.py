@@ -44,11 +44,11 @@ async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pyte
         problems.append("the server at 10.0.0.1 does not answer")
         unready, alive = await http.get("/readyz"), await http.get("/livez")
         problems.clear()
-        again = await http.get("/readyz")
+        repeated_response = await http.get("/readyz")
     assert (ready.status_code, ready.json()) == (200, {"status": "ok", "checks": {"temporal": "ok"}})
     # The endpoint needs no key, so the reason is in the log alone.
     assert (unready.status_code, unready.json()) == (503, {"status": "unavailable", "checks": {"temporal": "failed"}})
-    assert (unready.headers["retry-after"], alive.status_code, again.status_code) == ("2", 200, 200)
+    assert (unready.headers["retry-after"], alive.status_code, repeated_response.status_code) == ("2", 200, 200)
 
 
 async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch) -> None:

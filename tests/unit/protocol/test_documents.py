@@ -198,11 +198,11 @@ def test_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
         for queue in ("", "other")
     ]
     assert derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
-    read = ToolDeclaration("any", effects=Effects.READ)
+    tool = ToolDeclaration("any", effects=Effects.READ)
     assert run.key_of(None, task.path) == derived_key("r1", "a")
     others = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
-    assert not any(other.has_derived_key(task, read) for other in others)
-    assert not run.has_derived_key(item, read)
+    assert not any(other.has_derived_key(task, tool) for other in others)
+    assert not run.has_derived_key(item, tool)
 
 
 def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
@@ -314,8 +314,10 @@ def test_schemas_accept_valid_files_and_reject_invalid_ones() -> None:
     assert [validator.is_valid(plan) for plan in SCHEMA_CASES] == [True] * len(SCHEMA_CASES)
     assert [validator.is_valid(plan) for plan in WRONG_SCHEMA_CASES] == [False] * len(WRONG_SCHEMA_CASES)
     assert all(problems_of(plan) for plan in WRONG_SCHEMA_CASES)
-    done = subprocess.run([sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    result = subprocess.run(
+        [sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
 SCHEMA_CASES: list[dict[str, Any]] = [

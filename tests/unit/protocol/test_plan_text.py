@@ -93,7 +93,7 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
     count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
     assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
     head, *lines = plan_summary(with_agents(plan, tools)).splitlines()
-    assert (head, [each.partition(" with ")[0] for each in lines]) == (
+    assert (head, [line.partition(" with ")[0] for line in lines]) == (
         f"The plan has 1 node; {count}.",
         [line.partition(" with ")[0]],
     )

@@ -53,14 +53,14 @@ def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -
     state = state_to_json(_interrupted_scheduler())
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     bound = {Lookup("Ann", "person"): {"id": "p1"}}
-    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, is_interactive=False, snapshot=snapshot)
-    read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
+    sent_run_input = RunInput(compiled=_PLAN, scope="root", bound=bound, is_interactive=False, snapshot=snapshot)
+    read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
     assert (read.snapshot, read.scope, read.is_interactive) == (snapshot, "root", False)
     assert read.bound == bound
     assert state_from_text(snapshot.state) == state
     snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
-    sent = RunInput(compiled=_PLAN, snapshot=snapshot)
-    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent)))).snapshot == snapshot
+    sent_run_input = RunInput(compiled=_PLAN, snapshot=snapshot)
+    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input)))).snapshot == snapshot
 
 
 def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:

@@ -406,9 +406,12 @@ def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_th
     created = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = create_scheduler(CompiledPlan(()), {})
-    assert [each["search_text"] for each in end_of_turn(document, scheduler).resolved_lookups] == ["John Smith", "Jane"]
+    assert [lookup["search_text"] for lookup in end_of_turn(document, scheduler).resolved_lookups] == [
+        "John Smith",
+        "Jane",
+    ]
     scheduler.state.phase = Phase.COMPENSATING
-    assert [each["search_text"] for each in end_of_turn(document, scheduler).resolved_lookups] == ["John Smith"]
+    assert [lookup["search_text"] for lookup in end_of_turn(document, scheduler).resolved_lookups] == ["John Smith"]
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])

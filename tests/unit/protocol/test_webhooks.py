@@ -21,7 +21,7 @@ def _json(notification: Notification, closing: Closing | None = None) -> Any:
 
 
 def _ids(*notifications: Notification) -> list[str]:
-    return [_json(each)["id"] for each in notifications]
+    return [_json(notification)["id"] for notification in notifications]
 
 
 def test_signature_matches_the_example_of_the_standard() -> None:

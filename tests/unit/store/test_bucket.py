@@ -78,5 +78,5 @@ def test_boto3_is_imported_by_the_first_use_alone(tmp_path: Path) -> None:
         "import sys; from dagwright.store import open_store; open_store('s3://bucket/x'); open_store('folder'); "
         "print('boto3' in sys.modules)"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert (ended.stdout, list(tmp_path.iterdir())) == ("False\n", [])
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (result.stdout, list(tmp_path.iterdir())) == ("False\n", [])

@@ -132,7 +132,7 @@ async def test_exactly_the_expired_results_are_removed(tmp_path: Path) -> None:
         await store.put_cache_entry(key, b"x" * number, expires_at=NOW + timedelta(seconds=number - 5))
     assert await measure_cache(store, now=NOW) == CacheUsage(Amount(20, 190), Amount(5, 10))
     assert await remove_expired_entries(store, now=NOW) == Amount(5, 10)
-    assert sorted([one.key async for one in store.cache_entries()]) == keys[5:]
+    assert sorted([entry.key async for entry in store.cache_entries()]) == keys[5:]
     assert await remove_expired_entries(store, now=NOW) == Amount()
     assert await store.get(kept) == b"a payload"
     assert await measure_cache(FolderStore(tmp_path / "none"), now=NOW) == CacheUsage(Amount(), Amount())

@@ -96,8 +96,8 @@ except StoreUnavailable as error:
 
 
 def test_interrupted_write_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
-    assert ended.stdout.startswith(f"the payload store {tmp_path} is full: no disk space or quota is left")
+    result = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith(f"the payload store {tmp_path} is full: no disk space or quota is left")
     assert _files(tmp_path) == []
 
 

@@ -55,12 +55,12 @@ def test_files_that_were_open_become_private_and_links_are_not_followed(tmp_path
 async def test_log_of_a_daemon_is_private(tmp_path: Path, umask: int | None, mode: int) -> None:
     made = tmp_path / "made"
     daemon = Daemon(tmp_path / "state", "job", umask=umask)
-    await daemon.start(["sh", "-c", f"echo told; touch {made}; exec sleep 60"])
+    await daemon.start(["sh", "-c", f"echo ready; touch {made}; exec sleep 60"])
     try:
         await eventually(made.exists)
         assert (_mode(daemon.log_path), _mode(made), _mode(daemon.folder)) == (0o600, mode, 0o700)
         assert [_mode(path) for path in daemon.folder.iterdir()] == [0o600] * 3
-        assert (daemon.is_running(), daemon.last_log_line()) == (True, "told")
+        assert (daemon.is_running(), daemon.last_log_line()) == (True, "ready")
     finally:
         assert await daemon.stop()
 

@@ -108,7 +108,7 @@ async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
         events = events_of(await ask(server, stream=True, stream_options={"include_usage": True}))
     named = [("look", '{"at": "Oslo"}'), ("add", '{"a": 1}')]
     functions = [{"name": name, "arguments": arguments} for name, arguments in named]
-    assert [(call["type"], call["function"]) for call in whole] == [("function", each) for each in functions]
+    assert [(call["type"], call["function"]) for call in whole] == [("function", function) for function in functions]
     pieces = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
     texts = ["", ""]
     for piece in pieces:

@@ -85,7 +85,7 @@ async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> No
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
     async with read_script(save_script(answers, steps)) as server:
         entries = [(await ask(server.base_url)).json() for _ in range(2)]
-    assert [each["choices"][0]["message"]["content"] for each in entries] == ["You said ?", '{"model": "small"}']
+    assert [entry["choices"][0]["message"]["content"] for entry in entries] == ["You said ?", '{"model": "small"}']
     assert entries[0]["usage"]["total_tokens"] == 7
     with pytest.raises(ScriptNotFollowed) as caught:
         async with read_script(save_script(answers, "steps: [{function: answers.py:broken}]")) as server:

@@ -43,17 +43,17 @@ async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
 
 @pytest.mark.parametrize(("own_s", "limit_s"), [(0.05, None), (60.0, 0.0)])
 async def test_a_write_is_stopped_at_its_timeout_or_the_workers_limit(own_s: float, limit_s: float | None) -> None:
-    started = asyncio.Event()
+    started_event = asyncio.Event()
 
     @tool(effects="write")
     async def slow() -> None:
-        started.set()
+        started_event.set()
         await asyncio.Event().wait()
 
     bench = FunctionBench(slow, drain_limit_s=limit_s)
     bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=own_s))
     running = asyncio.ensure_future(bench.failure({}))
-    await started.wait()
+    await started_event.wait()
     bench.temporal.cancel(_SHUTDOWN)
     failure = await running
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)

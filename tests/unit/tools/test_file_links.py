@@ -50,7 +50,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def tools(root: Path) -> Tools:
     environment = ToolEnvironment(root)
-    return {each.__name__: each for each in (*file_tools(environment), *file_search_tools(environment))}
+    return {tool.__name__: tool for tool in (*file_tools(environment), *file_search_tools(environment))}
 
 
 def call(tools: Tools, name: str, **arguments: Any) -> Any:
@@ -66,8 +66,8 @@ def test_a_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: P
     with pytest.raises(GiveUp, match=words):
         call(tools, "write_file", path="dir/b.txt", content="x")
     assert (outside / "a.txt").read_text() == SECRET
-    assert [each["name"] for each in call(tools, "list_files", folder="dir")["files"]] == ["a.txt"]
-    assert [each["name"] for each in call(tools, "list_directory", path="dir")["entries"]] == ["a.txt"]
+    assert [file["name"] for file in call(tools, "list_files", folder="dir")["files"]] == ["a.txt"]
+    assert [entry["name"] for entry in call(tools, "list_directory", path="dir")["entries"]] == ["a.txt"]
     assert call(tools, "search_files", text="secret")["matches"] == []
     (outside / "a.txt").unlink()
     assert call(tools, "read_file", path="dir/b.txt") == SECRET

@@ -24,7 +24,7 @@ Tools = dict[str, Callable[..., Any]]
 
 
 def tools_in(environment: ToolEnvironment) -> Tools:
-    return {each.__name__: each for each in (*file_tools(environment), *file_search_tools(environment))}
+    return {tool.__name__: tool for tool in (*file_tools(environment), *file_search_tools(environment))}
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_reserved_names_are_neither_read_nor_written(tools: Tools, project: Path
             tools["write_file"](path=path, content="after")
         with pytest.raises(GiveUp):
             tools["read_file"](path=path)
-    kept = [each for each in project.rglob("*") if each.is_file()]
+    kept = [path for path in project.rglob("*") if path.is_file()]
     assert all(each.read_text() == "before" for each in kept)
     assert len(kept) == 12
 

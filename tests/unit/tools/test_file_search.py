@@ -61,7 +61,7 @@ def test_files_are_found_by_name_and_by_path(tools: Tools) -> None:
         "is_cut": False,
         "skipped_files": 0,
     }
-    assert [each["path"] for each in search(tools, pattern="notes/*")["matches"]] == ["notes/a.txt", "notes/old/b.md"]
+    assert [match["path"] for match in search(tools, pattern="notes/*")["matches"]] == ["notes/a.txt", "notes/old/b.md"]
     assert search(tools, pattern="*.md", path="notes/old")["matches"] == [{"path": "notes/old/b.md", "bytes": 5}]
 
 
@@ -88,7 +88,7 @@ def test_large_files_and_long_lines_are_bounded(tools: Tools, root: Path, monkey
     (root / "large.txt").write_text("milk\n" * 201)
     (root / "line.txt").write_text("milk" * 200)
     actual = search(tools, text="milk", pattern="l*.txt")
-    assert (actual["skipped_files"], [len(each["text"]) for each in actual["matches"]]) == (2, [300])
+    assert (actual["skipped_files"], [len(match["text"]) for match in actual["matches"]]) == (2, [300])
 
 
 def test_a_too_large_folder_is_rejected(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:

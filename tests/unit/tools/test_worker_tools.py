@@ -45,10 +45,10 @@ async def search(query: Query, size: int = 10) -> dict[str, Any]:
     return {"hits": [query.index] * size, "hit_count": size}
 
 
-@worker_tool(outputs=["told"], goal_type="deliverable", timeout="5m", uses_models=True)
+@worker_tool(outputs=["statement"], goal_type="deliverable", timeout="5m", uses_models=True)
 def describe(sub_goal: SubGoal) -> WorkerResult:
     """Return the sub-goal."""
-    return WorkerResult(outputs={"told": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
+    return WorkerResult(outputs={"statement": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
 
 
 def the_spec(function: object) -> ToolSpec:
@@ -94,7 +94,7 @@ async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
 
 async def test_a_worker_tool_gets_its_sub_goal() -> None:
     result = await call_worker(describe, description="Say it")
-    assert result == WorkerResult(1, "success", {"told": "Say it"}, message="1 deliverable")
+    assert result == WorkerResult(1, "success", {"statement": "Say it"}, message="1 deliverable")
 
 
 async def test_a_worker_tool_gets_the_values_that_were_filled_in() -> None:

@@ -379,11 +379,11 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
 
 
 async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
-    started = asyncio.Event()
+    started_event = asyncio.Event()
 
     @tool
     async def stubborn() -> str:
-        started.set()
+        started_event.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -392,26 +392,26 @@ async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
 
     bench = FunctionBench(stubborn)
     running = asyncio.ensure_future(bench.payload({}))
-    await started.wait()
+    await started_event.wait()
     bench.temporal.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
 async def test_a_sync_tool_detects_its_cancellation_and_is_waited_for() -> None:
-    started = asyncio.Event()
+    started_event = asyncio.Event()
     loop = asyncio.get_running_loop()
     ended: list[bool] = []
 
     @tool
     def slow() -> str:
-        loop.call_soon_threadsafe(started.set)
+        loop.call_soon_threadsafe(started_event.set)
         ended.append(context().wait_cancelled(10))
         return "cleaned up"
 
     bench = FunctionBench(slow)
     running = asyncio.ensure_future(bench.payload({}))
-    await started.wait()
+    await started_event.wait()
     bench.temporal.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -436,16 +436,16 @@ async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> N
 
 
 async def test_a_worker_reports_that_it_stops() -> None:
-    started = asyncio.Event()
+    started_event = asyncio.Event()
 
     @tool(effects="read")
     async def slow() -> None:
-        started.set()
+        started_event.set()
         await asyncio.Event().wait()
 
     bench = FunctionBench(slow)
     running = asyncio.ensure_future(bench.failure({}))
-    await started.wait()
+    await started_event.wait()
     bench.temporal.cancel(activity.ActivityCancellationDetails(worker_shutdown=True))
     failure = await running
     assert (failure.type, failure.non_retryable) == ("worker_stopped", False)

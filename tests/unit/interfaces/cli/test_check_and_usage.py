@@ -214,10 +214,12 @@ def test_package_is_the_program_and_its_check_loads_no_temporal(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID)]
-    ended = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, "small.json: valid")
-    modules = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
-    assert len(modules) == len(ended.stderr.splitlines())
+    result = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout.splitlines()[0]) == (0, "small.json: valid")
+    modules = [
+        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
+    ]
+    assert len(modules) == len(result.stderr.splitlines())
     assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
 
 

@@ -47,7 +47,7 @@ def boxes_of(graph: Any, kind: str = "node") -> list[tuple[float, float]]:
     root = ET.fromstring(svg(graph))
     if kind == "frame":
         frames = [each.attrib for each in root.iter(f"{_SVG}rect") if each.get("class") == "frame"]
-        return [(float(each["x"]), float(each["x"]) + float(each["width"])) for each in frames]
+        return [(float(frame["x"]), float(frame["x"]) + float(frame["width"])) for frame in frames]
     places = [each.attrib["transform"] for each in root.iter(f"{_SVG}g") if each.get("class", "").startswith("node ")]
     actual = [[float(number) for number in place[len("translate(") : -1].split()] for place in places]
     return [(x, y) for x, y in actual]

@@ -44,7 +44,7 @@ def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixtu
     assert not any("sha256" in each or "key" in each for each in listed)
     assert (removal_code, removed["owner"], second_removal_code) == (0, "ann", 2)
     callers = [KeyFile(path).caller_of(each["key"]) for each in (all_scopes, without_scopes)]
-    assert [(each.owner, len(each.scopes)) for each in callers if each is not None] == [(None, 3), ("ann", 0)]
+    assert [(caller.owner, len(caller.scopes)) for caller in callers if caller is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
     assert [without_scopes["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
 

@@ -160,12 +160,12 @@ def test_long_texts_are_cut_but_not_the_sign_name_and_time(width: int) -> None:
 
 def test_line_writer_writes_each_change_once() -> None:
     lines = Lines()
-    first = node("a", title="What for")
-    view = view_of(first, node("b", "a"), pending={"a": PendingCall(1, "started")})
+    first_node = node("a", title="What for")
+    view = view_of(first_node, node("b", "a"), pending={"a": PendingCall(1, "started")})
     lines.writer.show(view)
     lines.writer.show(view)
     assert lines == ["running    a  t · What for"]
-    lines.writer.show(view_of(first, node("b", "a"), pending={"a": PendingCall(2, "started", "no route")}))
+    lines.writer.show(view_of(first_node, node("b", "a"), pending={"a": PendingCall(2, "started", "no route")}))
     assert lines[1:] == ["running    a (attempt 2: no route)"]
 
     def finish(scheduler: RunScheduler) -> None:
@@ -173,7 +173,7 @@ def test_line_writer_writes_each_change_once() -> None:
         start_ready(scheduler)
         scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
 
-    lines.writer.show(view_of(first, node("b", "a"), step=finish))
+    lines.writer.show(view_of(first_node, node("b", "a"), step=finish))
     assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  t  3.0 s  broke"]
 
 

@@ -99,7 +99,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     _print_node("sg1", sg1, [], Output())
     node = capsys.readouterr().out.splitlines()
     drawn = mermaid(diagram_of(question.scheduler)).splitlines()
-    words = [each for each in _lines(question) if each[1] in ("sg1", "sg3")]
+    words = [line for line in _lines(question) if line[1] in ("sg1", "sg3")]
     assert words == [["failed", "sg1"], ["superseded", "sg3"]]
     # The sub-goal that never started, as it waited for the first, did not fail.
     rows = [line.split() for line in result]
@@ -219,7 +219,7 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     assert [*lines_of(ended)][:2] == ["q has failed", "planner_repeats: the planner wants the same again"]
     assert "the run ended by planner_repeats: " in ended.describe(str)
     same = {"code": "odd", "message": "no numbers"}
-    chain = replace(chain, reasons=[replace(each, detail="odd: no numbers") for each in chain.reasons])
+    chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
     assert RunExplanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
 
 

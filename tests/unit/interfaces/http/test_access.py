@@ -68,7 +68,7 @@ def guarded_gateway(tmp_path: Path) -> Guarded:
 
 async def test_without_keys_all_calls_are_accepted(guarded_gateway: Guarded) -> None:
     answers = [await guarded_gateway.http.post("/body", json={}) for _ in range(5)]
-    assert [each.json()["owner"] for each in answers] == [None] * 5
+    assert [answer.json()["owner"] for answer in answers] == [None] * 5
 
 
 async def test_key_identifies_the_caller(guarded_gateway: Guarded) -> None:
@@ -76,14 +76,14 @@ async def test_key_identifies_the_caller(guarded_gateway: Guarded) -> None:
     assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
-        refused = await guarded_gateway.http.post("/body", json={}, headers=headers)
-        assert (*error_of(refused), refused.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
+        response = await guarded_gateway.http.post("/body", json={}, headers=headers)
+        assert (*error_of(response), response.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
 async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded_gateway: Guarded) -> None:
     ann, wrong = guarded_gateway.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
     answers = [await guarded_gateway.http.post("/body", json={}, headers=wrong) for _ in range(26)]
-    assert [each.status_code for each in answers] == [401] * 20 + [429] * 6
+    assert [answer.status_code for answer in answers] == [401] * 20 + [429] * 6
     assert (answers[-1].headers["retry-after"], error_of(answers[-1])) == ("3", (429, "rate_limit_exceeded"))
     assert (await guarded_gateway.http.post("/body", json={})).status_code == 401
     assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).status_code == 200
@@ -99,8 +99,8 @@ async def test_foreign_host_needs_a_key(guarded_gateway: Guarded) -> None:
 
 async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: Guarded, tmp_path: Path) -> None:
     guarded_gateway.leaving.set()
-    refused = await guarded_gateway.http.post("/body", json={})
-    assert (*error_of(refused), refused.headers["retry-after"]) == (503, "draining", "2")
+    response = await guarded_gateway.http.post("/body", json={})
+    assert (*error_of(response), response.headers["retry-after"]) == (503, "draining", "2")
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
     guarded_gateway.leaving.clear()
     (tmp_path / "keys.json").write_text("{", encoding="utf-8")
@@ -110,7 +110,7 @@ async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: Gu
 async def test_too_many_requests_have_a_retry_after(guarded_gateway: Guarded) -> None:
     ann = guarded_gateway.key_of("ann")
     answers = [await guarded_gateway.http.post("/body", json={}, headers=ann) for _ in range(4)]
-    assert [each.status_code for each in answers] == [200] * 3 + [429]
+    assert [answer.status_code for answer in answers] == [200] * 3 + [429]
     assert answers[-1].headers["retry-after"] == "20"
 
 
@@ -123,9 +123,9 @@ async def test_too_large_body_is_rejected(guarded_gateway: Guarded, is_streamed:
         yield b'"}'
 
     content: Any = pieces() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
-    refused = await guarded_gateway.http.post("/body", content=content, headers={"Content-Type": "application/json"})
-    assert error_of(refused) == (413, "request_too_large")
-    assert "100 bytes" in refused.json()["error"]["message"]
+    response = await guarded_gateway.http.post("/body", content=content, headers={"Content-Type": "application/json"})
+    assert error_of(response) == (413, "request_too_large")
+    assert "100 bytes" in response.json()["error"]["message"]
 
 
 async def test_stream_counts_until_it_has_ended(guarded_gateway: Guarded) -> None:
@@ -160,7 +160,7 @@ FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://
     [
         *((host, None, None) for host in ALLOWED_HOSTS),
         *((host, None, "foreign_host") for host in FOREIGN_HOSTS),
-        *((*each, None) for each in ALLOWED_ORIGINS),
+        *((*origin, None) for origin in ALLOWED_ORIGINS),
         *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
     ],
 )

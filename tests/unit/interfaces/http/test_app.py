@@ -113,18 +113,18 @@ async def test_cursor_of_another_run_is_rejected(offline_client: httpx.AsyncClie
 
 async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(offline_client: httpx.AsyncClient) -> None:
     for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
-        refused = await offline_client.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
-        assert error_of(refused) == (400, "invalid_value")
-        assert refused.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
-    refused = await offline_client.get("/v1/runs?status=runing")
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "status")
+        response = await offline_client.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
+        assert error_of(response) == (400, "invalid_value")
+        assert response.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
+    response = await offline_client.get("/v1/runs?status=runing")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "status")
     message = "status: 'runing' is not one of running, waiting, "
-    assert refused.json()["error"]["message"].startswith(message), refused.text
-    assert refused.json()["error"]["message"].endswith("; did you mean 'running'?")
+    assert response.json()["error"]["message"].startswith(message), response.text
+    assert response.json()["error"]["message"].endswith("; did you mean 'running'?")
     assert error_of(await offline_client.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
     for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
-        refused = await offline_client.get("/v1/runs", params={"metadata": metadata})
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata"), metadata
+        response = await offline_client.get("/v1/runs", params={"metadata": metadata})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "metadata"), metadata
 
 
 async def test_plan_is_checked_without_a_server(offline_client: httpx.AsyncClient) -> None:
@@ -151,7 +151,7 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     assert (problem["code"], problem["pointer"]) == ("unknown_tool", "/nodes/0/tool")
     text = "plan: 1\nnodes:\n  - id: a\n    tool: '?'\n"
     written = (await http.post("/v1/runs", json={"plan": text})).json()
-    assert [(each["pointer"], each["line"]) for each in written["error"]["errors"]] == [("/nodes/0/tool", 4)]
+    assert [(error["pointer"], error["line"]) for error in written["error"]["errors"]] == [("/nodes/0/tool", 4)]
 
 
 async def test_invalid_inputs_name_their_field(offline_client: httpx.AsyncClient) -> None:
@@ -170,8 +170,8 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
     nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **each}]
     plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
     checked = (await http.post("/v1/plans/check", json={"plan": plan})).json()
-    started = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
-    assert (checked["status"], started.status_code, client.asked != []) == ("valid", 503, True), checked["errors"]
+    response = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
+    assert (checked["status"], response.status_code, client.asked != []) == ("valid", 503, True), checked["errors"]
 
 
 @pytest.mark.parametrize("depth", [120, 9_000])
@@ -269,8 +269,8 @@ async def test_draining_gateway_is_not_ready(offline_gateway: Apart, offline_cli
 async def test_large_policy_is_rejected(offline_client: httpx.AsyncClient) -> None:
     rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
     for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
-        refused = await offline_client.post(path, json={**body, "policy": {"rules": [rule]}})
-        assert (refused.status_code, "at most 262,144" in refused.json()["error"]["message"]) == (400, True)
+        response = await offline_client.post(path, json={**body, "policy": {"rules": [rule]}})
+        assert (response.status_code, "at most 262,144" in response.json()["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize(

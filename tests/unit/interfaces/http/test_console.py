@@ -40,9 +40,13 @@ async def test_every_file_is_served_with_a_content_security_policy(http: httpx.A
 
 
 async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(http: httpx.AsyncClient) -> None:
-    first = await http.get("/console/js/main.js")
-    again = await http.get("/console/js/main.js", headers={"If-None-Match": first.headers["etag"]})
-    assert (first.headers["cache-control"], again.status_code, again.content) == ("no-cache", 304, b"")
+    first_response = await http.get("/console/js/main.js")
+    repeated_response = await http.get("/console/js/main.js", headers={"If-None-Match": first_response.headers["etag"]})
+    assert (first_response.headers["cache-control"], repeated_response.status_code, repeated_response.content) == (
+        "no-cache",
+        304,
+        b"",
+    )
     for path in ("/console/none.js", "/console/%2e%2e/app.py", "/console/%2e%2e/gateway/app.py", "/console/js"):
         answer = await http.get(path)
         assert (answer.status_code, answer.json()["error"]["message"] != "") == (404, True), path

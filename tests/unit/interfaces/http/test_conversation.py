@@ -13,7 +13,7 @@ from dagwright.planning.conversation import TurnSummary
 
 
 def parsed_conversation(*messages: Any, run: str | None = None) -> Conversation:
-    return conversation_of([ChatMessage.model_validate(each) for each in messages], run=run)
+    return conversation_of([ChatMessage.model_validate(message) for message in messages], run=run)
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_long_conversation_is_cut_as_documented() -> None:
     assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
     # The last answer has 8,192 bytes, and as many others as fit in 16,000 bytes follow; the rest is marked as omitted.
     assert 8_000 < answers[-1] <= 8_192
-    assert all(1_900 < each <= 2_000 for each in answers[-4:-1])
+    assert all(1_900 < answer <= 2_000 for answer in answers[-4:-1])
     assert {turn.ai_response for turn in actual.earlier_turns[:-4]} == {"(omitted)"}
     assert actual.text == "Go." * 9_000
 

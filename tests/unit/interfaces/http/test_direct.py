@@ -69,14 +69,14 @@ async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: 
         pieces = response.aiter_text()
         first = await anext(pieces)
         released.set()
-        result = events_of(first + "".join([each async for each in pieces]))
+        result = events_of(first + "".join([piece async for piece in pieces]))
     message = [each.content for each in result if isinstance(each.content, dict)]
     if path == CHAT:
         written = "".join(choice["delta"].get("content") or "" for each in message for choice in each["choices"])
     else:
         written = message[-1]["response"]["output"][0]["content"][0]["text"]
     assert (response.status_code, response.headers["x-routing-mode"], written) == (200, "direct", "Hello.")
-    assert [each.comment for each in events_of(first)] == [BEAT] * len(events_of(first))
+    assert [event.comment for event in events_of(first)] == [BEAT] * len(events_of(first))
 
 
 @PATHS
@@ -90,7 +90,7 @@ async def test_early_refusal_of_the_model_has_its_status(tmp_path: Path, path: s
 async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
         answer = await http.post(path, json=body(path))
-    entries = [each.content for each in events_of(answer.text.replace("event: error\n", "")) if each.comment is None]
+    entries = [event.content for event in events_of(answer.text.replace("event: error\n", "")) if event.comment is None]
     assert answer.status_code == 200
     if path == CHAT:
         assert [entries[0]["error"]["code"], *entries[1:]] == ["rate_limit_exceeded", "[DONE]"]

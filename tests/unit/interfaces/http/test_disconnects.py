@@ -252,25 +252,25 @@ async def test_key_without_the_scope_operate_cannot_cancel(
     gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
 ) -> None:
     _, key = gateway.context.keys.add(ALL_OWNERS, [scope])
-    asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
-    asked["headers"]["Authorization"] = f"Bearer {key}"
-    refused = await gateway.http.post(CHAT, **asked)
-    assert (refused.status_code, "operate" in refused.json()["error"]["message"]) == (403, True)
+    request = _request(CHAT, stream=stream, cancels=True, answers=answers)
+    request["headers"]["Authorization"] = f"Bearer {key}"
+    response = await gateway.http.post(CHAT, **request)
+    assert (response.status_code, "operate" in response.json()["error"]["message"]) == (403, True)
     assert gateway.server.looks == 0
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
-    asked = _request(path, stream=True)
-    del asked["headers"]
-    async with gateway.http.stream("POST", path, **asked) as answer:
+    request = _request(path, stream=True)
+    del request["headers"]
+    async with gateway.http.stream("POST", path, **request) as answer:
         run = answer.headers["x-run-id"]
         lines = answer.aiter_lines()
         while not (seen := await anext(lines)).startswith("id: "):
             pass
     await eventually(lambda: gateway.app.under_way == 0)
     headers = {"Last-Event-ID": seen.removeprefix("id: ")}
-    async with gateway.http.stream("POST", path, **asked, headers=headers) as again:
+    async with gateway.http.stream("POST", path, **request, headers=headers) as again:
         assert (again.status_code, again.headers["x-run-id"], again.headers["x-session-id"]) == (200, run, "long")
         gateway.server.is_free.set()
         await eventually(lambda: gateway.server.started == [run])
@@ -287,9 +287,9 @@ async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _
 
 async def _background(gateway: _Gateway) -> str:
     """Request a background response whose turn waits, and return its URL."""
-    asked = _request(RESPONSES, stream=False)
-    asked["json"]["background"] = True
-    answer = await gateway.http.post(RESPONSES, **asked)
+    request = _request(RESPONSES, stream=False)
+    request["json"]["background"] = True
+    answer = await gateway.http.post(RESPONSES, **request)
     assert (answer.status_code, answer.json()["status"]) == (200, "in_progress")
     return f"{RESPONSES}/{answer.json()['id']}"
 

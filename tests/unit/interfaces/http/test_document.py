@@ -97,7 +97,7 @@ def test_error_has_an_example_that_fits(name: str) -> None:
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
 def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
     operation = OPERATIONS[f"POST /v1/{path}"]
-    headers = {each["name"]: each for each in operation["parameters"] if each["in"] == "header"}
+    headers = {parameter["name"]: parameter for parameter in operation["parameters"] if parameter["in"] == "header"}
     own = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect", "Idempotency-Key"}
     assert own <= {*headers}
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
@@ -115,7 +115,9 @@ def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
 def test_stream_requested_by_an_id_names_its_progress_form(path: str) -> None:
-    document = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
+    document = {
+        (parameter["in"], parameter["name"]): parameter for parameter in OPERATIONS[f"GET /v1/{path}"]["parameters"]
+    }
     for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
         assert document[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, place
 
@@ -124,7 +126,7 @@ def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """Return the schema of the body of an operation, and the models that it refers to."""
     schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
-    return schema, [DOCUMENT["components"]["schemas"][each.rpartition("/")[2]] for each in references]
+    return schema, [DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if "requestBody" in OPERATIONS[name]])
@@ -169,8 +171,8 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(
     _, others = keys.add(ALL_OWNERS, [scope for scope in KeyScope if scope is not needed])
     _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
     if needed is not None:
-        refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
-        assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
+        response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
+        assert (error_of(response), client.asked) == ((403, "insufficient_scope"), [])
     accepted = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
     assert accepted.status_code == (503 if client.asked else 200), accepted.text
 

@@ -83,7 +83,7 @@ async def test_answer_is_reported_with_the_request_that_follows_it(next_request:
     body = AnswerBody(request_id="find", answer="Anna", by="bob")
     result = await answer_run_request(gateway_context(fake_feedback, "ann"), "run-1", body)
     assert result == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{message_suffix}"}
-    assert [each.by for each in fake_feedback.answers] == ["ann"]
+    assert [answer.by for answer in fake_feedback.answers] == ["ann"]
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ async def test_scope_is_checked_first(
     offline_gateway: Apart, strict_http: httpx.AsyncClient, path: str, scopes: set[KeyScope]
 ) -> None:
     _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(KeyScope) - scopes)
-    refused = await strict_http.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
-    assert error_of(refused) == (403, "insufficient_scope")
+    response = await strict_http.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
+    assert error_of(response) == (403, "insufficient_scope")
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: byte
 async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: Apart) -> None:
     http, _, _ = offline_gateway
     body = {f"field{number}": 1 for number in range(MAX_FIELDS + 1)}
-    refused = await http.post("/v1/runs", json=body)
+    response = await http.post("/v1/runs", json=body)
     expected = (400, "the body has 201 fields; at most 200 are accepted")
-    assert (refused.status_code, refused.json()["error"]["message"]) == expected
+    assert (response.status_code, response.json()["error"]["message"]) == expected
 
 
 @pytest.mark.waits
@@ -165,7 +165,7 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
     plan = {"plan": {"plan": 1, "nodes": [], "inputs": dict.fromkeys(map(str, range(20_001)))}}
     answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
     # One is parsed and four wait.
-    assert [each >= 429 for each in sorted(each.status_code for each in answers)] == [False] * 5 + [True] * 2
+    assert [each >= 429 for each in sorted(answer.status_code for answer in answers)] == [False] * 5 + [True] * 2
     assert (max_values, main_thread().ident in threads) == (1, False)
 
 
@@ -183,10 +183,10 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
 )
 async def test_reason_has_a_limit(offline_gateway: Apart, path: str, body: dict[str, Any], param: str) -> None:
     http, client, _ = offline_gateway
-    refused = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
-    error = refused.json()["error"]
+    response = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
+    error = response.json()["error"]
     message = f"{param}: String should have at most 4000 characters"
-    assert (refused.status_code, error["param"], error["message"], client.asked) == (400, param, message, [])
+    assert (response.status_code, error["param"], error["message"], client.asked) == (400, param, message, [])
     accepted = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
     assert (accepted.status_code, client.asked != []) == (503, True)
 

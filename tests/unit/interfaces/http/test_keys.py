@@ -197,7 +197,7 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss:
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
     expected = [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
-    assert [(each.run_owner, each.actor_name) for each in callers] == expected
+    assert [(caller.run_owner, caller.actor_name) for caller in callers] == expected
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,6 @@ async def test_key_of_one_owner_has_no_access_to_limits_across_runs(
 ) -> None:
     http, client, context = offline_gateway
     _, key = KeyFile(context.settings.api_keys).add("ann", [*KeyScope])
-    refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
-    assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
-    assert "all owners" in refused.json()["error"]["message"]
+    response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
+    assert (error_of(response), client.asked) == ((403, "insufficient_scope"), [])
+    assert "all owners" in response.json()["error"]["message"]

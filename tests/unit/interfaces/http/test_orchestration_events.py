@@ -28,8 +28,8 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 
 async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
     async def coming() -> AsyncGenerator[RunUpdate, None]:
-        for each in updates:
-            yield each
+        for update in updates:
+            yield update
 
     return named_events_of("".join([text async for text in orchestration_events(coming(), session_run="run-1")]))
 

@@ -116,9 +116,9 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
 
 
 async def test_plan_that_is_too_large_is_rejected(http: httpx.AsyncClient) -> None:
-    refused = await http.post("/v1/plans/check", json={"plan": "x" * 8 * 1024 * 1024})
-    assert error_of(refused) == (413, "request_too_large")
-    assert "8,388,608 bytes" in refused.json()["error"]["message"]
+    response = await http.post("/v1/plans/check", json={"plan": "x" * 8 * 1024 * 1024})
+    assert error_of(response) == (413, "request_too_large")
+    assert "8,388,608 bytes" in response.json()["error"]["message"]
 
 
 async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx.AsyncClient, tmp_path: Path) -> None:
@@ -139,5 +139,5 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
             "the node (plan: {nodes: […]}), or name a published plan: double"
         )
         assert error["hint"] == hint
-    started = await http.post("/v1/runs", json={"plan": plan("region.yaml")})
-    assert (started.status_code, "name a published plan: double" in started.text) == (400, True)
+    response = await http.post("/v1/runs", json={"plan": plan("region.yaml")})
+    assert (response.status_code, "name a published plan: double" in response.text) == (400, True)

@@ -24,7 +24,7 @@ def moment(state: TaskState, record: Record, *, status: str = "running", asked: 
 def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
     behind = progress.status_events if moment.is_last else lambda _: ()
     events = [cast("Any", each) for result in (progress.events, behind) for each in result(moment)]
-    return [(each["type"], each["data"].get("result")) for each in events]
+    return [(event["type"], event["data"].get("result")) for event in events]
 
 
 DONE = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)

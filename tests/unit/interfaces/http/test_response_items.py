@@ -27,7 +27,9 @@ from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each.model_dump(exclude_none=True) for each in to_chat_body(ResponseBody.model_validate(body)).messages]
+    return [
+        message.model_dump(exclude_none=True) for message in to_chat_body(ResponseBody.model_validate(body)).messages
+    ]
 
 
 def test_instructions_and_text_become_messages() -> None:
@@ -47,7 +49,7 @@ def test_items_become_messages_calls_and_results() -> None:
     ]
     user, assistant, tool = messages({"input": items})
     assert [each["role"] for each in (user, assistant)] == ["user", "assistant"]
-    assert [each["id"] for each in assistant["tool_calls"]] == ["c1", "c2"]
+    assert [call["id"] for call in assistant["tool_calls"]] == ["c1", "c2"]
     assert tool == {"role": "tool", "tool_call_id": "c1", "content": "1"}
 
 
@@ -63,9 +65,9 @@ REFERRING = ResponseBody(input=[{"role": "user", "content": "a"}, *map(reference
 
 def test_references_are_replaced_by_their_answers() -> None:
     assert referenced_runs(REFERRING) == {"run-1": 2}
-    entries = [(each.role, each.content) for each in to_chat_body(REFERRING, {"run-1": "b"}).messages]
+    entries = [(message.role, message.content) for message in to_chat_body(REFERRING, {"run-1": "b"}).messages]
     assert entries == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
-    assert [each.role for each in to_chat_body(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
+    assert [message.role for message in to_chat_body(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
     assert (referenced_runs(ResponseBody(input="a")), run_of_referenced_question(ResponseBody(input="a"))) == ({}, None)
 
 

@@ -99,22 +99,26 @@ async def received_events(http: httpx.AsyncClient, path: str, after: str) -> lis
 
 
 def text_of(events: Sequence[Event]) -> str:
-    contents = [each.content for each in events if isinstance(each.content, dict)]
-    deltas = [choice["delta"].get("content") or "" for each in contents for choice in each.get("choices", ())]
-    return "".join([*deltas, *(each["delta"] for each in contents if each.get("type") == "response.output_text.delta")])
+    contents = [event.content for event in events if isinstance(event.content, dict)]
+    deltas = [choice["delta"].get("content") or "" for content in contents for choice in content.get("choices", ())]
+    return "".join(
+        [*deltas, *(content["delta"] for content in contents if content.get("type") == "response.output_text.delta")]
+    )
 
 
 def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
-    contents = [each.content for each in events if isinstance(each.content, dict)]
-    entries = [event for each in contents for event in each.get("dagwright", {}).get("events", ())]
-    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("request_id")) for each in entries]
+    contents = [event.content for event in events if isinstance(event.content, dict)]
+    entries = [event for content in contents for event in content.get("dagwright", {}).get("events", ())]
+    return [
+        (entry["type"], entry["node_id"] or entry["data"].get("request", {}).get("request_id")) for entry in entries
+    ]
 
 
 def rest_of(events: Sequence[Event]) -> list[Any]:
     """Return the events that are neither text nor progress, without times and numbers."""
     actual: list[Any] = []
-    for each in events:
-        content = each.content
+    for event in events:
+        content = event.content
         if isinstance(content, str):
             actual.append(content)
         elif "choices" in content:
@@ -295,13 +299,13 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
     asked = {"stream": "true"}
     async with gateway(run) as http:
         plain = events_of((await http.get(RESPONSE, params=asked)).text)
-        shown = events_of((await http.get(RESPONSE, params=asked, headers={"X-Stream-Progress": "full"})).text)
+        shown_events = events_of((await http.get(RESPONSE, params=asked, headers={"X-Stream-Progress": "full"})).text)
         numbers = [each.content["sequence_number"] for each in plain]
         assert numbers == sorted(set(numbers))
         assert plain[0].content["type"] == "response.created"
         assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
-        assert ("node.completed", "sum") in progress_of(shown)
-        assert_numbers_grow([(each.content["sequence_number"], "dagwright" in each.content) for each in shown])
+        assert ("node.completed", "sum") in progress_of(shown_events)
+        assert_numbers_grow([(each.content["sequence_number"], "dagwright" in each.content) for each in shown_events])
         for cut, number in enumerate(numbers):
             later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})
             both = [*plain[: cut + 1], *events_of(later.text)]
@@ -315,7 +319,7 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
 async def test_number_of_another_answer_starts_again(gateway: Gateway) -> None:
     async with gateway(replace(ANSWERED, texts=(PartialText("answer", 1, "Osaka"),))) as http:
         events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
-        number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
+        number = next(event.content["sequence_number"] for event in events if event.content.get("delta") == "Osaka")
     async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:
         later = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
     assert text_of(events_of(later.text)) == f"{ANSWER_RESTARTS}{WORDS}"
@@ -337,8 +341,8 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
         assert (other.status_code, other.json()["error"]["param"]) == (400, "Last-Event-ID")
         assert run.started == []
         for _ in range(2):
-            started = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
-            assert (started.status_code, started.headers["x-run-id"]) == (200, run_id_of_key(key))
+            response = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
+            assert (response.status_code, response.headers["x-run-id"]) == (200, run_id_of_key(key))
             assert run.started == [run_id_of_key(key)]
 
 
@@ -410,9 +414,9 @@ async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, add
         )
         for params, headers in (({"stream_progress": "all"}, {}), ({}, {"X-Stream-Progress": "all"})):
             url = httpx.URL(address).copy_merge_params(params)
-            refused = await http.get(url, headers=headers)
-            error = refused.json()["error"]
-            assert (refused.status_code, error["param"]) == (400, "stream_progress")
+            response = await http.get(url, headers=headers)
+            error = response.json()["error"]
+            assert (response.status_code, error["param"]) == (400, "stream_progress")
             assert "content, progress, full" in error["message"]
 
 
@@ -420,9 +424,9 @@ async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, add
 async def test_request_of_a_model_does_not_resume_a_run(gateway: Gateway, path: str) -> None:
     headers, body = {"Last-Event-ID": first_id(path)}, {**BODIES[path], "model": "small"}
     async with gateway(ANSWERED) as http:
-        refused = await http.post(path, json=body, headers=headers)
+        response = await http.post(path, json=body, headers=headers)
         accepted = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Last-Event-ID")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "Last-Event-ID")
     assert (accepted.status_code, accepted.headers["x-run-id"]) == (200, RUN)
 
 
@@ -431,8 +435,8 @@ async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
     run = replace(ANSWERED, started=[])
     async with gateway(run) as http:
         for many in (2, 0, True, False):
-            refused = await http.post(CHAT, json={**body, "n": many})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n"), many
+            response = await http.post(CHAT, json={**body, "n": many})
+            assert (response.status_code, response.json()["error"]["param"]) == (400, "n"), many
         assert run.started == []
         assert (await http.post(CHAT, json={**body, "n": 1})).status_code == 200
 
@@ -453,4 +457,4 @@ async def test_stream_helper_of_the_python_client_ignores_progress(gateway: Gate
             final = await helper.get_final_response()
     entries = [each for each in seen if "dagwright" in (each.model_extra or {})]
     assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
-    assert {each.type for each in entries} == ({"response.in_progress"} if shown != "content" else set())
+    assert {entry.type for entry in entries} == ({"response.in_progress"} if shown != "content" else set())

@@ -103,4 +103,4 @@ async def test_events_of_one_moment_are_encoded_once() -> None:
 
     (first,), (second,) = await of_one_client(), await of_one_client()
     assert first is second
-    assert [each.name for each in named_events_of(first)] == ["node.completed", "run.completed"]
+    assert [event.name for event in named_events_of(first)] == ["node.completed", "run.completed"]

@@ -103,7 +103,7 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
 async def test_runs_are_listed(tmp_path: Path) -> None:
     for message, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         result = await _call_tool(tmp_path, LIST_RUNS, **message)
-        assert (result["status"], [each["run_id"] for each in result["runs"]]) == ("listed", [asked])
+        assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [asked])
     refused = await _call_tool(tmp_path, LIST_RUNS, status="runing")
     assert (refused["status"], "(did you mean 'running'?)" in refused["message"]) == ("bad_usage", True)
 
