@@ -131,15 +131,15 @@ def test_no_file_is_too_long() -> None:
 
 
 def _lines_with(needles: tuple[str, ...]) -> list[str]:
-    found = []
+    actual = []
     for path in text_files():
         text = path.read_text(encoding="utf-8", errors="replace").replace(_EXAMPLE_HOME, "~")
         if not any(needle in text for needle in needles):
             continue
         for number, line in enumerate(text.splitlines(), start=1):
             if any(needle in line for needle in needles):
-                found.append(f"{place(path)}:{number}: {line.strip()[:120]}")
-    return found
+                actual.append(f"{place(path)}:{number}: {line.strip()[:120]}")
+    return actual
 
 
 def test_no_file_names_a_package_registry() -> None:

@@ -78,8 +78,8 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
         arguments = {"name": name, "values": [f"{{{{{earlier}.result}}}}" for earlier in before], "pause_ms": pause_ms}
         nodes.append({"id": name, "tool": "pure_compute", "arguments": arguments, "timeout": "60s"})
     last = f"n{count - 1}"
-    end = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last}.result}}}}"}}
-    return {"nodes": [*nodes, end], "output": "{{end.result.last}}"}, values
+    end_node = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last}.result}}}}"}}
+    return {"nodes": [*nodes, end_node], "output": "{{end.result.last}}"}, values
 
 
 async def _answers(handle: Handle) -> list[dict[str, Any]]:
@@ -105,15 +105,15 @@ def _timeout_of(history: WorkflowHistory, kind: str) -> float:
     started_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
     again = [event for event in started_events if event.activity_task_started_event_attributes.attempt > 1]
     scheduled = {event.event_id: event for event in history.events}
-    found = []
+    actual = []
     for event in again:
         attributes = event.activity_task_started_event_attributes
         call = scheduled[attributes.scheduled_event_id].activity_task_scheduled_event_attributes
         assert call.activity_type.name == kind
         assert attributes.last_failure.timeout_failure_info.timeout_type, "it was not lost"
         waited = call.heartbeat_timeout.ToTimedelta() + call.retry_policy.initial_interval.ToTimedelta()
-        found.append(waited.total_seconds())
-    return max(found)
+        actual.append(waited.total_seconds())
+    return max(actual)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ async def test_worker_killed_in_a_region_batch(scene: Scene, count: int, pause_m
 async def test_worker_killed_while_a_plan_is_loaded_in_pages(scene: Scene) -> None:
     names = [f"n{number}" for number in range(INLINE_PLAN_NODES + 500)]
     skipped = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
-    first = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
+    first_node = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
     scene.points.hold(READING)
-    handle = await scene.start({"nodes": [first, *skipped], "output": "{{first.result}}"})
+    handle = await scene.start({"nodes": [first_node, *skipped], "output": "{{first.result}}"})
     await scene.kill_at(READING)
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", {"n": 1})

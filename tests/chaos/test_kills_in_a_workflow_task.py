@@ -79,7 +79,7 @@ def _chain(name: str) -> list[dict[str, Any]]:
 
 def _missed_s(events: Sequence[HistoryEvent]) -> list[float]:
     """Return how long the server waited for each workflow task that a worker never completed, in seconds."""
-    found = []
+    actual = []
     for event in events:
         result = event.workflow_task_timed_out_event_attributes
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT and (
@@ -87,5 +87,5 @@ def _missed_s(events: Sequence[HistoryEvent]) -> list[float]:
         ):
             started = next(event for event in events if event.event_id == result.started_event_id)
             waited = event.event_time.ToDatetime() - started.event_time.ToDatetime()
-            found.append(waited.total_seconds())
-    return found
+            actual.append(waited.total_seconds())
+    return actual

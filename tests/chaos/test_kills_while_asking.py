@@ -23,15 +23,15 @@ _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assi
 async def _asks(server: LiveServer, workflow_id: str) -> list[str]:
     """Wait until a run has an open request, and return the request ids; this needs no worker."""
     client = await server.start()
-    found: list[str] = []
+    actual: list[str] = []
 
     async def does() -> bool:
         waiting = (await RunReader(client, workflow_id).read()).document()["waiting_for"]
-        found[:] = [request["request_id"] for request in waiting]
-        return bool(found)
+        actual[:] = [request["request_id"] for request in waiting]
+        return bool(actual)
 
     await eventually(does)
-    return found
+    return actual
 
 
 async def _signal(server: LiveServer, workflow_id: str, request: str) -> None:

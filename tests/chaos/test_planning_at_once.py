@@ -56,19 +56,19 @@ def model_of(number: int) -> str:
 
 def steps_of(turn: int) -> list[Step]:
     """Return the plan and the answer of each request of a round, in an order of their own."""
-    found = []
+    actual = []
     for number in reversed(range(REQUESTS)):
         own, model = word(turn, number), model_of(number)
         plan = plan_text(call("a", "echo", said=own), call("b", "echo", of="{{a.result.said}}"))
-        found.append(step(plan, model=model, metadata={"purpose": "plan"}, last=own))
-        found.append(step(f"heard {own}", model=model, metadata={"purpose": "answer"}, last=own))
-    return found
+        actual.append(step(plan, model=model, metadata={"purpose": "plan"}, last=own))
+        actual.append(step(f"heard {own}", model=model, metadata={"purpose": "answer"}, last=own))
+    return actual
 
 
 async def run_goal(client: Client, known: Any, *, turn: int, number: int) -> tuple[str, dict[str, Any]]:
     """Return the id and the document of one request."""
-    asked = PlanningOptions(ModelConfig(model=model_of(number)))
-    compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, asked)
+    options = PlanningOptions(ModelConfig(model=model_of(number)))
+    compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, options)
     handle = await client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=compiled)),

@@ -37,14 +37,14 @@ def _plan(run: str) -> dict[str, Any]:
 
 
 async def _failing_view(client: Client, run: str) -> RunView:
-    found: list[RunView] = []
+    actual: list[RunView] = []
 
     async def is_failing() -> bool:
-        found.append(await RunReader(client, run).read())
-        return any(note["code"] == "workflow_task_failing" for note in found[-1].notes)
+        actual.append(await RunReader(client, run).read())
+        return any(note["code"] == "workflow_task_failing" for note in actual[-1].notes)
 
     await eventually(is_failing)
-    return found[-1]
+    return actual[-1]
 
 
 async def test_runs_wait_for_the_right_code_and_then_end_normally(own_server: LiveServer, tmp_path: Path) -> None:

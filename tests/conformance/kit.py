@@ -44,8 +44,8 @@ class Dialect:
         return (*self.required, *self.optional)
 
     def entries_of(self, document: Any) -> list[Any]:
-        found: list[Any] = document[self.list_payloads[0]] if self.list_payloads else document
-        return found
+        actual: list[Any] = document[self.list_payloads[0]] if self.list_payloads else document
+        return actual
 
 
 def _write_plan(graph: Graph) -> Any:

@@ -68,13 +68,13 @@ async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_s
     own_folder: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, reported: str
 ) -> None:
     (own_folder.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
-    first = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
+    first_node = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
     below = {"id": "below", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
-    plan = {"nodes": [first, below]}
+    plan = {"nodes": [first_node, below]}
     (own_folder.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     own_folder.environment |= environment
 
-    end = await own_folder("run", "plan.json", "--agents", "cards.json", *options, "--json")
+    result = await own_folder("run", "plan.json", "--agents", "cards.json", *options, "--json")
 
-    assert (end.code, end.document["status"]) == (2, status)
-    assert end.document["message"].startswith(reported)
+    assert (result.code, result.document["status"]) == (2, status)
+    assert result.document["message"].startswith(reported)

@@ -17,9 +17,9 @@ SUM = plan_text(_FIRST, call("more", "calculator", expression="{{sum.result}} * 
 
 async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
-        end = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
-    lines = end.stdout.splitlines()
-    assert (end.code, end.stderr) == (0, "")
+        result = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
+    lines = result.stdout.splitlines()
+    assert (result.code, result.stderr) == (0, "")
     answered = lines.index("It is 6.")
     assert lines[0] == "run ask-first"
     assert lines[answered + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
@@ -45,19 +45,19 @@ async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line
 
 async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(SUM) as server:
-        end = await asking(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
-    assert (end.code, end.stderr) == (0, "")
-    assert [node["id"] for node in end.document["nodes"]] == ["sum", "more"]
-    ran = await command_line("run", "-", "--json", "--id", "ask-plan-only-run", text=end.stdout)
+        result = await asking(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
+    assert (result.code, result.stderr) == (0, "")
+    assert [node["id"] for node in result.document["nodes"]] == ["sum", "more"]
+    ran = await command_line("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
     assert (ran.code, ran.document["output"]) == (0, {"more": 6})
 
 
 async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
-        end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")
-    lines = end.stdout.splitlines()
+        result = await asking(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")
+    lines = result.stdout.splitlines()
     error = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
-    assert (end.code, '"read#4"' in end.stdout) == (1, False)
+    assert (result.code, '"read#4"' in result.stdout) == (1, False)
     assert lines[error + 1] == (
         "the last text of the model, and its errors: "
         "dagwright node ask-no-plan plan#4, dagwright node ask-no-plan read#4"
@@ -65,20 +65,20 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
 
 
 async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine) -> None:
-    refused = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
-    async with ModelServer("I cannot.", refused) as server:
-        end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
-    lines = end.stdout.splitlines()
+    error = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
+    async with ModelServer("I cannot.", error) as server:
+        result = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
+    lines = result.stdout.splitlines()
     summary = next(number for number, line in enumerate(lines) if line.startswith("ask-key-refused (Fly.): failed in "))
     entries = [line for line in lines[summary + 1 :] if "Incorrect API key provided" in line]
-    assert (end.code, [line.partition(" at ")[0] for line in entries]) == (1, ["failed: plan#2: small"])
+    assert (result.code, [line.partition(" at ")[0] for line in entries]) == (1, ["failed: plan#2: small"])
 
 
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
-        end = await asking(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
-    message = end.stderr.splitlines()
-    assert (end.code, end.stdout) == (1, "")
+        result = await asking(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
+    message = result.stderr.splitlines()
+    assert (result.code, result.stdout) == (1, "")
     assert message[0].startswith("ask-no-plan-only (Fly.): failed in ")
     assert message[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
 
@@ -132,8 +132,8 @@ async def test_missing_model_setting_is_refused(command_line: CommandLine, keys:
 
 @pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
 async def test_no_key_is_refused_before_anything_starts(own_folder: CommandLine, more: tuple[str, ...]) -> None:
-    end = await own_folder("ask", "Do it.", "--model", "small", *more, "--json")
-    assert (end.code, end.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_TRY}"})
+    result = await own_folder("ask", "Do it.", "--model", "small", *more, "--json")
+    assert (result.code, result.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_TRY}"})
 
 
 async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(command_line: CommandLine) -> None:
@@ -149,19 +149,27 @@ async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(com
 
 async def test_plan_is_returned_as_often_as_configured(command_line: CommandLine) -> None:
     async with ModelServer("I cannot.") as server:
-        end = await asking(command_line, server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")
-    assert (end.code, end.document["error"]["code"], [*end.document["nodes"]]) == (1, "plan_invalid", ["plan", "read"])
+        result = await asking(command_line, server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")
+    assert (result.code, result.document["error"]["code"], [*result.document["nodes"]]) == (
+        1,
+        "plan_invalid",
+        ["plan", "read"],
+    )
 
 
 async def test_repairs_are_shown(command_line: CommandLine) -> None:
     near = plan_text(call("sum", "calculater", expression="1 + 2"))
     repaired = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(near, "It is 3.") as server:
-        end = await asking(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
-    assert (end.code, "It is 3." in end.stdout, repaired in end.stdout.splitlines()) == (0, True, True)
+        result = await asking(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
+    assert (result.code, "It is 3." in result.stdout, repaired in result.stdout.splitlines()) == (0, True, True)
     async with ModelServer(near) as server:
-        end = await asking(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
-    assert (end.code, end.document["nodes"][0]["tool"], end.stderr.splitlines()) == (0, "calculator", [repaired])
+        result = await asking(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
+    assert (result.code, result.document["nodes"][0]["tool"], result.stderr.splitlines()) == (
+        0,
+        "calculator",
+        [repaired],
+    )
 
 
 async def test_demo_reports_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:

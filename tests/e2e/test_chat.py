@@ -91,11 +91,11 @@ async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_
 async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
     bad = plan_text({"id": "a", "tool": "nobody_knows"})
     async with ModelServer(*[bad] * 4, _sum(), "One.") as server:
-        end = await asking(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
-    assert end.code == 1
-    assert "the model wrote 4 plans, and none can be run" in end.stdout
-    assert "One." in end.stdout.splitlines()
-    assert "dagwright chat --session failing" in end.stdout.splitlines()[-1]
+        result = await asking(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+    assert result.code == 1
+    assert "the model wrote 4 plans, and none can be run" in result.stdout
+    assert "One." in result.stdout.splitlines()
+    assert "dagwright chat --session failing" in result.stdout.splitlines()[-1]
 
 
 async def test_person_talks_checks_the_status_and_continues_later(command_line: CommandLine, talk: Talk) -> None:
@@ -201,8 +201,8 @@ async def test_chat_continues_when_server_and_worker_are_back(own_command_line: 
 )
 async def test_chat_refuses_unusable_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
-        end = await asking(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
-    assert (end.code, end.document["status"]) == (2, status)
+        result = await asking(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
+    assert (result.code, result.document["status"]) == (2, status)
 
 
 _WORKERS = '''

@@ -39,7 +39,7 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
         inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
         output="{{sum.result}}",
     )
-    started = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
+    started_result = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
 
     async def has_asked() -> bool:
         waiting = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
@@ -47,18 +47,18 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
 
     await eventually(has_asked)
     waiting = await own_command_line("status", "inputs-later")
-    wrong = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
+    invalid_result = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
     given = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann")
     end = await own_command_line("watch", "inputs-later", "--json")
     result = await own_command_line("status", "inputs-later")
 
-    started.check_success()
-    assert started.document["message"].endswith(
+    started_result.check_success()
+    assert started_result.document["message"].endswith(
         """; it waits for its inputs: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
     )
     assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in waiting.stdout
-    assert (wrong.code, given.code, given.stdout) == (2, 0, "'inputs' is answered\n")
-    assert 'data/left: "x" is not of type "integer"' in wrong.stderr
+    assert (invalid_result.code, given.code, given.stdout) == (2, 0, "'inputs' is answered\n")
+    assert 'data/left: "x" is not of type "integer"' in invalid_result.stderr
     assert (end.code, end.document["output"]) == (0, 7)
     assert re.search(r"^inputs: answered by ann at \S+ \S+ \S+ through update$", result.stdout, re.MULTILINE)
 

@@ -327,8 +327,8 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
         await page.mouse.move(x + 2 * number, y + number)
     await page.mouse.up()
     assert await page.locator(".graph svg > g").get_attribute("transform") != before
-    found: list[float] = await page.evaluate("window.frames_")
-    return found
+    actual: list[float] = await page.evaluate("window.frames_")
+    return actual
 
 
 def _answering(graph: Any, reported: Any) -> Callable[[Route], Awaitable[None]]:

@@ -451,11 +451,11 @@ async def test_views_fit_and_have_alternatives(
     serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
     widths: dict[str, int] = {}
-    wrong: list[str] = []
+    errors: list[str] = []
 
     async def look(page: Page, name: str) -> None:
         widths[name] = await width_of(page)
-        wrong.extend(f"{name}: {complaint}" for complaint in await complaints(page))
+        errors.extend(f"{name}: {complaint}" for complaint in await complaints(page))
 
     async with serve(plans={"greet": GREET}) as live:
         run = await live.start(ASKING)
@@ -488,6 +488,6 @@ async def test_views_fit_and_have_alternatives(
             ground = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         await live.post(f"/v1/runs/{run}/cancel", {})
     assert widths == dict.fromkeys(widths, size[0])
-    assert wrong == []
+    assert errors == []
     brightest = max(map(int, ground.removeprefix("rgb(").rstrip(")").split(",")))
     assert brightest < 60 if colours == "dark" else brightest > 200

@@ -78,10 +78,10 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
     """A clone whose server runs already, so that not each command has to start and end one."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    made = Clone(folder, address=other_server.address, programs=forked_programs())
+    clone = Clone(folder, address=other_server.address, programs=forked_programs())
     async with live_server(state_of(folder)) as live:
-        yield made
-        made.close()
+        yield clone
+        clone.close()
         await live.kill_all()
 
 

@@ -60,12 +60,12 @@ async def test_model_of_the_service_answers_itself(serve: Serve) -> None:
             metadata={"routing_mode": "direct", "trace": "7"},
         )
         answer = raw.parse()
-        (asked,) = live.models.calls
+        (call,) = live.models.calls
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
     assert (raw.headers["x-routing-mode"], "x-run-id" in raw.headers) == ("direct", False)
     assert answer.usage is not None
     assert answer.usage.total_tokens > 0
-    assert (asked.body["temperature"], asked.body["metadata"]) == (0.5, {"trace": "7"})
+    assert (call.body["temperature"], call.body["metadata"]) == (0.5, {"trace": "7"})
 
 
 async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(serve: Serve) -> None:
@@ -77,10 +77,10 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
         )
         answer = raw.parse()
         view = await live.context.runs.reader(raw.headers["x-run-id"]).read()
-        asked = {call.model for call in live.models.calls}
+        call = {call.model for call in live.models.calls}
     about: Any = answer.model_dump()["dagwright"]
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
-    assert (answer.model, asked) == ("large", {"large"})
+    assert (answer.model, call) == ("large", {"large"})
     assert (about["run_id"], about["status"], about["session_id"]) == (view.workflow_id, "completed", None)
     assert (view.status, raw.headers["x-routing-mode"]) == ("completed", "orchestration")
     assert answer.usage is not None
@@ -93,9 +93,9 @@ async def test_auto_asks_the_model_who_answers(serve: Serve, route: str, answer:
     script = {"direct": ["Hello."], "orchestration": [SUM, "It is 3."]}[route]
     async with serve(json_text({"route": route}), *script) as live:
         response = await live.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
-        asked = [call.metadata.get("purpose") for call in live.models.calls]
+        call = [call.metadata.get("purpose") for call in live.models.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
-    assert (response.headers["x-routing-mode"], asked[0], len(asked)) == (route, "route", calls)
+    assert (response.headers["x-routing-mode"], call[0], len(call)) == (route, "route", calls)
 
 
 async def test_picture_is_passed_on_where_a_run_could_not_take_it(serve: Serve) -> None:
@@ -105,8 +105,8 @@ async def test_picture_is_passed_on_where_a_run_could_not_take_it(serve: Serve) 
         plain = await live.post(CHAT, body)
         auto = await live.post(CHAT, {**body, "routing_mode": "auto"})
         run = await live.post(CHAT, {**body, "routing_mode": "orchestration"})
-        asked = live.models.calls[0].body["messages"][0]["content"]
-    assert (plain.status_code, auto.status_code, asked) == (200, 200, picture)
+        call = live.models.calls[0].body["messages"][0]["content"]
+    assert (plain.status_code, auto.status_code, call) == (200, 200, picture)
     assert (run.status_code, run.json()["error"]["code"]) == (400, "unsupported_content")
 
 
@@ -142,9 +142,9 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
                 {"role": "user", "content": "Write to {{tea.result}}."},
             ],
         )
-        (asked,) = live.models.calls
+        (call,) = live.models.calls
     assert answer.choices[0].message.content == "Dear tea."
-    result = asked.messages[-1]["content"]
+    result = call.messages[-1]["content"]
     assert "Assistant: I do." in result
     assert "Write to {{tea.result}}." in result
 

@@ -39,35 +39,35 @@ async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: S
 
 async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
-        started = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
+        response = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
         actual: list[Response] = []
 
         async def exists() -> bool:
-            actual.append(await live.openai.responses.retrieve(started.id))
+            actual.append(await live.openai.responses.retrieve(response.id))
             return actual[-1].status == "completed"
 
         await eventually(exists)
-    assert (started.status, started.background, started.output) == ("in_progress", True, [])
+    assert (response.status, response.background, response.output) == ("in_progress", True, [])
     assert json.loads(actual[-1].output_text) == {"more": 6}
 
 
 async def test_cancelled_response_reports_it(serve: Serve) -> None:
     async with serve(plans={"long": LONG}) as live:
-        started = await live.openai.responses.create(model="plan/long", input="{}", background=True)
-        cancelled = await live.openai.responses.cancel(started.id)
-        again = await live.openai.responses.cancel(started.id)
+        response = await live.openai.responses.create(model="plan/long", input="{}", background=True)
+        cancelled = await live.openai.responses.cancel(response.id)
+        again = await live.openai.responses.cancel(response.id)
     assert (cancelled.status, again.status) == ("cancelled", "cancelled")
 
 
 async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(serve: Serve) -> None:
     async with serve(plans={"broken": BROKEN}) as live:
-        with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as refused:
+        with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as caught:
             await live.openai.responses.create(model="plan/broken", input="{}")
         started = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
         stream = await live.openai.responses.retrieve(started.id, stream=True)
         last = [each async for each in stream][-1]
         fetched = await live.openai.responses.retrieve(started.id)
-    assert (refused.value.type, refused.value.code) == ("run_error", "node_failed")
+    assert (caught.value.type, caught.value.code) == ("run_error", "node_failed")
     assert last.type == "response.failed"
     for response in (last.response, fetched):
         result = response.model_dump()
@@ -97,25 +97,29 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
 async def test_question_is_a_function_call_and_its_output_the_answer(serve: Serve) -> None:
     async with serve(plans={"asking": ASKING}) as live:
         create = live.openai.responses.create
-        first = await create(model="plan/asking", input="{}")
-        asked = next(item for item in first.output if item.type == "function_call")
+        first_response = await create(model="plan/asking", input="{}")
+        asked = next(item for item in first_response.output if item.type == "function_call")
         result: Any = {"type": "function_call_output", "call_id": asked.call_id, "output": '{"approved": true}'}
         # With the whole conversation, and with the new messages only.
         message: list[Any] = [{"role": "user", "content": "{}"}, asked.model_dump(), result]
         whole = await create(model="plan/asking", input=message)
-        short = await create(model="plan/asking", input=[result], previous_response_id=first.id)
-    assert (first.status, first.output_text, asked.name) == ("completed", "Publish?", "answer_feedback")
+        short = await create(model="plan/asking", input=[result], previous_response_id=first_response.id)
+    assert (first_response.status, first_response.output_text, asked.name) == (
+        "completed",
+        "Publish?",
+        "answer_feedback",
+    )
     assert (whole.output_text, short.output_text) == ("true", "true")
 
 
 async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
     async with serve(*[SUM, "It is 3."] * 4) as live:
         create = live.openai.responses.create
-        first = await create(model="profile/plan", input="How much is 1 + 2?")
-        await create(model="profile/plan", input="And again?", previous_response_id=first.id)
+        first_response = await create(model="profile/plan", input="How much is 1 + 2?")
+        await create(model="profile/plan", input="And again?", previous_response_id=first_response.id)
         session: Any = {"session_id": "gateway-responses"}
-        started = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
-        next_one = await create(model="profile/plan", input="And again?", previous_response_id=started.id)
+        response = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
+        next_one = await create(model="profile/plan", input="And again?", previous_response_id=response.id)
         planned = [call.text for call in live.models.calls if call.metadata["purpose"] == "plan"]
     assert ["It is 3." in each for each in planned] == [False, True, False, True]
     assert "How much is 1 + 2?" in planned[1]
@@ -202,7 +206,7 @@ async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole
         ) as stream:
             final = (await stream.get_final_completion()).choices[0]
         key = {"Idempotency-Key": "s1"}
-        with pytest.raises(openai.UnprocessableEntityError, match='"name" is a required property') as refused:
+        with pytest.raises(openai.UnprocessableEntityError, match='"name" is a required property') as caught:
             await chat.parse(model="plan/chain", messages=messages, response_format=Person, extra_headers=key)
     ann = Person(name="Ann", age=30)
     assert (parsed.choices[0].message.parsed, streamed.output_parsed) == (ann, ann)
@@ -211,4 +215,4 @@ async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole
     (call,) = final.message.tool_calls or []
     assert (final.finish_reason, final.message.content, call.function.name) == ("stop", "", "final")
     assert json.loads(call.function.arguments) == answer
-    assert (refused.value.code, refused.value.type) == ("output_invalid", "run_error")
+    assert (caught.value.code, caught.value.type) == ("output_invalid", "run_error")

@@ -128,14 +128,14 @@ async def test_session_reports_its_turn(serve: Serve) -> None:
 async def found_by(live: Gateway, metadata: list[str]) -> list[Any]:
     """Return the lines of the runs with some metadata, once the list of the server has one."""
 
-    found: list[Any] = []
+    actual: list[Any] = []
 
     async def are_listed() -> bool:
-        found[:] = (await live.http.get("/v1/runs", params={"metadata": metadata})).json()["data"]
-        return bool(found)
+        actual[:] = (await live.http.get("/v1/runs", params={"metadata": metadata})).json()["data"]
+        return bool(actual)
 
     await eventually(are_listed)
-    return found
+    return actual
 
 
 async def test_failed_run_reports_why_everywhere(serve: Serve) -> None:

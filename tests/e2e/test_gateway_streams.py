@@ -166,10 +166,10 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(ser
     async with serve(plans={"asking": ASKING}) as live:
         create = live.openai.chat.completions.create
         messages: list[Any] = [{"role": "user", "content": "{}"}]
-        first = await create(model="plan/asking", messages=messages, user="ann")
-        asked = first.choices[0].message
+        first_response = await create(model="plan/asking", messages=messages, user="ann")
+        asked = first_response.choices[0].message
         calls: list[Any] = asked.tool_calls or []
-        assert (first.choices[0].finish_reason, asked.content) == ("tool_calls", "Publish?\nUnder which name?")
+        assert (first_response.choices[0].finish_reason, asked.content) == ("tool_calls", "Publish?\nUnder which name?")
         arguments = [json.loads(call.function.arguments) for call in calls]
         asked_for = [(argument["request_id"], argument["type"]) for argument in arguments]
         assert asked_for == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
@@ -181,10 +181,10 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(ser
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         last = await create(model="plan/asking", messages=messages, user="ann")
         # Sent again it changes nothing.
-        again = await create(model="plan/asking", messages=messages, user="ann")
+        repeated_response = await create(model="plan/asking", messages=messages, user="ann")
         run = last.model_dump()["dagwright"]["run_id"]
         document = await live.context.runs.document(await live.context.runs.reader(run).read())
-    assert (last.choices[0].finish_reason, again.choices[0].message) == ("stop", last.choices[0].message)
+    assert (last.choices[0].finish_reason, repeated_response.choices[0].message) == ("stop", last.choices[0].message)
     answer = json.loads(last.choices[0].message.content or "")
     assert answer["approved"] is True
     assert "Apex" in json.dumps(answer["name"])

@@ -131,9 +131,9 @@ async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: Co
         {**own_commands_without_server.environment, "DAGWRIGHT_DATABASE_URL": elsewhere},
     )
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
-        refused = await other(*command, "--json")
-        assert (refused.code, refused.document["status"]) == (2, "other_settings")
-        assert "another value of DAGWRIGHT_DATABASE_URL" in refused.document["message"]
+        rejected_result = await other(*command, "--json")
+        assert (rejected_result.code, rejected_result.document["status"]) == (2, "other_settings")
+        assert "another value of DAGWRIGHT_DATABASE_URL" in rejected_result.document["message"]
     # There is nothing to serve.
     assert (await other("watch", run.document["run_id"], "--json")).document["output"] == {"a": 4}
 

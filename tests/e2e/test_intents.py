@@ -18,9 +18,9 @@ APEX = intents_answer(
 
 async def test_end_reports_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
-        end = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-reported")
-    lines = end.stdout.splitlines()
-    assert (end.code, end.stderr) == (0, "")
+        result = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-reported")
+    lines = result.stdout.splitlines()
+    assert (result.code, result.stderr) == (0, "")
     first = lines.index("Makes Apex, with custody. (75% sure)")
     assert lines[first + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
     assert lines[first + 2].startswith('@result_2 cbu.add-product: {"id": ')

@@ -134,11 +134,11 @@ async def read(asker: ModelClient, call: ModelCall) -> Any:
 
 async def test_the_proxy_itself_refuses_wrong_keys_and_unknown_models(proxy: Proxy, asker: ModelClient) -> None:
     async with proxy.upstream(), ModelClient(Endpoint(proxy.base_url, "sk-wrong"), model="small") as stranger:
-        with pytest.raises(ModelFailure) as wrong:
+        with pytest.raises(ModelFailure) as caught:
             await stranger.complete(HI)
         with pytest.raises(ModelFailure) as unknown:
             await asker.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
-    assert (wrong.value.error, unknown.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)
+    assert (caught.value.error, unknown.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)
 
 
 @pytest.mark.server

@@ -65,9 +65,9 @@ async def test_question_has_the_documented_answer(block: Block, command_line: Co
         "DAGWRIGHT_MODEL": "scripted-model",
     }
     async with serving_script(serve) as address:
-        end = await run(ask, {**command_line.environment, **where, "OPENAI_BASE_URL": address})
-    end.check_success()
-    assert expected_output(block).search(normalize(end.stdout)), end.stdout
+        result = await run(ask, {**command_line.environment, **where, "OPENAI_BASE_URL": address})
+    result.check_success()
+    assert expected_output(block).search(normalize(result.stdout)), result.stdout
 
 
 def test_page_has_each_script_once_and_its_links_lead_somewhere() -> None:

@@ -46,8 +46,8 @@ async def test_background_serves_them(
     own_command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:
     run = ("run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json")
-    started = await own_command_line(*run)
-    started.check_success()
+    started_result = await own_command_line(*run)
+    started_result.check_success()
     watched = await own_command_line("watch", "mcp-detached", "--no-worker", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"say": "hello"})
     assert len(calls_of(did)) == 1

@@ -27,11 +27,11 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     assert (await own_command_line("entities", "load", str(EXAMPLES / "parties.csv"))).code == 0
     run = await own_command_line.start("run", str(EXAMPLES / "which_director.json"), "--id", "again")
     await line_with(run, f"{maria} waits for anyone: Which person is meant by 'Maria Garcia'?")
-    wrong = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
+    invalid_result = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
     given = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
     result = await wait_for_exit(run)
     message = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
-    assert (wrong.code, wrong.stdout.startswith(message)) == (0, True)
+    assert (invalid_result.code, invalid_result.stdout.startswith(message)) == (0, True)
     assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
     status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
     for shown in (result, status, why):

@@ -28,14 +28,14 @@ async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) 
 
 
 async def _wait_for_requests(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
 
     async def has_requests() -> bool:
-        found[:] = await _inbox_of(command_line, workflow_id, "--wait", "2m")
-        return len(found) == count
+        actual[:] = await _inbox_of(command_line, workflow_id, "--wait", "2m")
+        return len(actual) == count
 
     await eventually(has_requests)
-    return found
+    return actual
 
 
 async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: CommandLine, write_plan: Plans) -> None:
@@ -52,7 +52,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     inbox = await command_line("inbox", "--assignee", "ann", "--type", "approval")
     recent = await _inbox_of(command_line, "asks", "--older-than", "1d")
     late = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
-    wrong = await command_line("feedback", "asks", "check", "--select", "x", "--json")
+    invalid_result = await command_line("feedback", "asks", "check", "--select", "x", "--json")
     given = await command_line("feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json")
     end = await wait_for_exit(run)
     repeated_result = await command_line("feedback", "asks", "check", "--approve", "--json")
@@ -67,8 +67,8 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     assert ("asks  check  APPROVAL for ann, open for " in inbox.stdout, recent) == (True, [])
     assert (late.code, late.document["status"]) == (1, "no_request")
     assert late.document["message"].startswith("no request has arrived within 1s; `dagwright explain asks` shows")
-    assert (wrong.code, wrong.document["ok"]) == (2, False)
-    assert "unknown key 'selected'" in wrong.document["message"]
+    assert (invalid_result.code, invalid_result.document["ok"]) == (2, False)
+    assert "unknown key 'selected'" in invalid_result.document["message"]
     assert (given.code, given.document["ok"]) == (0, True)
     assert (end.code, end.stderr) == (0, "")
     ended_already = {"run_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
@@ -106,7 +106,7 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     run = await command_line.start("run", write_plan(each, _asking("own"), output="{{each.result}}"), "--id", "all")
     requests = await _wait_for_requests(command_line, "all", 4)
     unclear = await command_line("feedback", "all", "--all", "--approve")
-    wrong = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
+    invalid_result = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
     no_item = await command_line("feedback", "all", "each/check", "--approve")
     given = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
     repeated_result = await command_line("feedback", "all", "each/check", "--all", "--approve")
@@ -115,9 +115,11 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
 
     expected = ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
     assert sorted(request["request_id"] for request in requests) == expected
-    assert [done.code for done in (unclear, wrong, given, repeated_result, own, end)] == [2, 2, 0, 2, 0, 0]
+    assert [done.code for done in (unclear, invalid_result, given, repeated_result, own, end)] == [2, 2, 0, 2, 0, 0]
     assert unclear.stderr.startswith("the run 'all' has 4 open requests; name one: ")
-    assert wrong.document["message"].startswith("answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'")
+    assert invalid_result.document["message"].startswith(
+        "answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'"
+    )
     assert no_item.code == 2
     assert re.fullmatch(
         r"'each' has a sub-plan for each of its items: name one, as each\[key\]/check; "
@@ -184,14 +186,14 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     await line_with(run, "hint waits for ann")
     more = tmp_path / "more.json"
     more.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
-    wrong = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--json")
+    invalid_result = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--json")
     beside = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--approve")
     more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
     given = await command_line("feedback", "guided", "--nodes", str(more), "--text", "ten times", "--by", "ann")
     result = await wait_for_exit(run)
 
-    assert wrong.code == 2
-    assert [(error["code"], error["pointer"]) for error in wrong.document["errors"]] == [
+    assert invalid_result.code == 2
+    assert [(error["code"], error["pointer"]) for error in invalid_result.document["errors"]] == [
         ("unknown_tool", "/nodes/1/tool"),
         ("unknown_dependency", "/nodes/0/depends_on/0"),
     ]

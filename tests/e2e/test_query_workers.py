@@ -56,9 +56,9 @@ async def test_documents_come_with_how_many_match(maritime: Maritime) -> None:
     ],
 )
 async def test_query_is_checked_before_it_runs(maritime: Maritime, body: dict[str, Any], problem: str) -> None:
-    with pytest.raises(QueryRefused) as refused:
+    with pytest.raises(QueryRefused) as caught:
         await ran(maritime, query_of(maritime, **body))
-    assert refused.value.problems[0].startswith(problem)
+    assert caught.value.problems[0].startswith(problem)
 
 
 async def test_missing_index_is_reported_with_a_remedy(maritime: Maritime) -> None:

@@ -76,12 +76,12 @@ async def test_two_terminals_with_different_tools(command_line: CommandLine, wri
     await eventually(are_running)
     for tools in (left, right):
         (tools.parent / "hold").unlink()
-    first, second = await asyncio.gather(*(wait_for_exit(process) for process in running))
+    first_result, second_result = await asyncio.gather(*(wait_for_exit(process) for process in running))
 
-    assert (first.code, second.code) == (0, 0)
-    assert first.document["output"] == {f"n{number}": f"mark of {number}" for number in range(20)}
-    assert second.document["output"] == {f"n{number}": f"the other of {number}" for number in range(20)}
-    attempts = [node["attempts"] for end in (first, second) for node in end.document["nodes"].values()]
+    assert (first_result.code, second_result.code) == (0, 0)
+    assert first_result.document["output"] == {f"n{number}": f"mark of {number}" for number in range(20)}
+    assert second_result.document["output"] == {f"n{number}": f"the other of {number}" for number in range(20)}
+    attempts = [node["attempts"] for end in (first_result, second_result) for node in end.document["nodes"].values()]
     assert attempts == [1] * 40
 
 

@@ -37,11 +37,11 @@ async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-reported")
     async with ModelServer(*SCRIPT) as server:
-        end = await asking(command_line, server)(*ask)
+        result = await asking(command_line, server)(*ask)
         again = await asking(command_line, server)(*ask, "--json")
         other = await asking(command_line, server)(*ask, "--max-rounds", "3", "--json")
-    assert (end.code, end.stderr) == (0, "")
-    lines = end.stdout.splitlines()
+    assert (result.code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     first = lines.index("Interpretation: How many shipments does Maersk have?")
     assert lines[first + 1 : first + 7] == [
         *("Round 1 (continue): Count both.", "  sg1 count: partial: of this year alone"),

@@ -219,10 +219,10 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
     )
     run = ("run", _lines(command_line.folder, net, gross), "--input", "net=1", "--input", "gross=2")
     result = await command_line(*run, "--json")
-    wrong = await command_line(*run, "--input", "nett=3")
+    invalid_result = await command_line(*run, "--input", "nett=3")
     in_session = await command_line(*run, "--session", "s")
     assert [json.loads(line)["output"] for line in result.stdout.splitlines()] == [{"a": 1}, {"a": 2}]
-    assert (wrong.code, wrong.stderr.splitlines()) == (
+    assert (invalid_result.code, invalid_result.stderr.splitlines()) == (
         2,
         [
             "batch.jsonl: invalid_field at /inputs/nett: no plan of the batch has the input 'nett' "
@@ -235,10 +235,12 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
 
 async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
-    end = await own_command_line("run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json")
-    entries = [json.loads(line) for line in end.stdout.splitlines()]
+    result = await own_command_line(
+        "run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json"
+    )
+    entries = [json.loads(line) for line in result.stdout.splitlines()]
     started = [(entry["line"], entry["run_id"], entry["ok"]) for entry in entries]
-    assert (end.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
+    assert (result.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
     watched = await own_command_line("watch", "d-2", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"a": 2})
 

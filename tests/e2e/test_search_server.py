@@ -38,10 +38,10 @@ async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its
     local = LocalSearch.of(settings)
     try:
         both = [await commands.start("up", program=_SERVER) for _ in range(2)]
-        first, second = [await wait_for_exit(process) for process in both]
-        assert (first.code, second.code) == (0, 0)
+        first_result, second_result = [await wait_for_exit(process) for process in both]
+        assert (first_result.code, second_result.code) == (0, 0)
         address = find_address(settings)
-        assert (first.stdout, second.stdout) == (f"{address}\n", f"{address}\n")
+        assert (first_result.stdout, second_result.stdout) == (f"{address}\n", f"{address}\n")
         started = local.find()
         assert started is not None
 

@@ -52,13 +52,13 @@ async def test_serve_reports_problems_before_it_starts(command_line: CommandLine
 async def test_up_has_a_gateway_until_down(own_command_line: CommandLine, tmp_path: Path) -> None:
     plans = _publish(tmp_path)
     up = await own_command_line("up", "--plans", plans, "--port", "0", "--json")
-    again = await own_command_line("up", "--plans", plans, "--port", "0", "--json")
+    repeated_result = await own_command_line("up", "--plans", plans, "--port", "0", "--json")
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{up.document['url']}/chat/completions", json=_ASK)
         down = await own_command_line("down", "--json")
         with pytest.raises(httpx.ConnectError):
             await client.get(up.document["url"])
-    assert (up.code, again.document) == (0, up.document)
+    assert (up.code, repeated_result.document) == (0, up.document)
     assert answer.json()["choices"][0]["message"]["content"] == "3"
     assert down.document["ended"] == ["gateway", "worker", "server"]
 

@@ -175,5 +175,5 @@ async def _approve(commands: CommandLine, run: str) -> None:
 )
 async def test_invalid_session_is_refused(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
-        end = await asking(command_line, server)(*arguments, "--json")
-    assert (end.code, end.document["status"]) == (2, status)
+        result = await asking(command_line, server)(*arguments, "--json")
+    assert (result.code, result.document["status"]) == (2, status)

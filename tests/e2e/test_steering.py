@@ -39,7 +39,7 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
     run = await command_line.start("run", plan, "--id", "repaired")
     await _is(command_line, "repaired", after="blocked", long="running")
 
-    wrong = await command_line("retry", "repaired", "--node", "som", "--json")
+    invalid_result = await command_line("retry", "repaired", "--node", "som", "--json")
     running = await command_line("set-result", "repaired", "5", "--node", "long", "--json")
     no_json = await command_line("set-result", "repaired", "five", "--node", "sum", "--json")
     other = ("--arguments", '{"expression": "2 * 3"}', "--by", "ann")
@@ -48,7 +48,7 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
 
     more = tmp_path / "more.json"
     more.write_text(json.dumps([calculation("more", "{{sum.result}} * 10"), {"id": "bad", "tool": "calculater"}]))
-    refused = await command_line("add-nodes", "repaired", str(more), "--json")
+    rejected_result = await command_line("add-nodes", "repaired", str(more), "--json")
     more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
     added = await command_line("add-nodes", "repaired", str(more), "--by", "ann", "--json")
     await _is(command_line, "repaired", more="completed")
@@ -59,12 +59,12 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
     late = await command_line("retry", "repaired", "--node", "long", "--json")
 
     expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
-    assert (wrong.code, wrong.document) == expected
+    assert (invalid_result.code, invalid_result.document) == expected
     assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
     assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
     assert (retried.code, retried.stdout) == (0, "repaired: 'sum' is retried with these arguments, as a new node\n")
-    assert refused.code == 2
-    problems = [(error["code"], error["pointer"]) for error in refused.document["errors"]]
+    assert rejected_result.code == 2
+    problems = [(error["code"], error["pointer"]) for error in rejected_result.document["errors"]]
     assert problems == [("unknown_tool", "/nodes/1/tool")]
     assert (added.code, added.document) == (0, {"run_id": "repaired", "ok": True, "message": "one node was added"})
     assert (cancelled.code, cancelled.document["ok"]) == (0, True)

@@ -57,9 +57,9 @@ class _OwnBase(BaseException):
 
 
 def _cycle() -> Any:
-    found: list[Any] = []
-    found.append({"again": found})
-    return found
+    actual: list[Any] = []
+    actual.append({"again": actual})
+    return actual
 
 
 def _deep_recursion(depth: int = 0) -> int:

@@ -20,7 +20,7 @@ DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
     """Return the nodes of a random acyclic plan, in a random order, so with references forward too."""
     ids = [f"n{number}" for number in range(draw(st.integers(1, limit)))]
-    made: list[Step] = []
+    steps: list[Step] = []
     for number, name in enumerate(ids):
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
         kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
@@ -44,8 +44,8 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
             reads_missing_key=bool(reads) and draw(st.integers(0, 3)) == 0,
         )
         failing = draw(st.frozensets(st.sampled_from(step.task_ids))) if step.task_ids else frozenset()
-        made.append(Step(**{**step.__dict__, "fails": failing if draw(st.booleans()) else frozenset()}))
-    return tuple(draw(st.permutations(made)))
+        steps.append(Step(**{**step.__dict__, "fails": failing if draw(st.booleans()) else frozenset()}))
+    return tuple(draw(st.permutations(steps)))
 
 
 class Driver:

@@ -38,18 +38,19 @@ async def open_page(
     """Open a page inside the block and assert that it reports no error."""
     context = await running.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
     context.set_default_timeout(TIMEOUT_MS)
-    wrong: list[str] = []
+    errors: list[str] = []
     try:
         page = await context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
-            "console", lambda message: wrong.append(message.text) if "Content Security Policy" in message.text else None
+            "console",
+            lambda message: errors.append(message.text) if "Content Security Policy" in message.text else None,
         )
         await page.goto(address)
         yield page
     finally:
         await context.close()
-    assert not wrong, wrong
+    assert not errors, errors
 
 
 async def complaints(page: "Page") -> list[str]:

@@ -20,8 +20,8 @@ async def work(plan: Plan) -> None:
         Client.connect("localhost:7233", namespace="shop") as client,
         Worker(client, tools=[stock, "shop.tools"]),
     ):
-        started = await client.start(plan, inputs={"net": 100}, run_id="refill-1", deadline=timedelta(hours=2))
-        assert_type(started, Run)
+        run = await client.start(plan, inputs={"net": 100}, run_id="refill-1", deadline=timedelta(hours=2))
+        assert_type(run, Run)
         await client.start("refill.yaml", tags={"team": "a"}, budget={"tokens": 1000}, approve_plan=True)
         await client.start({"nodes": []}, policy={"rules": []}, compensate=True, interactive=False)
         assert_type(await client.ask("Refill the lamps", profile="rounds", max_rounds=2), Run)
@@ -29,7 +29,7 @@ async def work(plan: Plan) -> None:
         assert_type(await client.inbox(type="APPROVAL"), Inbox)
         assert_type(client.session("mine"), Session)
         try:
-            result = await started.result()
+            result = await run.result()
         except RunFailed as failed:
             problems: list[Problem] = [*failed.problems]
             raise DagwrightError(str(problems)) from failed

@@ -95,8 +95,8 @@ def _log_failure(error: Exception, *, activity_type: str, activity_id: str) -> N
 
 def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     _log_failure(ApplicationError("too hot", type="tool_failed"), activity_type="bake", activity_id="cake")
-    refused = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
-    _log_failure(refused, activity_type="compile_plan", activity_id="1")
+    error = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
+    _log_failure(error, activity_type="compile_plan", activity_id="1")
     _log_failure(KeyError("oops"), activity_type="compile_plan", activity_id="1")
     # The failure of the tool is logged by its wrapper.
     result, defect = _lines(capsys)

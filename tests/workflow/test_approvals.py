@@ -56,8 +56,8 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     }
     handle = await runs.start(plan)
     await asks(runs, handle, "yes", "other", "no")
-    asked = (await view_of(runs, handle)).document()["waiting_for"]
-    assert [(each["tool"], each["arguments"], each["prompt"]) for each in asked] == [
+    request = (await view_of(runs, handle)).document()["waiting_for"]
+    assert [(each["tool"], each["arguments"], each["prompt"]) for each in request] == [
         ("change", {"name": f"{unique} yes"}, "Approve 'change'?"),
         ("change", {"name": f"{unique} other"}, "Really?"),
         ("change", {"name": f"{unique} no"}, "Approve 'change'?"),
@@ -147,8 +147,8 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
     nodes = [{"id": name, **broken} for name in ("value", "skip", "stop", "retry")]
     handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
     await eventually(lambda: _asks_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
-    asked = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
-    assert asked["value"]["prompt"] == "'value' failed: odd. What should be done?"
+    request = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
+    assert request["value"]["prompt"] == "'value' failed: odd. What should be done?"
     await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
     await answer(handle, "skip", {"selected": ["skip"]})
     await signal(handle, "stop", {"selected": ["stop"]})
@@ -181,9 +181,9 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
     plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
     handle = await runs.start(plan)
     await asks(runs, handle, "o")
-    (asked,) = (await view_of(runs, handle)).document()["waiting_for"]
+    (request,) = (await view_of(runs, handle)).document()["waiting_for"]
     expected = ("SELECTION", ["red", "blue"], "ann", "raised")
-    assert (asked["type"], asked["options"], asked["assignee"], asked["purpose"]) == expected
+    assert (request["type"], request["options"], request["assignee"], request["purpose"]) == expected
     await answer(handle, "o", {"selected": ["blue"]})
     await asks(runs, handle, "o#2")
     await signal(handle, "o#2", {"text": "It is cheap"})
@@ -200,8 +200,8 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
 
 
 async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
-    asked = (await view_of(runs, handle)).document()["waiting_for"]
-    return sorted(request["request_id"] for request in asked) == sorted(requests)
+    request = (await view_of(runs, handle)).document()["waiting_for"]
+    return sorted(request["request_id"] for request in request) == sorted(requests)
 
 
 async def test_tool_with_an_invalid_question_fails(runs: Runs) -> None:
@@ -245,8 +245,8 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_any_node_runs(run
     handle = await runs.start_raw({"plan": plan, "inputs": {"given": "x"}})
     await asks(runs, handle, "inputs")
     view = await view_of(runs, handle)
-    [asked] = view.document()["waiting_for"]
-    assert (asked["node_id"], asked["prompt"], view.status) == (None, "The plan needs n, free", "waiting")
+    [request] = view.document()["waiting_for"]
+    assert (request["node_id"], request["prompt"], view.status) == (None, "The plan needs n, free", "waiting")
     assert {node["status"] for node in view.document()["nodes"].values()} == {"pending"}
     assert "minimum" in await refusal_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
@@ -295,8 +295,8 @@ async def test_temporal_shows_the_assignees(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": plan}, search_attributes=given)
 
     async def has_assignees(*names: str) -> bool:
-        found = (await handle.describe()).typed_search_attributes
-        return (found.get(state), found.get(awaiting)) == ("waiting", list(names))
+        attributes = (await handle.describe()).typed_search_attributes
+        return (attributes.get(state), attributes.get(awaiting)) == ("waiting", list(names))
 
     await eventually(lambda: has_assignees("ann", "anyone"))
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)

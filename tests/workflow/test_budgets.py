@@ -51,16 +51,16 @@ async def start(runs: Runs, plan: CompiledPlan, budget: Mapping[str, Any], **inp
 async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
     """Return the run as soon as it asks for more."""
 
-    found: list[RunView] = []
+    actual: list[RunView] = []
 
     async def asks() -> bool:
         view = await RunReader(runs.client, handle.id).read()
         requests = view.scheduler.features.feedback.requests.open if view.scheduler is not None else {}
-        found.append(view)
+        actual.append(view)
         return any(request.purpose == "budget" for request in requests.values())
 
     await eventually(asks)
-    return found[-1]
+    return actual[-1]
 
 
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:

@@ -162,11 +162,11 @@ def _long_chain() -> dict[str, Any]:
 
 async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
     """Return all updates, each with the states that it showed when it came."""
-    found = []
+    actual = []
     async for update in subscriptions.subscribe(handle.id):
         scheduler = update.view.scheduler
-        found.append((update, [record.status for record in scheduler.records] if scheduler else []))
-    return found
+        actual.append((update, [record.status for record in scheduler.records] if scheduler else []))
+    return actual
 
 
 async def test_run_is_followed_over_executions_from_any_offset(eager_client: Client, eager_runs: Runs) -> None:

@@ -126,8 +126,8 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
     """Guard S9, F18: an attribute that is not registered would wedge the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
-    started = await client.start(StartRequest(_compile(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
-    handle = cached_runs.client.get_workflow_handle(started.workflow_id)
+    run = await client.start(StartRequest(_compile(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
+    handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
     with pytest.raises(SearchAttributesMissing, match="--name DagwrightState --type Keyword"):
@@ -180,8 +180,8 @@ async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, s
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     compiled = _compile(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})
-    started = await client.start(StartRequest(compiled))
-    handle = cached_runs.client.get_workflow_handle(started.workflow_id)
+    run = await client.start(StartRequest(compiled))
+    handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"
     memo = await (await handle.describe()).memo()
     assert len(memo[wire.MEMO_TITLE]) <= limits.SUMMARY_CHARACTERS

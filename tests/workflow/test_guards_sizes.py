@@ -86,9 +86,9 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
 async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> None:
     """Guard S4: five megabytes of inputs are reported in a sentence, not as a transport error."""
     plan = {"inputs": {"text": {"type": "string"}}, "nodes": [{"id": "a", "tool": "echo"}]}
-    with pytest.raises(PlanInvalid) as refused:
+    with pytest.raises(PlanInvalid) as caught:
         await runs.start(plan, inputs={"text": "x" * 5_000_000})
-    assert [problem.code for problem in refused.value.problems] == ["too_large"]
+    assert [problem.code for problem in caught.value.problems] == ["too_large"]
 
 
 async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts(runs: Runs) -> None:

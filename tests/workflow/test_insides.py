@@ -46,8 +46,8 @@ def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
     """Return a chain-like region behind an ordinary node; n5 is needed outside of it."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     inside = [pure(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
-    end = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
-    return {"nodes": [start, *inside, *more, end], "output": "{{end.result}}", **fields}
+    end_node = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
+    return {"nodes": [start, *inside, *more, end_node], "output": "{{end.result}}", **fields}
 
 
 def value_of(number: int) -> int:
@@ -58,8 +58,8 @@ async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
     """Return what `node` shows."""
     view = await RunReader(runs.client, handle.id).read()
     document = await hydrated_document(view, runs.store, only=node)
-    found: Document = document["nodes"][node]
-    return found
+    node_document: Document = document["nodes"][node]
+    return node_document
 
 
 async def full_of(runs: Runs, handle: Handle) -> Document:

@@ -44,9 +44,9 @@ async def test_request_becomes_intents_that_run_without_an_answer(serve_script: 
     result = nodes["read"]["result"]
     assert (result["explanation"], result["confidence"], result["changes"]) == ("Does it.", 0.9, 3)
     assert purposes([*server.calls]) == [("plan", "plan")]
-    asked = server.calls[0]
+    call = server.calls[0]
     expected = ("json_schema", True)
-    assert (asked.response_format, asked.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
+    assert (call.response_format, call.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
 
 
 async def test_nothing_to_do_completes_with_the_explanation(serve_script: Scripted) -> None:

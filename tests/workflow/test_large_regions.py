@@ -46,8 +46,12 @@ def value_of(number: int) -> int:
 def plan(count: int = COUNT, **fields: Any) -> dict[str, Any]:
     """Return a large region between two ordinary nodes."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
-    end = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{n{count - 1}.result}}}}", "early": "{{n5.result}}"}}
-    return {"nodes": [start, *three_deep(count), end], "output": "{{end.result}}", **fields}
+    end_node = {
+        "id": "end",
+        "tool": "echo",
+        "arguments": {"last": f"{{{{n{count - 1}.result}}}}", "early": "{{n5.result}}"},
+    }
+    return {"nodes": [start, *three_deep(count), end_node], "output": "{{end.result}}", **fields}
 
 
 async def counts_of(handle: Handle) -> dict[str, int]:
@@ -83,9 +87,9 @@ async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(r
     connection = Connection(runs.client, server.server, frozenset())
     client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
     compiled = prepare_plan(check_plan({**made, "output": f"{{{{n{COUNT - 1}.result}}}}"}, runs.tools), {})
-    started = await client.start(StartRequest(compiled))
-    assert (await document_of(runs.client.get_workflow_handle(started.workflow_id)))["status"] == "failed"
-    expected_filter = RunFilter(title=started.workflow_id, status="failed")
+    run = await client.start(StartRequest(compiled))
+    assert (await document_of(runs.client.get_workflow_handle(run.workflow_id)))["status"] == "failed"
+    expected_filter = RunFilter(title=run.workflow_id, status="failed")
 
     async def is_listed() -> bool:
         return bool(await client.list_runs(run_filter=expected_filter))
@@ -95,7 +99,7 @@ async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(r
     assert listed.error is not None
     # The payload store knows the node, and a list does not read it.
     assert (listed.error.code, listed.error.message, listed.error.node) == ("node_failed", "1 node failed", None)
-    document = await client.document(await client.reader(started.workflow_id).read())
+    document = await client.document(await client.reader(run.workflow_id).read())
     assert (document["error"]["code"], document["error"]["node_id"]) == ("node_failed", "n99")
 
 

@@ -54,8 +54,8 @@ SUM = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}
 async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
     """A client with a connection of its own, whose task queue belongs to one test."""
     settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
-    async with Client.from_temporal(client, settings=settings) as found:
-        yield found
+    async with Client.from_temporal(client, settings=settings) as connected_client:
+        yield connected_client
 
 
 def _services(shop: Client) -> Services:

@@ -182,10 +182,10 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
     eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     """Guard: nothing that the store or an operator answers is a defect of ours."""
-    refused = ApplicationError("given up by hand", non_retryable=True)
+    error = ApplicationError("given up by hand", non_retryable=True)
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-        with small, patch.object(FolderStore, "put", side_effect=refused):
+        with small, patch.object(FolderStore, "put", side_effect=error):
             handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_runs()

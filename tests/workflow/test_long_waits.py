@@ -55,11 +55,11 @@ async def test_month_without_an_answer_has_four_reminders_and_then_fails(far_run
 async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment, far_runs: Runs) -> None:
     handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
     await environment.sleep(timedelta(days=20))
-    [asked] = await handle.query(wire.QUERY_PENDING)
+    [request] = await handle.query(wire.QUERY_PENDING)
     answer = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
     result = await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, answer)
 
-    assert (asked["request_id"], asked["assignee"]) == ("check", "ann")
+    assert (request["request_id"], request["assignee"]) == ("check", "ann")
     assert result == {"ok": True, "message": "'check' is answered"}
     assert bare(await document_of(handle))["nodes"] == {
         "check": completed_node({"approved": True, "reason": None}),

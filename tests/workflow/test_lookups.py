@@ -67,9 +67,9 @@ async def asks_all(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]
     found: dict[str, Any] = {}
 
     async def does() -> bool:
-        asked = (await view_of(runs, handle)).document()["waiting_for"]
+        request = (await view_of(runs, handle)).document()["waiting_for"]
         found.clear()
-        found.update({request["request_id"]: request for request in asked})
+        found.update({request["request_id"]: request for request in request})
         return found.keys() == {*requests}
 
     await eventually(does)

@@ -235,8 +235,8 @@ async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Docume
     """Return the run that has a node or item, without the prefix of its id, and the document of the node."""
     reader = partial(RunReader, runs.client)
     view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
-    found = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)
-    return view.workflow_id.removeprefix(run_id), found and bare_node(found)
+    node_document = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)
+    return view.workflow_id.removeprefix(run_id), node_document and bare_node(node_document)
 
 
 async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) -> None:
@@ -291,8 +291,8 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
 
 async def test_map_batches_whose_results_are_refused_permanently_fail_with_the_reason(runs: Runs) -> None:
     """Guard: nothing that the store or an operator answers is a defect of ours."""
-    refused = ApplicationError("given up by hand", non_retryable=True)
-    with patch.object(FolderStore, "put", side_effect=refused):
+    error = ApplicationError("given up by hand", non_retryable=True)
+    with patch.object(FolderStore, "put", side_effect=error):
         document = await runs.run(_over(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
     message = "the items are done, but the payload store permanently rejected their results: given up by hand"
     failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"

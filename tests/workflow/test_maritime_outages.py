@@ -41,11 +41,11 @@ async def test_new_worker_and_planner_know_why_nothing_was_found(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     carrier, port = {"term": {"carrier_name": "Maersk"}}, TO_HOUSTON
-    asked = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
+    query = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
     why = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
-        one_round(run_query(1, maritime, asked)),
+        one_round(run_query(1, maritime, query)),
         one_round(why),
         done_response(why=ref(2, "why_nothing")),
     )

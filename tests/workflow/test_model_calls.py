@@ -46,8 +46,8 @@ class Asking:
         )
 
     async def run(self, *requests: ModelRequest, **more: Any) -> list[Any]:
-        found: list[Any] = await (await self.start(*requests, **more)).result()
-        return found
+        actual: list[Any] = await (await self.start(*requests, **more)).result()
+        return actual
 
 
 @asynccontextmanager
@@ -76,8 +76,8 @@ def answer_document(words: Any, **more: Any) -> Mapping[str, Any]:
 
 
 async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -> None:
-    async with ModelServer("Hi") as server, asking(client, server) as asked:
-        handle = await asked.start(request())
+    async with ModelServer("Hi") as server, asking(client, server) as asking_runs:
+        handle = await asking_runs.start(request())
         assert await handle.result() == [answer_document("Hi")]
         history = await handle.fetch_history()
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
@@ -89,8 +89,8 @@ async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -
 
 async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) -> None:
     released = asyncio.Event()
-    async with ModelServer(step("late", released=released)) as server, asking(client, server) as asked:
-        handle = await asked.start(request())
+    async with ModelServer(step("late", released=released)) as server, asking(client, server) as asking_runs:
+        handle = await asking_runs.start(request())
         await eventually(lambda: bool(server.calls))
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as caught:

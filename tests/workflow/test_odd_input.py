@@ -200,8 +200,8 @@ async def _fail(arguments: dict[str, Any]) -> None:
 
 @activity.defn(name="foreign.describe")
 async def _describe(arguments: dict[str, Any]) -> dict[str, Any]:
-    found = activity.info()
-    return {"id": found.activity_id, "attempt": found.attempt, "arguments": arguments}
+    info = activity.info()
+    return {"id": info.activity_id, "attempt": info.attempt, "arguments": arguments}
 
 
 _ANSWERS = {

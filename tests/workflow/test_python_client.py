@@ -61,8 +61,8 @@ def settings_in(folder: Path) -> Settings:
 @pytest.fixture
 async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
     """A client whose task queue belongs to one test."""
-    async with Client.from_temporal(client, settings=settings_in(tmp_path)) as found:
-        yield found
+    async with Client.from_temporal(client, settings=settings_in(tmp_path)) as connected_client:
+        yield connected_client
 
 
 async def test_plan_that_is_built_in_python_runs(shop: Client) -> None:

@@ -223,8 +223,8 @@ async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, be
     run = python.of(handle)
 
     async def have_failed() -> bool:
-        found = (await run.snapshot()).nodes
-        return len(found) == 3 and {found["b"].status, found["c"].status} == {"failed"}
+        nodes = (await run.snapshot()).nodes
+        return len(nodes) == 3 and {nodes["b"].status, nodes["c"].status} == {"failed"}
 
     await eventually(have_failed)
     await run.set_result("b", {"given": True}, reason="known", by="ann")

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.server
 
 
 async def _waiting(client: Client, handle: Handle) -> RunView:
-    found: list[RunView] = []
+    actual: list[RunView] = []
 
     async def is_waiting() -> bool:
-        found.append(await RunReader(client, handle.id).read())
-        return found[-1].status == "waiting"
+        actual.append(await RunReader(client, handle.id).read())
+        return actual[-1].status == "waiting"
 
     await eventually(is_waiting)
-    return found[-1]
+    return actual[-1]
 
 
 def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:

@@ -173,14 +173,14 @@ async def test_worker_with_another_store_does_not_start(client: Client, queue: s
         load_toolset(Settings(state_dir=tmp_path, payload_store=str(tmp_path / name))) for name in ("first", "second")
     )
     async with serving(client, first, task_queue=queue):
-        with pytest.raises(StoreMismatch) as refused:
+        with pytest.raises(StoreMismatch) as caught:
             async with serving(client, second, task_queue=queue):
                 pass
         # Another queue has other workers.
         async with serving(client, second, task_queue=f"{queue}-other"):
             pass
     ids = [(await toolset.store.identify())[:12] for toolset in (first, second)]
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"the workers of task queue '{queue}' in namespace 'default' use the payload store {tmp_path / 'first'} "
         f"(ID {ids[0]}), and this process has {tmp_path / 'second'} (ID {ids[1]}): set DAGWRIGHT_PAYLOAD_STORE to the "
         "same store; to move a store, copy it with its file `store-id`; to use this one without the values of the "

@@ -124,12 +124,12 @@ async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_pat
 
 
 async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
-    refused = HttpError(400, "no", code="content_filter")
+    error = HttpError(400, "no", code="content_filter")
     script = (
         INTENTION,
         continue_with(CLARIFY),
         done_response(question=ref(9, "clarification")),
-        step(refused, times=ANY_NUMBER),
+        step(error, times=ANY_NUMBER),
     )
     async with rounds_runs(client, tmp_path, *script) as (_, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))

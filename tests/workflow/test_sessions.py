@@ -110,9 +110,9 @@ async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: Sessio
         for _ in range(2)
     ]
     await eventually(lambda: len(entries) == 2)
-    with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as refused:
+    with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as caught:
         await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value=1)))
-    assert (refused.value.code, refused.value.run) == ("session_busy", first.workflow_id)
+    assert (caught.value.code, caught.value.run) == ("session_busy", first.workflow_id)
     bench.bench.open(unique)
     runs = [(await each).workflow_id for each in later]
     for run in runs:
@@ -241,9 +241,9 @@ async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, 
         (({"run_id": "r", "start": {}, "version": 9},), "session_changed"),
     ]
     for message, code in messages:
-        with pytest.raises(WorkflowUpdateFailedError) as refused:
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
             await handle.execute_update(wire.UPDATE_START_TURN, args=message)
-        cause = refused.value.cause
+        cause = caught.value.cause
         assert isinstance(cause, ApplicationError)
         assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REFUSED, code)
     await bench.close(unique)
@@ -355,9 +355,9 @@ async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: Se
     started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
     closed = await bench.close(unique)
     assert (await bench.sessions.find(unique)).to_json()["status"] == "ending"
-    with pytest.raises(TurnRejected) as refused:
+    with pytest.raises(TurnRejected) as caught:
         await bench.sessions.start_turn(unique, bench.turn(call("a", "echo", value=1)))
-    assert refused.value.code == "session_busy"
+    assert caught.value.code == "session_busy"
     bench.bench.open(unique)
     result = await closed.result()
     assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started.workflow_id)
@@ -485,9 +485,9 @@ async def test_turn_without_a_worker_is_reported_and_starts_once_when_one_comes(
         absent = sessions.Sessions(
             Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
         )
-        with pytest.raises(TurnRejected, match="no worker serves the session") as refused:
+        with pytest.raises(TurnRejected, match="no worker serves the session") as caught:
             await absent.start_turn(unique, prepare, run=f"{unique} run")
-        assert refused.value.code == "no_worker"
+        assert caught.value.code == "no_worker"
         await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
         started = await bench.sessions.start_turn(unique, prepare, run=f"{unique} run")

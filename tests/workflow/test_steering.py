@@ -44,14 +44,14 @@ def _chain(name: str) -> dict[str, Any]:
 
 async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
     """Return the document of a run from the reader, once the run is in a state."""
-    found: list[RunView] = []
+    actual: list[RunView] = []
 
     async def exists() -> bool:
-        found.append(await RunReader(runs.client, handle.id).read())
-        return found[-1].status == status
+        actual.append(await RunReader(runs.client, handle.id).read())
+        return actual[-1].status == status
 
     await eventually(exists)
-    return found[-1]
+    return actual[-1]
 
 
 def _note(code: str, message: str) -> dict[str, Any]:

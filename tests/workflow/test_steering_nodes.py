@@ -76,8 +76,8 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs
 
 @without_cache
 async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique: str) -> None:
-    first = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
-    handle = await runs.start({"nodes": [first, _echo("b", "a"), _hold("on", f"{unique} on")]})
+    first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
+    handle = await runs.start({"nodes": [first_node, _echo("b", "a"), _hold("on", f"{unique} on")]})
     await _is(runs, handle, "b", "blocked")
     assert "'on' is running" in await refusal_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
     assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}

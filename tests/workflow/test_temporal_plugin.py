@@ -194,14 +194,14 @@ async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Pat
 async def test_failure_of_a_plan_is_a_typed_error(server: LiveServer, tmp_path: Path) -> None:
     failing = {"nodes": [{"id": "broken", "tool": "fail"}]}
     async with open_shop(server, tmp_path, converter=DataConverter.default) as shop:
-        refused = await (await shop.order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
-        assert refused["problems"] == ["unknown_tool"]
+        rejected_result = await (await shop.order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
+        assert rejected_result["problems"] == ["unknown_tool"]
         failed = await (await shop.order(failing, {})).result()
         assert (failed["code"], failed["problems"]) == ("PlanFailed", [])
-        with pytest.raises(WorkflowFailureError) as raised:
+        with pytest.raises(WorkflowFailureError) as caught:
             await (await shop.order(failing, kind=PassingOrderWorkflow)).result()
-        assert isinstance(raised.value.cause, ApplicationError)
-        assert "broken" in raised.value.cause.message
+        assert isinstance(caught.value.cause, ApplicationError)
+        assert "broken" in caught.value.cause.message
 
 
 async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ class Deployment:
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
         """Start a run with a first version of the file, and stop the worker after its first node."""
         async with self.serving(*parts) as runs:
-            first = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
-            handle = await runs.start({"nodes": [first, _GATE, *nodes]})
+            first_node = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
+            handle = await runs.start({"nodes": [first_node, _GATE, *nodes]})
 
             async def has_started() -> bool:
                 return (await self.view(handle)).nodes_done > 0

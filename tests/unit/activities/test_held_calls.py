@@ -119,7 +119,7 @@ async def test_call_that_the_worker_lacks_is_held(monkeypatch: pytest.MonkeyPatc
     call = unknown_tool_activity(client, stored_agent_activity(_NoAgents(), lambda spec: pytest.fail(spec.name)))
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, activity_type=called, task_queue="q")
-    with pytest.raises(ApplicationError) as raised:
+    with pytest.raises(ApplicationError) as caught:
         await environment.run(call, [])
     words = f"tool missing: the worker w serves the queue 'q' and has no {missing}"
-    assert (raised.value.type, raised.value.message, held) == ("tool_missing", words, [words])
+    assert (caught.value.type, caught.value.message, held) == ("tool_missing", words, [words])

@@ -119,13 +119,13 @@ def held_call(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], async
 async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
     cache = bench.process()
     call, entered, gate = held_call(Outcome(b'"first"'))
-    first = asyncio.create_task(cache.get_or_call(process_results("a"), call))
+    first_task = asyncio.create_task(cache.get_or_call(process_results("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
     others[0].cancel()
     gate.set()
-    assert (await first)[1] is None
+    assert (await first_task)[1] is None
     assert await asyncio.gather(*others[1:]) == [("first", "a")] * 19
     assert others[0].cancelled()
     assert bench.calls == []
@@ -135,25 +135,25 @@ async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
 async def test_callers_that_waited_for_a_failed_call_make_their_own(bench: Bench, *, is_cancelled: bool) -> None:
     cache = bench.process()
     call, entered, gate = held_call(Outcome(error=ValueError("no")))
-    first = asyncio.create_task(cache.get_or_call(process_results("a"), call))
+    first_task = asyncio.create_task(cache.get_or_call(process_results("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
     if is_cancelled:
-        first.cancel()
+        first_task.cancel()
     else:
         gate.set()
-    await asyncio.wait({first})
+    await asyncio.wait({first_task})
     assert await asyncio.gather(*others) == [("b", None), ("c", None)]
-    assert first.cancelled() == is_cancelled
+    assert first_task.cancelled() == is_cancelled
 
 
 async def test_large_result_is_found_while_its_payload_exists(bench: Bench) -> None:
     content = b'"' + b"x" * INLINE_VALUE_BYTES + b'"'
     ref = await bench.store.put(content)
-    made = CachedResult(content, BEGAN, 1.0, "run-1", "a")
-    await bench.store.put_cache_entry(KEY, to_stored_form(made), expires_at=datetime.now(UTC))
-    assert await bench.process().find(process_results()) == made
+    cached_result = CachedResult(content, BEGAN, 1.0, "run-1", "a")
+    await bench.store.put_cache_entry(KEY, to_stored_form(cached_result), expires_at=datetime.now(UTC))
+    assert await bench.process().find(process_results()) == cached_result
     del bench.store.contents[ref]
     assert await bench.process().find(process_results()) is None
     assert await bench.ask(bench.process(), "b") == ("b", None)
@@ -278,10 +278,10 @@ def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
     def of(value: Any) -> str | None:
         return key(bindings=bindings_of({"a": value}))
 
-    first = stored_value("sha256-1")
-    assert of(first) == of(stored_value("sha256-1", "z.result"))
-    assert of(WorkerText(["x", first])) == of(WorkerText(["x", stored_value("sha256-1", "z.result")]))
-    assert len({of(first), of(stored_value("sha256-2")), of(stored_value("sha256-1", paths=(("n",),)))}) == 3
+    first_value = stored_value("sha256-1")
+    assert of(first_value) == of(stored_value("sha256-1", "z.result"))
+    assert of(WorkerText(["x", first_value])) == of(WorkerText(["x", stored_value("sha256-1", "z.result")]))
+    assert len({of(first_value), of(stored_value("sha256-2")), of(stored_value("sha256-1", paths=(("n",),)))}) == 3
 
 
 @pytest.mark.parametrize("part", [Secret("TOKEN"), WorkerText(["Bearer ", Secret("TOKEN")])])

@@ -80,9 +80,9 @@ async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
 async def test_changed_card_and_invalid_arguments_are_final() -> None:
     bench = AgentBench(class_registry(Asking))
     changed = await bench.failure({"objective": "?"}, **{"dagwright-checked-version": "0123456789ab"})
-    wrong = await bench.failure({"objectve": "?"})
+    failure = await bench.failure({"objectve": "?"})
     assert (changed.type, changed.non_retryable) == ("tool_changed", True)
-    assert (wrong.type, wrong.non_retryable) == ("invalid_arguments", True)
+    assert (failure.type, failure.non_retryable) == ("invalid_arguments", True)
 
 
 def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_path: Path) -> None:

@@ -36,20 +36,20 @@ async def test_service_gets_a_signed_request_and_returns_the_result_of_the_node(
         bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
         payload = await bench.payload(OBJECTIVE)
     assert json.loads(payload.data) == {"found": [1, 2]}
-    (asked,) = service.asked
+    (request,) = service.asked
     call = {"run_id": "test", "node_id": "n1", "attempt": 2}
-    assert asked.json_body == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
-    assert is_signed(asked)
-    assert asked.headers["idempotency-key"] == asked.headers["webhook-id"]
-    assert asked.headers["content-type"] == "application/json"
+    assert request.json_body == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
+    assert is_signed(request)
+    assert request.headers["idempotency-key"] == request.headers["webhook-id"]
+    assert request.headers["content-type"] == "application/json"
 
 
 async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -> None:
     with agent_service(Reply(body={"result": None})) as service:
         payload = await AgentBench(service_registry(service.url)).payload(OBJECTIVE)
         missing = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(OBJECTIVE)
-    (asked,) = service.asked
-    assert (json.loads(payload.data), [name for name in asked.headers if name.startswith("webhook")]) == (None, [])
+    (request,) = service.asked
+    assert (json.loads(payload.data), [name for name in request.headers if name.startswith("webhook")]) == (None, [])
     message = "the agent 'helper' signs its requests: set DAGWRIGHT_SECRET_OTHER for the worker"
     assert (missing.type, missing.non_retryable, missing.message) == ("missing_secret", True, message)
 

@@ -58,24 +58,27 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
 
 
 def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored_agents: StoredAgents) -> None:
-    first, second = card(), card(description="Helps more")
-    assert stored_agents.add([first, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
-    for each, added in ((first, (1, False)), (second, (2, True)), (first, (3, True))):
+    first_card, second_card = card(), card(description="Helps more")
+    assert stored_agents.add([first_card, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
+    for each, added in ((first_card, (1, False)), (second_card, (2, True)), (first_card, (3, True))):
         assert stored_agents.add([each]) == [AddResult("helper", *added)]
     versions = [(version.card, version.number, version.is_current) for version in stored_agents.versions("helper")]
-    assert versions == [(first, 3, True), (second, 2, False), (first, 1, False)]
+    assert versions == [(first_card, 3, True), (second_card, 2, False), (first_card, 1, False)]
     assert [(each.card.name, each.number) for each in stored_agents.current()] == [("helper", 3), ("other", 1)]
 
 
 def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgents) -> None:
-    first, second = card(), card(description="Helps more")
-    stored_agents.add([first])
-    stored_agents.add([second])
+    first_card, second_card = card(), card(description="Helps more")
+    stored_agents.add([first_card])
+    stored_agents.add([second_card])
     assert [stored_agents.remove(name) for name in ("helper", "helper", "nobody")] == [True, False, False]
     assert stored_agents.current() == []
-    assert (stored_agents.card("helper", first.version), stored_agents.card("helper", "0123456789ab")) == (first, None)
-    assert stored_agents.add([second]) == [AddResult("helper", 3, True)]
-    assert stored_agents.card("helper", None) == second
+    assert (stored_agents.card("helper", first_card.version), stored_agents.card("helper", "0123456789ab")) == (
+        first_card,
+        None,
+    )
+    assert stored_agents.add([second_card]) == [AddResult("helper", 3, True)]
+    assert stored_agents.card("helper", None) == second_card
 
 
 def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: str, tmp_path: Path) -> None:
@@ -110,12 +113,16 @@ def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
 
 
 def test_worker_calls_the_version_of_the_checked_plan(url: str, stored_agents: StoredAgents, tmp_path: Path) -> None:
-    first, second = card(), card(description="Helps more")
-    for each in (first, second, card("writer")):
+    first_card, second_card = card(), card(description="Helps more")
+    for each in (first_card, second_card, card("writer")):
         stored_agents.add([each])
     stored_agents.remove("helper")
     tools = StoredAgentTools(url, ToolEnvironment(tmp_path))
-    for version, expected in ((first.version, first), (second.version, second), (None, second)):
+    for version, expected in (
+        (first_card.version, first_card),
+        (second_card.version, second_card),
+        (None, second_card),
+    ):
         spec = tools.spec("helper", version)
         assert spec is not None
         assert (spec.name, spec.declaration.agent) == ("agent.helper", expected)

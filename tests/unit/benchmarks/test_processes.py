@@ -9,9 +9,9 @@ from benchmarks.processes import KillableWorker
 async def test_shared_worker_runs_once_and_ends_with_its_kill(tmp_path: Path) -> None:
     worker = KillableWorker([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
     await worker.start()
-    first = worker.pid
+    first_pid = worker.pid
     await worker.start()
-    assert worker.pid == first
+    assert worker.pid == first_pid
     await worker.kill_and_start_again()
-    assert worker.pid != first
+    assert worker.pid != first_pid
     await worker.kill()

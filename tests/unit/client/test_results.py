@@ -105,14 +105,14 @@ async def test_failed_run_raises_with_a_problem_for_each_failed_node() -> None:
     error = NodeError("tool_failed", "out of stock")
     view = ended_run(node("a"), node("b"), node("c", "a", "b"), results={"a": error, "b": error})
     result = await read_result(replace(view, status="failed"), MemoryStore())
-    with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as raised:
+    with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as caught:
         result.raise_on_failure()
-    assert [(problem.node, problem.code) for problem in raised.value.problems] == [
+    assert [(problem.node, problem.code) for problem in caught.value.problems] == [
         ("a", "tool_failed"),
         ("b", "tool_failed"),
     ]
     assert result.nodes["c"].blocked_by == ("a", "b")
-    assert pickle.loads(pickle.dumps(raised.value)).result.status == RunStatus.FAILED
+    assert pickle.loads(pickle.dumps(caught.value)).result.status == RunStatus.FAILED
     with pytest.raises(RunCancelled, match="was cancelled"):
         replace(result, status=RunStatus.CANCELLED, error=None).raise_on_failure()
 

@@ -33,9 +33,9 @@ URL = "https://example.com/"
 
 
 def effects(arguments: dict[str, Any], **fields: Any) -> str:
-    first = {"id": "a", "tool": "render_template", "arguments": {"template": "POST", "values": {}}}
+    first_node = {"id": "a", "tool": "render_template", "arguments": {"template": "POST", "values": {}}}
     node = {"id": "n", "tool": "http_request", "arguments": {"url": URL, **arguments}, **fields}
-    compiled = compile_plan(check_plan({"plan": 1, "nodes": [first, node]}, TOOLS))
+    compiled = compile_plan(check_plan({"plan": 1, "nodes": [first_node, node]}, TOOLS))
     decoded = plan_from_json(plan_to_json(compiled))
     actual = tool_of(decoded.nodes[1], decoded.tools).effects.value
     assert actual == tool_of(compiled.nodes[1], compiled.tools).effects.value

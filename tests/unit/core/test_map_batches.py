@@ -109,9 +109,9 @@ def test_failed_items_are_counted_over_all_map_batches() -> None:
 
 def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y"], on_error={"value": 0}))
-    (first, second) = start_ready_tasks(scheduler)
-    scheduler.complete(first.id, 1, at=2.0)
-    scheduler.fail(second.id, NodeError("odd", "no luck"), at=2.0)
+    (first_task, second_task) = start_ready_tasks(scheduler)
+    scheduler.complete(first_task.id, 1, at=2.0)
+    scheduler.fail(second_task.id, NodeError("odd", "no luck"), at=2.0)
     encoded = map_batch_end_to_json(scheduler, [])["map_batch"]
     assert map_batch_end_from_json(encoded, MapBatch(0, 2)) == MapBatchEnd(
         NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=NodeError("odd", "no luck")

@@ -54,8 +54,8 @@ def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunSchedule
 def partly_spent_run(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
     """Return a run in which all ready nodes have started, and the first node has completed with 20 tokens."""
     scheduler = run_of(*nodes, budget=budget, **fields)
-    first, *_ = start_ready_tasks(scheduler)
-    scheduler.complete(first.id, 1, at=1.0, attempt=used(20))
+    first_task, *_ = start_ready_tasks(scheduler)
+    scheduler.complete(first_task.id, 1, at=1.0, attempt=used(20))
     return scheduler
 
 

@@ -142,8 +142,8 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -
         scheduler.complete(name, None, at=float(at))
     start_ready_tasks(scheduler, at=4.0)
     scheduler.fail("end", tool_error(), at=5.0)
-    (first,) = start_ready_tasks(scheduler, at=6.0)
-    assert first.id == "undo a"
+    (first_task,) = start_ready_tasks(scheduler, at=6.0)
+    assert first_task.id == "undo a"
     scheduler.complete("undo a", None, at=7.0)
     assert ids_of(_run(scheduler)) == ["undo c", "undo b"]
     scheduler = _saga(
@@ -399,8 +399,8 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
 def test_calls_of_another_run_or_that_never_started_are_not_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
     record = scheduler.records[0]
-    (first, _) = start_ready_tasks(scheduler)
-    scheduler.complete(first.id, None, at=1.0)
+    (first_task, _) = start_ready_tasks(scheduler)
+    scheduler.complete(first_task.id, None, at=1.0)
     record.reused = {"run_id": "other", "node_id": "a"}
     scheduler.fail("c", tool_error(), at=2.0)
     apply_command(CancelNode("b", actor=ANN), scheduler, at=3.0)

@@ -244,16 +244,16 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
         for each in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, parties, at=4.0)
-    first, second = tasks_of(scheduler)
-    for task in (first, second):
+    first_task, second_task = tasks_of(scheduler)
+    for task in (first_task, second_task):
         scheduler.complete(task.id, "ok", at=5.0)
-    document = {lookup["argument"]: lookup for lookup in reason_of(scheduler, first.id).facts["lookups"]}
+    document = {lookup["argument"]: lookup for lookup in reason_of(scheduler, first_task.id).facts["lookups"]}
     assert (document["cbu-id"]["reason"], document["cbu-id"]["answers"]) == ("@cbu", [])
     of_fund = document["fund_id"]
     expected = ("Apex", "fund_3", "chosen by a person")
     assert (of_fund["search_text"], of_fund["entity"]["id"], of_fund["reason"]) == expected
     assert [(answer["request_id"], answer["by"]) for answer in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
-    assert "lookups" not in reason_of(scheduler, second.id).facts
+    assert "lookups" not in reason_of(scheduler, second_task.id).facts
 
 
 def test_question_names_the_purpose_of_the_party() -> None:
@@ -396,15 +396,15 @@ def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
     scheduler.complete(bind.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
-    [first] = tasks_of(scheduler)
+    [first_task] = tasks_of(scheduler)
     for _ in range(2):
-        below = first.node.sub_plan
+        below = first_task.node.sub_plan
         assert below is not None
         assert added_node_ids(below) == []
-        inside = create_scheduler(below, first.arguments)
+        inside = create_scheduler(below, first_task.arguments)
         inside.start(0.0)
-        [first] = tasks_of(inside)
-    assert first.arguments == {"a": "p1"}
+        [first_task] = tasks_of(inside)
+    assert first_task.arguments == {"a": "p1"}
 
 
 ASKED = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})

@@ -145,11 +145,11 @@ def _with_map() -> Any:
 def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(checks: list[int]) -> None:
     scheduler = _with_map()
     before = state_to_json(scheduler)
-    refused = AddUnparsedNodes([*_NEW, node("m[a]")])
-    entries = [apply_command(refused, scheduler, at=2.0) for _ in range(250)]
+    rejected_command = AddUnparsedNodes([*_NEW, node("m[a]")])
+    entries = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(entries)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
     assert 5 < len(checks) == entries.count(_TAKEN_ID) < 30
-    assert (apply_command(refused, scheduler, at=3.0), state_to_json(scheduler)) == (_TAKEN_ID, before)
+    assert (apply_command(rejected_command, scheduler, at=3.0), state_to_json(scheduler)) == (_TAKEN_ID, before)
 
 
 @pytest.mark.usefixtures("small_budget")
@@ -172,8 +172,8 @@ def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(
 @pytest.mark.usefixtures("small_budget")
 def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(checks: list[int]) -> None:
     scheduler = started_run(node("north"))
-    wrong = AddUnparsedNodes([node("x", "nort")])
-    entries = [apply_command(wrong, scheduler, at=2.0) or "" for _ in range(250)]
+    invalid_command = AddUnparsedNodes([node("x", "nort")])
+    entries = [apply_command(invalid_command, scheduler, at=2.0) or "" for _ in range(250)]
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
     assert list(dict.fromkeys(entries)) == [message, TOO_MUCH_AT_ONCE]
     assert len(checks) < 80
@@ -182,8 +182,8 @@ def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(chec
 @pytest.mark.usefixtures("small_budget")
 def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checks: list[int]) -> None:
     scheduler = _with_map()
-    refused = AddUnparsedNodes([*_NEW, node("m[a]")])
-    entries = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
+    rejected_command = AddUnparsedNodes([*_NEW, node("m[a]")])
+    entries = [rejected_command.refusal_of(scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(entries)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
     assert len(checks) == entries.count(_TAKEN_ID) < 30
     assert apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0) is None

@@ -224,8 +224,8 @@ async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
         for _ in range(2):
             await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    asked = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
-    assert sorted(asked) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
+    call = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
+    assert sorted(call) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
     assert grown_kib < 64 * 1024
 
 

@@ -81,10 +81,10 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
     ],
 )
 def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
-    made = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
-    assert made.strict["properties"]["x"] == strict
-    assert strict_schema_problem(made.strict) == ""
-    assert made.restore({"x": written}) == {"x": value}
+    strict_schema = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
+    assert strict_schema.strict["properties"]["x"] == strict
+    assert strict_schema_problem(strict_schema.strict) == ""
+    assert strict_schema.restore({"x": written}) == {"x": value}
 
 
 def test_all_of_and_references_are_resolved() -> None:
@@ -92,12 +92,15 @@ def test_all_of_and_references_are_resolved() -> None:
     aged = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
     both = {"allOf": [{"$ref": "#/$defs/Named"}, aged]}
     schema = {"type": "object", "properties": {"x": both}, "required": ["x"], "$defs": {"Named": named}}
-    made = StrictSchema(schema)
-    assert made.strict["properties"]["x"]["required"] == ["name", "age"]
-    assert made.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
+    strict_schema = StrictSchema(schema)
+    assert strict_schema.strict["properties"]["x"]["required"] == ["name", "age"]
+    assert strict_schema.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
     node = {"$ref": "#/$defs/Node"}
-    made = StrictSchema({**node, "$defs": {"Node": {"type": "object", "properties": {"next": node}}}})
-    assert (strict_schema_problem(made.strict), made.restore({"next": {"next": None}})) == ("", {"next": {}})
+    strict_schema = StrictSchema({**node, "$defs": {"Node": {"type": "object", "properties": {"next": node}}}})
+    assert (strict_schema_problem(strict_schema.strict), strict_schema.restore({"next": {"next": None}})) == (
+        "",
+        {"next": {}},
+    )
     for ref in ("#/$defs/Gone", "other.json", "#/$defs/Me", 7):
         schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
         assert StrictSchema(schema).restore({"x": "1"}) == {"x": 1}
@@ -108,9 +111,9 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 
 @pytest.mark.parametrize("schema", [INTEGERS, {"anyOf": [{"type": "integer"}, INTEGERS]}, {"type": "object"}])
 def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
-    made = StrictSchema(schema)
-    assert (made.strict["required"], strict_schema_problem(made.strict)) == (["value"], "")
-    assert made.restore({"value": [1]}) == made.restore([1]) == [1]
+    strict_schema = StrictSchema(schema)
+    assert (strict_schema.strict["required"], strict_schema_problem(strict_schema.strict)) == (["value"], "")
+    assert strict_schema.restore({"value": [1]}) == strict_schema.restore([1]) == [1]
 
 
 def _objects(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -156,8 +159,8 @@ def _to_strict(value: Any, schema: Any) -> Any:
 @given(_objects(_SCHEMAS).flatmap(lambda schema: st.tuples(st.just(schema), _values(schema))))
 def test_every_value_of_a_schema_comes_back_from_its_strict_form(found: tuple[Any, Any]) -> None:
     schema, value = found
-    made = StrictSchema(schema)
+    strict_schema = StrictSchema(schema)
     written = _to_strict(value, schema)
-    assert strict_schema_problem(made.strict) == ""
-    assert validator_of(made.strict).is_valid(written)
-    assert made.restore(written) == value
+    assert strict_schema_problem(strict_schema.strict) == ""
+    assert validator_of(strict_schema.strict).is_valid(written)
+    assert strict_schema.restore(written) == value

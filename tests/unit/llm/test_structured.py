@@ -89,8 +89,8 @@ async def test_refused_modes_are_replaced_by_the_next_one_which_is_remembered(re
 
 
 async def test_unexpected_call_of_a_scripted_model_is_not_sent_in_another_form() -> None:
-    refused = HttpError(400, "the script has no answer for response_format", code="unexpected_call")
-    async with ModelServer(refused) as server, client_of(server) as client:
+    error = HttpError(400, "the script has no answer for response_format", code="unexpected_call")
+    async with ModelServer(error) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
             await read(client, saying(output=PERSON_OUTPUT), streamed=False)
     assert (modes(server), caught.value.advice) == (["json_schema"], "")
@@ -114,8 +114,8 @@ async def test_modes_are_remembered_for_each_model_and_not_for_a_refused_schema(
             config = ModelConfig(model=model)
             assert (await client.complete(saying(output=PERSON_OUTPUT, config=config))).output == ANN
     assert modes(server) == both
-    refused = HttpError(400, "Invalid schema for response_format 'person': too deep", param="response_format")
-    answers = (refused, json_text(ANN), json_text({"value": [1]}), json_text(ANN))
+    error = HttpError(400, "Invalid schema for response_format 'person': too deep", param="response_format")
+    answers = (error, json_text(ANN), json_text({"value": [1]}), json_text(ANN))
     async with ModelServer(*answers) as server, client_of(server) as client:
         for output, value in ((PERSON_OUTPUT, ANN), (NUMBERS, [1]), (PERSON_OUTPUT, ANN)):
             assert (await client.complete(saying(output=output))).output == value

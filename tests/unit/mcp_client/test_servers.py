@@ -121,8 +121,8 @@ async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
     failed = await _failure(servers, "srv.refuse", reason="out of paper")
     assert str(failed) == "Error executing tool refuse: out of paper"
     before = len(calls_of(folder / "did"))
-    wrong = await _failure(servers, "srv.say", InvalidArguments, text=1)
-    assert str(wrong) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
+    failure = await _failure(servers, "srv.say", InvalidArguments, text=1)
+    assert str(failure) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
     assert len(calls_of(folder / "did")) == before
 
 

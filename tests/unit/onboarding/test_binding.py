@@ -52,10 +52,10 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
     [entry] = bind_parties(database, [session_party(bob.id, "person")], key="k")
     assert (entry["entity"]["name"], entry["reason"]) == ("Bob", "@cbu")
     hint = "give the id of a company or fund in the context: cbu=ID"
-    wrong = bind_parties(
+    failed_entries = bind_parties(
         database, [session_party(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k"
     )
-    assert [entry["problem"] for entry in wrong] == [
+    assert [entry["problem"] for entry in failed_entries] == [
         {"code": "missing_context", "message": message, "hint": hint, "candidates": []}
         for message in (
             "@cbu is person 'Bob' (GB); expected a company or fund.",
@@ -77,10 +77,10 @@ def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) 
     assert (entry["entity"]["name"], entry["created"]) == ("Bob", False)
     change(database, bob, status="inactive")
     hint = "give the id of a fund, or look up its name under lookups"
-    wrong = bind_parties(
+    failed_entries = bind_parties(
         database, [party_by_id("nonsense", "fund"), party_by_id("", "fund"), party_by_id(bob.id, "fund")], key="k"
     )
-    assert [entry["problem"] for entry in wrong] == [
+    assert [entry["problem"] for entry in failed_entries] == [
         {"code": "invalid_arguments", "message": message, "hint": hint, "candidates": []}
         for message in (
             "No party has the id 'nonsense'.",

@@ -74,11 +74,11 @@ class Conversation:
         try:
             self.result = self._search.resolve(answers, self._checkpoint)
             return None
-        except AskPerson as asked:
-            self._checkpoint = asked.checkpoint
+        except AskPerson as asking_runs:
+            self._checkpoint = asking_runs.checkpoint
             # A run can open each of these requests.
-            validate_question_fields(asked.request)
-            return asked.request
+            validate_question_fields(asking_runs.request)
+            return asking_runs.request
 
 
 def problem_of(gateway: EntityGateway, *expected: str) -> Any:
@@ -157,22 +157,22 @@ def test_none_of_these_asks_for_a_name(
     gateway: EntityGateway, example_database: EntityDatabase, *, is_written: bool
 ) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
-    asked = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
-    assert (asked["type"], asked["prompt"]) == (
+    reply = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
+    assert (reply["type"], reply["prompt"]) == (
         "CLARIFICATION",
         "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier or the id of a party, or "
         "'create new'.",
     )
-    asked = talk.answer(text="7")
-    assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
+    reply = talk.answer(text="7")
+    assert (reply["type"], "Garcia (person" in reply["prompt"]) == ("CLARIFICATION", False)
     assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
     assert talk.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
 
 
 def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     talk = Conversation(gateway, "Nobody Known", "fund")
-    asked = talk.answer(text=id_of(example_database, "Sarah Chen"))
-    assert asked["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
+    reply = talk.answer(text=id_of(example_database, "Sarah Chen"))
+    assert reply["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
     assert talk.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
     assert talk.answer(text="Apex Fund")["entity"]["id"] == id_of(example_database, "Apex Fund")
     anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(example_database, "Sarah Chen"))
@@ -198,9 +198,9 @@ def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: EntityGat
 
 def test_company_needs_a_jurisdiction_to_be_created(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "Zenith", "company")
-    asked = talk.answer(text="CREATE NEW")
-    assert asked["schema"]["required"] == ["jurisdiction"]
-    assert asked["schema"]["properties"]["name"]["default"] == "Zenith"
+    reply = talk.answer(text="CREATE NEW")
+    assert reply["schema"]["required"] == ["jurisdiction"]
+    assert reply["schema"]["properties"]["name"]["default"] == "Zenith"
     result = talk.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
     assert result["create"] == {"kind": "company", "name": "Zenith S.A.", "jurisdiction": "LU"}
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
@@ -214,9 +214,9 @@ def test_person_of_an_unknown_name_is_created_without_a_question(gateway: Entity
 
 def test_invalid_name_is_requested_again(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "x" * 10_000, "person")
-    asked = talk.answer(text=CREATE_NEW)
-    assert asked["schema"]["required"] == ["name"]
-    assert len(asked["prompt"]) < 1_000
+    reply = talk.answer(text=CREATE_NEW)
+    assert reply["schema"]["required"] == ["name"]
+    assert len(reply["prompt"]) < 1_000
     assert talk.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
 
 
@@ -235,9 +235,9 @@ def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, exampl
         (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
         ("?!", "search_text '?!' has no letter or digit."),
     ):
-        asked = talk.answer(text=message)
-        assert asked["options"] == offered
-        assert asked["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or enter another name."
+        reply = talk.answer(text=message)
+        assert reply["options"] == offered
+        assert reply["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or enter another name."
     near = talk.answer(text="Sarah Cohen")
     assert near["options"] == offered
     assert "near: Sarah Chen (person, HK" in near["prompt"]
@@ -248,8 +248,8 @@ def test_similar_names_are_reported_again_after_an_answer_without_a_party(gatewa
     talk = Conversation(gateway, "Sarah Cohen", "person")
     near = talk.question["prompt"].partition("near: ")[2].partition(". ")[0]
     for message in ("7", "Nobody Known"):
-        asked = talk.answer(text=message)
-        assert asked["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near}. ")
+        reply = talk.answer(text=message)
+        assert reply["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near}. ")
     assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
@@ -267,9 +267,9 @@ def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, examp
 def test_another_text_offers_its_own_parties_from_then_on(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "Maria Garcia", "entity")
     offered = talk.answer(text="Meridian Global")["options"]
-    asked = talk.answer(text="7")
-    assert asked["options"] == offered
-    assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in asked["prompt"]
+    reply = talk.answer(text="7")
+    assert reply["options"] == offered
+    assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in reply["prompt"]
 
 
 @pytest.mark.parametrize(
@@ -290,25 +290,25 @@ def test_non_interactive_run_asks_no_person(gateway: EntityGateway, text: str, k
 def test_search_text_is_not_used_as_the_name_of_a_new_party(gateway: EntityGateway) -> None:
     talk = Conversation(gateway, "John Quincy", "person")
     talk.answer(text="213800MERIDIANFUND38")
-    asked = talk.answer(text="Create new")
-    assert asked["type"] == "INFORMATION"
-    assert asked["schema"]["properties"]["name"]["default"] == "John Quincy"
+    reply = talk.answer(text="Create new")
+    assert reply["type"] == "INFORMATION"
+    assert reply["schema"]["properties"]["name"]["default"] == "John Quincy"
     assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
 def test_existing_person_is_not_created_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
-    asked = talk.answer(text="create new")
-    assert "A person called 'Sarah Chen' already exists" in asked["prompt"]
+    reply = talk.answer(text="create new")
+    assert "A person called 'Sarah Chen' already exists" in reply["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
-    asked = talk.answer(**details)
+    reply = talk.answer(**details)
     sarah = id_of(example_database, "Sarah Chen")
     again = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
-    assert asked["prompt"] == again
-    assert [option["id"] for option in asked["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
+    assert reply["prompt"] == again
+    assert [option["id"] for option in reply["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
     # Another party with this name can still be created.
     assert talk.select(CREATE_NEW)["type"] == "INFORMATION"
-    assert talk.answer(**details)["options"] == asked["options"]
+    assert talk.answer(**details)["options"] == reply["options"]
     assert talk.select(sarah)["entity"]["name"] == "Sarah Chen"
 
 
@@ -316,10 +316,10 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
     gateway = load(own, tmp_path, "name,kind,born,status", "Eve Gone,person,1970-01-01,inactive")
     talk = Conversation(gateway, "Eve Gone", "person")
     talk.answer(text=CREATE_NEW)
-    asked = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
+    reply = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
     message = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
-    assert asked["type"] == "CLARIFICATION"
-    assert asked["prompt"].startswith(f"{message}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
+    assert reply["type"] == "CLARIFICATION"
+    assert reply["prompt"].startswith(f"{message}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,8 @@ def test_chosen_party_that_became_inactive_is_not_bound(own: EntityDatabase) -> 
         session.get_one(Party, first).status = PartyStatus.INACTIVE
 
     own.write(leave)
-    asked = talk.answer(selected=[{"id": first}])
-    assert asked["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
+    reply = talk.answer(selected=[{"id": first}])
+    assert reply["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
 
 
 def test_advice_in_non_interactive_runs_names_what_works(own: EntityDatabase, tmp_path: Path) -> None:
@@ -392,10 +392,10 @@ def test_repeated_question_names_inactive_parties(own: EntityDatabase, tmp_path:
         talk = Conversation(gateway, name, "person")
         kind = talk.question["type"]
         for text, first in (("7", f"No party found for person '7'. {message}"), (name, message)):
-            asked = talk.answer(text=text)
-            assert asked["type"] == kind
-            assert asked["prompt"].startswith(first)
-            assert asked["prompt"].count("is inactive") == 1
-        asked = talk.answer(text=id_of(own, name))
-        assert asked["prompt"].startswith(f"{name!r} ({id_of(own, name)}) is inactive. ")
-        assert asked["prompt"].count("is inactive") == 1
+            reply = talk.answer(text=text)
+            assert reply["type"] == kind
+            assert reply["prompt"].startswith(first)
+            assert reply["prompt"].count("is inactive") == 1
+        reply = talk.answer(text=id_of(own, name))
+        assert reply["prompt"].startswith(f"{name!r} ({id_of(own, name)}) is inactive. ")
+        assert reply["prompt"].count("is inactive") == 1

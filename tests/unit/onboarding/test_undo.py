@@ -265,8 +265,8 @@ def test_undo_tool_accepts_the_arguments_of_a_compensation(database: EntityDatab
             return function(**tools[name].bind(arguments))
 
     arguments = {"name": "Apex", "jurisdiction": "LU"}
-    made = call_tool("cbu.ensure", "k1", arguments)
-    saga = {"key": "k1", "arguments": arguments, "result": {"id": made.id}}
+    result = call_tool("cbu.ensure", "k1", arguments)
+    saga = {"key": "k1", "arguments": arguments, "result": {"id": result.id}}
     undone = call_tool("onboarding.undo", "k2", saga)
     assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) was removed"])
     assert call_tool("onboarding.undo", "k2", saga) == undone

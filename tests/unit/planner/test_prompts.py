@@ -157,8 +157,8 @@ PLAN: Any = {
 
 def test_plan_that_fits_the_response_format_is_a_plan() -> None:
     assert validator_of(response_schema()).is_valid(PLAN)
-    wrong = [{}, {"nodes": []}, {"nodes": [{"tool": "search"}]}, {"nodes": [{"id": "a", "approval": "never"}]}]
-    assert [validator_of(response_schema()).is_valid(plan) for plan in wrong] == [False] * len(wrong)
+    invalid_values = [{}, {"nodes": []}, {"nodes": [{"tool": "search"}]}, {"nodes": [{"id": "a", "approval": "never"}]}]
+    assert [validator_of(response_schema()).is_valid(plan) for plan in invalid_values] == [False] * len(invalid_values)
     checked = check_document(to_document(PLAN, dialect="plan"), tools={"search": SEARCH})
     assert [node.id for node in checked.nodes] == ["find", "each", "who", "rest"]
 

@@ -100,10 +100,16 @@ def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
         )
     )
     assert (actual["valid"], actual["action"], actual["reasoning"]) == (True, "continue", "Both.")
-    first = {"id": 1, "worker": "pick", "description": "the numbers", "outputs": ["numbers"], "goal_type": "support"}
+    first_node = {
+        "id": 1,
+        "worker": "pick",
+        "description": "the numbers",
+        "outputs": ["numbers"],
+        "goal_type": "support",
+    }
     second = {"id": 2, "worker": "add_up", "description": "", "outputs": ["total", "rest"], "goal_type": "support"}
     assert actual["sub_goals"] == [
-        {**first, "inputs": {}, "params": {"name": "Maersk"}},
+        {**first_node, "inputs": {}, "params": {"name": "Maersk"}},
         {**second, "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]}, "params": {"more": 1}},
     ]
 

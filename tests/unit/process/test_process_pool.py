@@ -46,9 +46,9 @@ def _exit_unless_new(path: str) -> int:
 
 @pytest.fixture
 async def pool() -> AsyncIterator[ProcessPool]:
-    made = ProcessPool(timeout_s=30.0, size=1)
-    yield made
-    await made.close()
+    pool = ProcessPool(timeout_s=30.0, size=1)
+    yield pool
+    await pool.close()
 
 
 def _is_alive(pid: int) -> bool:

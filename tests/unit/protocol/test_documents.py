@@ -307,9 +307,9 @@ def test_report_of_a_sub_plan_is_read_or_rejected() -> None:
 def test_schemas_accept_valid_files_and_reject_invalid_ones() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
     right = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
-    wrong: list[Any] = [{}, {"agents": {}}, {"agents": {"w": {**right, "model": "m"}}}, {"agents": {"w": {}}}]
+    invalid_values: list[Any] = [{}, {"agents": {}}, {"agents": {"w": {**right, "model": "m"}}}, {"agents": {"w": {}}}]
     assert validator.is_valid({"agents": {"w": {**right, "tools": ["read_file"]}}})
-    assert [validator.is_valid(document) for document in wrong] == [False] * len(wrong)
+    assert [validator.is_valid(document) for document in invalid_values] == [False] * len(invalid_values)
     validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
     assert [validator.is_valid(plan) for plan in SCHEMA_CASES] == [True] * len(SCHEMA_CASES)
     assert [validator.is_valid(plan) for plan in WRONG_SCHEMA_CASES] == [False] * len(WRONG_SCHEMA_CASES)

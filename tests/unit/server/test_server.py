@@ -134,15 +134,15 @@ async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) ->
 async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, "job")
     await daemon.start(["sleep", "60"])
-    first = daemon.pid()
-    assert first is not None
+    first_pid = daemon.pid()
+    assert first_pid is not None
     with pytest.raises(TimeoutError):
         await daemon.start(["sleep", "60"])
-    os.kill(first, signal.SIGKILL)
+    os.kill(first_pid, signal.SIGKILL)
     await eventually(lambda: not daemon.is_running())
     # The next one ignores SIGTERM, and is killed.
     await daemon.start(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
-    assert daemon.pid() not in (None, first)
+    assert daemon.pid() not in (None, first_pid)
     await eventually(lambda: daemon.last_log_line() == "ready")
     assert await daemon.stop(grace_s=0.2)
     assert not daemon.is_running()

@@ -52,11 +52,11 @@ def test_line_is_a_message_or_a_command(line: str, meant: ChatInput) -> None:
 
 
 def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
-    made = Turn(1, "r1", "Make it.", "completed", explanation="Makes Apex.", outcome="cbu.ensure: fund, Apex")
+    turn = Turn(1, "r1", "Make it.", "completed", explanation="Makes Apex.", outcome="cbu.ensure: fund, Apex")
     nothing = Turn(2, "r2", "Custody too.", "completed", explanation="It has custody.")
     first = ["1. Make it.", "r1: completed: cbu.ensure: fund, Apex"]
     second = ["2. Custody too.", "r2: completed: It has custody."]
-    assert [line.strip() for line in turn_lines([made, nothing])] == [*first, *second]
+    assert [line.strip() for line in turn_lines([turn, nothing])] == [*first, *second]
 
 
 @pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
@@ -250,10 +250,10 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypat
 
 
 def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[AskRequest] = []
+    requests: list[AskRequest] = []
 
     def prepare(request: AskRequest, *_: object) -> None:
-        asked.append(request)
+        requests.append(request)
 
     monkeypatch.setattr(chat_command, "prepare_turn", prepare)
     asking = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
@@ -261,5 +261,5 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
     chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), interrupt_handling=InterruptHandling())
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
-    options = [(each.profile, each.max_rounds, each.worker_timeout) for each in asked]
+    options = [(each.profile, each.max_rounds, each.worker_timeout) for each in requests]
     assert options == [("plan", None, None), ("rounds", 4, "5s")]

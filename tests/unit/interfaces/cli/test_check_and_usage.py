@@ -364,12 +364,12 @@ def test_answer_of_a_model_is_repaired_only_with_repair(command: Command) -> Non
 
 
 def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
-    first = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
-    Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first, first]})[:-20], encoding="utf-8")
+    first_node = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
+    Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first_node, first_node]})[:-20], encoding="utf-8")
     code, out, _ = command("run", "cut.txt", "--repair", "--json")
     hint = "ask the model for the rest, or complete the plan manually"
     assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("cut_off", hint)])
-    plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first, {**first, "id": "b"}]}
+    plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first_node, {**first_node, "id": "b"}]}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
     code, out, _ = command("check", "cut.txt", "--repair", "--json")
     assert (code, [error[0] for error in _errors(out)]) == (2, ["cut_off", "invalid_reference"])

@@ -63,16 +63,16 @@ async def test_slow_request_reports_the_missing_server(offline_gateway: Apart, m
 
 async def test_empty_idempotency_key_counts_as_no_key(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     http, _, context = offline_gateway
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def start(request: StartRequest) -> Started:
-        asked.append(str(request.workflow_id))
-        return Started(asked[-1], "first", is_new=True)
+        requests.append(str(request.workflow_id))
+        return Started(requests[-1], "first", is_new=True)
 
     monkeypatch.setattr(context.runs, "start", start)
     for key in ("", "", "one", "one"):
         await http.post("/v1/runs", json={"plan": PLAN}, headers={"Idempotency-Key": key})
-    assert (len({*asked}), asked[2:]) == (3, [run_id_of_key("one")] * 2)
+    assert (len({*requests}), requests[2:]) == (3, [run_id_of_key("one")] * 2)
 
 
 @pytest.mark.parametrize(

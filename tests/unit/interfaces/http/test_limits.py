@@ -184,18 +184,18 @@ async def test_late_count_frees_no_place_of_newer_runs() -> None:
 
 
 async def test_starts_do_not_queue_for_a_silent_server() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Silent(Server):
         async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
-            asked.append(owner)
+            requests.append(owner)
             await asyncio.Event().wait()
             return 0
 
     starts = RunQuota("ann", limit=3)
     starting = [asyncio.create_task(try_start(Silent(), starts, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
-    assert asked == ["ann"] * 5
+    assert requests == ["ann"] * 5
     for task in starting:
         task.cancel()
     await asyncio.gather(*starting, return_exceptions=True)

@@ -204,8 +204,8 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
         if way == "id":
             rest = await received_events(http, path, str(started[-1].id))
         else:
-            asked = {"stream": "true", "starting_after": started[-1].content["sequence_number"]}
-            rest = events_of((await http.get(RESPONSE, params=asked)).text)
+            params = {"stream": "true", "starting_after": started[-1].content["sequence_number"]}
+            rest = events_of((await http.get(RESPONSE, params=params)).text)
     assert 0 < len(text_of(started)) < len(WORDS)
     assert text_of([*started, *rest]) == WORDS
     assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
@@ -296,10 +296,10 @@ async def test_reconnecting_client_learns_of_an_abandoned_turn(gateway: Gateway,
 @pytest.mark.parametrize("name", ["answered", "asking"])
 async def test_response_stream_resumes_after_any_sequence_number(gateway: Gateway, name: str) -> None:
     run = RUNS[name]
-    asked = {"stream": "true"}
+    params = {"stream": "true"}
     async with gateway(run) as http:
-        plain = events_of((await http.get(RESPONSE, params=asked)).text)
-        shown_events = events_of((await http.get(RESPONSE, params=asked, headers={"X-Stream-Progress": "full"})).text)
+        plain = events_of((await http.get(RESPONSE, params=params)).text)
+        shown_events = events_of((await http.get(RESPONSE, params=params, headers={"X-Stream-Progress": "full"})).text)
         numbers = [each.content["sequence_number"] for each in plain]
         assert numbers == sorted(set(numbers))
         assert plain[0].content["type"] == "response.created"
@@ -307,12 +307,12 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
         assert ("node.completed", "sum") in progress_of(shown_events)
         assert_numbers_grow([(each.content["sequence_number"], "dagwright" in each.content) for each in shown_events])
         for cut, number in enumerate(numbers):
-            later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})
+            later = await http.get(RESPONSE, params={**params, "starting_after": str(number)})
             both = [*plain[: cut + 1], *events_of(later.text)]
             assert [each.content["sequence_number"] for each in both] == numbers or name == "answered"
             assert text_of(both) == text_of(plain), cut
             assert rest_of(both) == rest_of(plain), cut
-            named = await http.get(RESPONSE, params=asked, headers={"Last-Event-ID": str(plain[cut].id)})
+            named = await http.get(RESPONSE, params=params, headers={"Last-Event-ID": str(plain[cut].id)})
             assert text_of([*plain[: cut + 1], *events_of(named.text)]) == text_of(plain), cut
 
 

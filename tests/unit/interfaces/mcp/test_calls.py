@@ -96,16 +96,16 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
     assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
     assert (await _call_tool(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for wrong in ({}, {"plan": {}, "template": "slow"}):
-        refused = await _call_tool(tmp_path, RUN_PLAN, **wrong)
-        assert refused == {"status": "bad_usage", "message": "send either `plan` or `template`"}
+        rejected_result = await _call_tool(tmp_path, RUN_PLAN, **wrong)
+        assert rejected_result == {"status": "bad_usage", "message": "send either `plan` or `template`"}
 
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
     for message, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         result = await _call_tool(tmp_path, LIST_RUNS, **message)
         assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [asked])
-    refused = await _call_tool(tmp_path, LIST_RUNS, status="runing")
-    assert (refused["status"], "(did you mean 'running'?)" in refused["message"]) == ("bad_usage", True)
+    rejected_result = await _call_tool(tmp_path, LIST_RUNS, status="runing")
+    assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == ("bad_usage", True)
 
 
 @pytest.mark.parametrize("name", [CHECK_PLAN, RUN_PLAN])

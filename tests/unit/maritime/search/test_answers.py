@@ -48,8 +48,8 @@ def test_missing_figure_is_reported_with_the_keys_of_its_groups() -> None:
 def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
     month = {"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}
     months = {"buckets": [month]}
-    asked = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
-    assert parsed_response(groups={"months": months}, asked=asked).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
+    query = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
+    assert parsed_response(groups={"months": months}, asked=query).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
 
 
 def test_figure_over_all_documents_that_no_document_has_is_reported() -> None:
@@ -61,8 +61,8 @@ def test_figure_over_all_documents_that_no_document_has_is_reported() -> None:
 
 
 def test_filter_is_not_reported_as_a_group_with_a_gap() -> None:
-    asked = {"late": {"filter": {"match_all": {}}, "aggs": {"days": AVERAGE}}}
-    answer = parsed_response(groups={"late": {"doc_count": 0, "days": {"value": None}}}, asked=asked)
+    query = {"late": {"filter": {"match_all": {}}, "aggs": {"days": AVERAGE}}}
+    answer = parsed_response(groups={"late": {"doc_count": 0, "days": {"value": None}}}, asked=query)
     assert answer.gaps == [Gap("", "days", 1, [""])]
 
 
@@ -113,8 +113,8 @@ def test_figures_of_more_bytes_than_an_answer_may_have_are_rejected(monkeypatch:
 def test_aggregations_are_in_the_requested_order() -> None:
     inner = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
     groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner}
-    asked = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
-    answer = parsed_response(groups=groups, asked=asked)
+    query = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
+    answer = parsed_response(groups=groups, asked=query)
     assert list(answer.groups) == ["by", "f", "z"]
     assert list(answer.groups["by"]["buckets"][0]) == ["key", "doc_count", "volume", "days"]
     assert list(answer.groups["f"]) == ["doc_count", "x", "y"]
