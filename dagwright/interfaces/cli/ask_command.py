@@ -10,7 +10,7 @@ from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
 from dagwright.interfaces.cli.prepare_request import prepare_with_notes, reject_options
-from dagwright.interfaces.cli.run_and_watch import RunPresentation, run_prepared
+from dagwright.interfaces.cli.run_and_watch import RunPresentation, start_and_follow
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session
 from dagwright.protocol.sessions import session_name
@@ -52,7 +52,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
             name, request.text, lambda session: prepare_with_notes(request, toolset, output, session).start
         )
         return run_in_session(turn, request, toolset, presentation=presentation, settings=settings)
-    return run_prepared(prepared.start, request, toolset, presentation=presentation, settings=settings)
+    return start_and_follow(prepared.start, request, toolset, presentation=presentation, settings=settings)
 
 
 def _print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:

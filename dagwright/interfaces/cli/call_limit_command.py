@@ -6,7 +6,7 @@ from dagwright.client.call_limits import Limit, NoSuchLimit, read_limits, remove
 from dagwright.client.errors import CommandRejected
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
-from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import CallLimitRequest
@@ -24,7 +24,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         tools = known_tools(settings, request.tools)
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             try:
                 limit = await set_limit(connection.client, request.subject, " ".join(request.limits), tools, by=by)
             except CommandRejected as error:
@@ -44,7 +44,7 @@ def remove_call_limit(subject: str, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             try:
                 removed = await remove_limit(connection.client, subject)
             except NoSuchLimit as error:
@@ -65,7 +65,7 @@ def list_call_limits(_: None, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             limits = await read_limits(connection.client)
         if output.is_json:
             output.document([asdict(limit) for limit in limits])

@@ -52,7 +52,7 @@ from dagwright.interfaces.cli.process_exit import leave_at_once
 from dagwright.interfaces.cli.request_text import Request, answer_command
 from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.interfaces.cli.run_and_watch import continues_message
-from dagwright.interfaces.cli.run_host import connected_to_run, served
+from dagwright.interfaces.cli.run_host import connected_to_run, serving_toolset
 from dagwright.interfaces.cli.run_summary import intent_result_lines, print_answer, print_answer_end
 from dagwright.interfaces.cli.session_command import turn_lines
 from dagwright.interfaces.cli.session_turns import busy_session_text, command_error_of
@@ -96,7 +96,7 @@ def chat(request: ChatRequest, output: Output) -> int:
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
             # The worker serves the session too: without a worker it accepts no turns.
-            await stack.enter_async_context(served(connection.client, toolset, settings=settings))
+            await stack.enter_async_context(serving_toolset(connection.client, toolset, settings=settings))
             resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
             chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
@@ -213,19 +213,19 @@ class Chat:
         try:
             await work_task
         except Interrupted:
-            return await self._report_interrupted()
+            return await self._report_interrupted_turn()
         except asyncio.CancelledError:
             current_task = asyncio.current_task()
             if current_task is not None and current_task.cancelling():
                 raise
-            return await self._report_interrupted()
+            return await self._report_interrupted_turn()
         except (CommandError, SessionNotFound, SessionNameInvalid) as refused:
             self._output.log(str(refused))
         finally:
             self._interrupt_handling.on_next_interrupt = None
         return True
 
-    async def _report_interrupted(self) -> bool:
+    async def _report_interrupted_turn(self) -> bool:
         """Report how to continue the turn that the user has interrupted."""
         if self._output.can_ask:
             # Reading the session may hang, and a second Ctrl-C must end the process at once.
@@ -392,15 +392,17 @@ class Chat:
         run_follower = RunFollower(self._resources.runs, self._resources.connection.client, run, output=self._output)
         seen_requests: set[RequestKey] = set()
 
-        def next_unanswered() -> Request | None:
+        def next_unanswered_request() -> Request | None:
             return next(
                 (request for request in run_follower.requests if request_key(request) not in seen_requests), None
             )
 
         try:
             while True:
-                view = await run_follower.until(lambda _: self._output.can_ask and next_unanswered() is not None)
-                request = next_unanswered()
+                view = await run_follower.until(
+                    lambda _: self._output.can_ask and next_unanswered_request() is not None
+                )
+                request = next_unanswered_request()
                 if view.is_closed or request is None:
                     return view
                 seen_requests.add(request_key(request))

@@ -33,7 +33,7 @@ def lasting_server(connection: Connection, settings: Settings) -> Server:
 
 
 @asynccontextmanager
-async def connected(settings: Settings, output: Output) -> AsyncIterator[Connection]:
+async def open_command_connection(settings: Settings, output: Output) -> AsyncIterator[Connection]:
     """Connect for a command about existing runs; report it if a server had to be started.
 
     Raises:
@@ -53,13 +53,13 @@ async def connected(settings: Settings, output: Output) -> AsyncIterator[Connect
 
 
 @asynccontextmanager
-async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
+async def open_read_connection(settings: Settings, output: Output) -> AsyncIterator[Connection]:
     """Connect for a command that only reads. A server that ends with the command has no UI links.
 
     Raises:
-        RunNotFound, ServerUnreachable: as in `connected`.
+        RunNotFound, ServerUnreachable: as in `open_command_connection`.
     """
-    async with connected(settings, output) as connection:
+    async with open_command_connection(settings, output) as connection:
         is_new = connection.server.is_new
         yield replace(connection, server=lasting_server(connection, settings)) if is_new else connection
 

@@ -11,7 +11,7 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.node_text import closing_text, near_time, override_text
 from dagwright.interfaces.cli.output import Output, one_line
@@ -33,7 +33,7 @@ def explain(request: ShowRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             try:
                 explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
             except NodeNotFound as unknown:

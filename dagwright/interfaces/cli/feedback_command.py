@@ -22,12 +22,18 @@ from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
-from dagwright.interfaces.cli.command_connection import command_settings, connected
+from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, run_outcome
 from dagwright.interfaces.cli.people_commands import AnswerRequest
 from dagwright.interfaces.cli.plan_input import json_of
-from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
+from dagwright.interfaces.cli.request_text import (
+    answer_command,
+    field_lines,
+    following_lines,
+    join_request_ids,
+    request_line,
+)
 from dagwright.interfaces.cli.run_changes import nodes_in, print_invalid
 from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
@@ -127,13 +133,13 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     targets: list[AnswerTarget] = []
 
     async def read_requests(_: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
             requests.extend(await feedback.requests_of(request.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             answer = Answer(content, author_name(request.by), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
@@ -146,7 +152,7 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
             return code
         chosen = _chosen_requests(request, requests)
         if nodes and len(chosen) > 1:
-            names_of_all = listed([open_request.document for open_request in chosen], limit=_MAX_LISTED)
+            names_of_all = join_request_ids([open_request.document for open_request in chosen], limit=_MAX_LISTED)
             raise CommandError(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
         targets.append(AnswerTarget.of(request.workflow_id, chosen))
         # Outside the event loop, because inside of it Ctrl-C would wait for the end of the form.
@@ -204,7 +210,7 @@ def _chosen_requests(request: AnswerRequest, requests: Sequence[OpenRequest]) ->
     except NoOpenRequest:
         raise CommandError(f"{run} has no open request", status=ErrorStatus.NOT_FOUND) from None
     except AnswerUnclear:
-        names = listed([open_request.document for open_request in requests], limit=_MAX_LISTED)
+        names = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
         raise CommandError(f"{run} has {len(requests):,} open requests; name one: {names}") from None
     if not chosen:
         raise CommandError(
@@ -227,7 +233,6 @@ def _ask_for_answer(requests: Sequence[OpenRequest], output: Output) -> dict[str
         fields_text = f"; its fields: {fields}" if fields else ""
         raise CommandError(f"{request_line(first)} (give {options_for_type(first['type'])}{fields_text})")
     if len(requests) > 1:
-        output.print(
-            f"one answer for {listed([open_request.document for open_request in requests], limit=_MAX_LISTED)}"
-        )
+        request_ids = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
+        output.print(f"one answer for {request_ids}")
     return ask_answer(first)

@@ -63,7 +63,7 @@ class RunFollower:
         last: RunView | None = None
         async for moment in self._moments:
             last, self.requests = moment.view, moment.requests
-            show(await self._lost.mark_lost(last), self.requests)
+            show(await self._lost.mark_lost_calls(last), self.requests)
             if is_done(self.requests):
                 break
         assert last is not None

@@ -10,7 +10,7 @@ from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, reject_other_settings
-from dagwright.interfaces.cli.command_connection import command_settings, connected
+from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
@@ -42,7 +42,7 @@ def fork(request: ForkRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             runs = open_runs(connection, settings)
             tools = await runs.tools_of(request.workflow_id)
             store = open_store(settings.payload_store, state_dir=settings.state_dir)

@@ -39,7 +39,7 @@ def mermaid(graph: Graph) -> str:
     """Return the graph as a Mermaid flowchart, with groups as subgraphs."""
     numbers = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
-    for number, (group, members) in enumerate(_grouped(graph["nodes"])):
+    for number, (group, members) in enumerate(_group_nodes(graph["nodes"])):
         drawn = [_mermaid_node(numbers[node["node_id"]], node) for node in members]
         if group is None:
             lines += drawn
@@ -52,7 +52,7 @@ def mermaid(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def _grouped(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str | None, Sequence[Mapping[str, Any]]]]:
+def _group_nodes(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str | None, Sequence[Mapping[str, Any]]]]:
     """Yield each group at the position of its first node, and ungrouped nodes one by one."""
     members: dict[str, list[Mapping[str, Any]]] = {}
     for node in nodes:

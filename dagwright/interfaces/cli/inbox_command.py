@@ -11,7 +11,7 @@ from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
+from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.people_commands import InboxRequest
@@ -44,7 +44,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
     after = read_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
 
             async def read() -> InboxPage:
                 return await read_requests(

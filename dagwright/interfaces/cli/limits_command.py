@@ -9,7 +9,7 @@ from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import LimitsRequest
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, value_text
@@ -72,7 +72,7 @@ def _show(
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             scheduler = await read_scheduler(RunReader(connection.client, request.workflow_id))
         if output.is_json:
             output.document({"run_id": request.workflow_id, **document(scheduler)})

@@ -41,12 +41,12 @@ class LostCalls:
         self._checked_at = 0.0
         self._lost: Mapping[str, PendingCall] = {}
 
-    async def mark_lost(self, view: "RunView") -> "RunView":
+    async def mark_lost_calls(self, view: "RunView") -> "RunView":
         """Return the view with its lost calls marked."""
         has_running_call = any(call.state == "started" for call in view.pending.values())
         if has_running_call and time.monotonic() - self._checked_at > POLL_INTERVAL_S:
             self._checked_at = time.monotonic()
-            self._lost = await self._find_lost(view)
+            self._lost = await self._find_lost_calls(view)
         pending = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending.items()}
         return replace(view, pending=pending) if self._lost else view
 
@@ -55,7 +55,7 @@ class LostCalls:
         is_same = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
         return lost if lost is not None and is_same else call
 
-    async def _find_lost(self, view: "RunView") -> Mapping[str, PendingCall]:
+    async def _find_lost_calls(self, view: "RunView") -> Mapping[str, PendingCall]:
         handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.run_id)
         try:
             description = await handle.describe()

@@ -137,10 +137,10 @@ def _check_name(name: str) -> None:
     modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)
     tools_by_owner += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
     for tools, owner in tools_by_owner:
-        if same := next((tool.name for tool in tools if _normalized(tool.name) == _normalized(name)), None):
+        if same := next((tool.name for tool in tools if _normalize(tool.name) == _normalize(name)), None):
             raise CommandError(f"{name!r} is the name of {owner}{'' if same == name else f', {same}'}; choose another")
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a name in the form in which names are compared."""
     return name.casefold().replace("-", "_")

@@ -49,20 +49,20 @@ def reject_options(request: AskRequest) -> None:
         "--max-replans": request.max_replans is not None,
     }
     if request.profile == "rounds":
-        _reject_given({**plan_options, **intents_options}, "not available with --profile rounds")
+        _reject_used_options({**plan_options, **intents_options}, "not available with --profile rounds")
         return
     if request.is_plan_only and request.approve_plan:
         raise CommandError("--plan-only and --approve-plan contradict each other; give one of them")
     if request.is_plan_only and request.is_detached:
         raise CommandError("--plan-only waits for the plan and --detach does not wait; give one of them")
-    _reject_given(rounds_options, "only available with --profile rounds")
+    _reject_used_options(rounds_options, "only available with --profile rounds")
     if request.profile == "plan":
-        _reject_given(intents_options, "only available with --profile intents")
+        _reject_used_options(intents_options, "only available with --profile intents")
     elif request.max_replans:
         raise CommandError("--max-replans: --profile intents never plans again; omit it")
 
 
-def _reject_given(options: Mapping[str, bool], reason: str) -> None:
+def _reject_used_options(options: Mapping[str, bool], reason: str) -> None:
     if names := [name for name, is_used in options.items() if is_used]:
         raise CommandError(f"{' and '.join(names)}: {reason}")
 

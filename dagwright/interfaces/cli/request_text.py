@@ -245,7 +245,7 @@ def long_duration(seconds: float) -> str:
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 
-def listed(requests: Sequence[Request], *, limit: int) -> str:
+def join_request_ids(requests: Sequence[Request], *, limit: int) -> str:
     """Return the IDs of requests as `a, b and 3 more`."""
     return join_first([one_line(request["request_id"], limit=80) for request in requests], limit)
 

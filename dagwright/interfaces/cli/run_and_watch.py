@@ -13,7 +13,7 @@ from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, connected, lasting_server
+from dagwright.interfaces.cli.command_connection import command_settings, lasting_server, open_command_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import RunFollower
 from dagwright.interfaces.cli.model_choice import require_model
@@ -28,7 +28,7 @@ from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.process_exit import ExitWatchdog
 from dagwright.interfaces.cli.request_text import command_for_inputs
 from dagwright.interfaces.cli.run_commands import RunRequest
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, serving_toolset
 from dagwright.interfaces.cli.run_summary import print_end
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
@@ -54,7 +54,7 @@ def run(request: RunRequest, output: Output) -> int:
     if (model_node := first_model_node(prepared.plan)) is not None:
         require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
     presentation = RunPresentation(print_run, output)
-    return run_prepared(
+    return start_and_follow(
         prepared, request, toolset, presentation=presentation, settings=settings, name=default_title(request)
     )
 
@@ -77,7 +77,7 @@ def _follow_run_with_missing_tools(
             return run
 
         presentation = RunPresentation(print_run, output)
-        return run_prepared(
+        return start_and_follow(
             prepared, request, toolset, presentation=presentation, settings=settings, name=name, start_or_find=find_run
         )
     except (PlanInvalid, RunIdInUse):
@@ -142,7 +142,7 @@ class FollowedRun:
         return f"run {self.workflow_id}{message}"
 
 
-def run_prepared(
+def start_and_follow(
     prepared: StartRequest,
     start: StartOptions,
     toolset: Toolset,
@@ -160,12 +160,12 @@ def run_prepared(
     """
     output = presentation.output
 
-    async def start_prepared(runs: "Runs") -> Started:
+    async def start_run(runs: "Runs") -> Started:
         return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
-            started = await (start_or_find or start_prepared)(open_runs(connection, settings))
+            started = await (start_or_find or start_run)(open_runs(connection, settings))
             if start.is_detached:
                 await leave_to_background(settings, toolset)
                 return print_detached_run(started, prepared, connection, output=output)
@@ -185,7 +185,7 @@ def watch(request: ShowRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
             if request.is_serving:
@@ -219,7 +219,7 @@ async def follow_to_end(
     url = server.run_url(workflow_id, run_id=view.run_id)
     output.print(with_link(followed.greeting(has_ended=view.is_closed), url))
     if not view.is_closed:
-        async with served(connection.client, toolset, settings=settings):
+        async with serving_toolset(connection.client, toolset, settings=settings):
             if presentation.on_served is not None:
                 await presentation.on_served(runs, workflow_id, output)
             view = await RunFollower(runs, connection.client, workflow_id, output=output).until()

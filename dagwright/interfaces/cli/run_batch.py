@@ -32,7 +32,7 @@ from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.run_and_watch import FollowedRun, RunPresentation, follow_to_end, is_batch, print_run
 from dagwright.interfaces.cli.run_and_watch import run as run_one
 from dagwright.interfaces.cli.run_commands import RunRequest
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, serving_toolset
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -157,7 +157,7 @@ async def _run(
                 started.append((line, await runs.start(line.run)))
             except (RunIdInUse, RunIdInvalid) as error:
                 codes.append(ExitCode.REJECTED)
-                _print_not_started(line, error, output)
+                _print_start_error(line, error, output)
         if request.is_detached:
             await leave_to_background(settings, toolset)
             for line, started_run in started:
@@ -180,7 +180,7 @@ async def _follow_all(
 ) -> Sequence[int]:
     """Serve all runs until they have ended, show them one by one, and return their exit codes."""
     codes = []
-    async with served(connection.client, toolset, settings=settings):
+    async with serving_toolset(connection.client, toolset, settings=settings):
         for line, started_run in started:
             output.print(f"line {line.number}:")
             followed = FollowedRun(
@@ -205,7 +205,7 @@ def _print_run_of_line(number: int) -> Any:
     return print_line
 
 
-def _print_not_started(line: _Line, error: Exception, output: Output) -> None:
+def _print_start_error(line: _Line, error: Exception, output: Output) -> None:
     status = "id_in_use" if isinstance(error, RunIdInUse) else "bad_usage"
     if output.is_json:
         output.document({"line": line.number, "status": status, "message": str(error)}, is_line=True)

@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.command_arguments import (
     RunActionRequest,
     account_name,
 )
-from dagwright.interfaces.cli.command_connection import command_settings, connected
+from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import PlanSource, invalid_plan_document, json_of, problem_lines, read_plan
@@ -103,7 +103,7 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             try:
                 message = await act(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:

@@ -45,7 +45,7 @@ async def connected_to_run(
 
 
 @asynccontextmanager
-async def served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
+async def serving_toolset(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
     """Run a worker while the block lasts.
 
     Args:

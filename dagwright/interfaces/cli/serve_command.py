@@ -8,9 +8,9 @@ from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
-from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
+from dagwright.interfaces.cli.run_host import connected_to_run, serving_toolset, settings_with_plans, templates_of
 from dagwright.interfaces.cli.server_commands import ServeRequest
-from dagwright.interfaces.http.allowed_hosts import ALL, comma_separated
+from dagwright.interfaces.http.allowed_hosts import ALL, split_at_commas
 from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.console import ROOT as CONSOLE
@@ -70,7 +70,7 @@ def _check_origins(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> No
     Raises:
         CommandError: all origins are allowed, and there are no keys.
     """
-    if needs_keys and ALL in comma_separated(settings.api_origins) and not keys.are_required():
+    if needs_keys and ALL in split_at_commas(settings.api_origins) and not keys.are_required():
         raise CommandError(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
             "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
@@ -101,7 +101,7 @@ async def _serve(
                 proxies=settings.api_proxies,
             ),
             # The innermost context, so that the gateway can report the draining of the worker.
-            served(connection.client, worker_toolset, settings=settings),
+            serving_toolset(connection.client, worker_toolset, settings=settings),
         ):
             address = address_of(listener)
             if request.address_file is not None:

@@ -11,7 +11,7 @@ from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
+from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionRequest
 from dagwright.interfaces.cli.node_text import local_date
@@ -36,7 +36,7 @@ def session(request: SessionRequest, output: Output) -> int:
     settings, after = command_settings(), read_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
             if name is None:
                 _print_sessions(*await sessions.page_of_sessions(after=after), output)

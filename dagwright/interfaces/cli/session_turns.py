@@ -30,7 +30,7 @@ from dagwright.interfaces.cli.run_and_watch import (
     reject_batch,
 )
 from dagwright.interfaces.cli.run_commands import RunRequest
-from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, serving_toolset
 from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
@@ -83,7 +83,7 @@ def run_in_session(
                 started, prepared = await _start_turn(turn, start, runs, sessions, output=output)
                 return print_detached_run(started, prepared, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
-            async with served(connection.client, toolset, settings=settings):
+            async with serving_toolset(connection.client, toolset, settings=settings):
                 started, _ = await _start_turn(turn, start, runs, sessions, output=output)
                 if start.keeps_server:
                     LocalServer(settings).keep_running()

@@ -19,7 +19,7 @@ from dagwright.history.executions import NodeNotFound
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
+from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.interfaces.cli.json_streaming import Elements
@@ -242,7 +242,7 @@ def _with_runs(work_with_runs: "Callable[[Runs, Server], Awaitable[int]]", outpu
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             return await work_with_runs(open_runs(connection, settings), connection.server)
 
     return run_async(work, output)

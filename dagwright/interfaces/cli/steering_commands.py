@@ -197,7 +197,7 @@ tool.command("resume", cls=PlainHelp)(
 @tool.command("list", cls=PlainHelp)
 def list_tools(*, json: Json = False) -> int:
     """List the paused tools."""
-    return call("tool_command", "list_paused", None, Output(is_json=json))
+    return call("tool_command", "list_pauses", None, Output(is_json=json))
 
 
 @tool.callback()

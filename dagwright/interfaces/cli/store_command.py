@@ -11,7 +11,7 @@ from temporalio.client import Client
 from dagwright.core.model.times import format_datetime
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
@@ -117,8 +117,8 @@ def adopt(is_confirmed: bool, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         own_id = await store.identify()
-        async with connected_to_read(settings, output) as connection:
-            read_or_adopt = adopt_store if is_confirmed else _read_published
+        async with open_read_connection(settings, output) as connection:
+            read_or_adopt = adopt_store if is_confirmed else _read_published_store
             before = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
         previous = None if before is None else {"id": before.store_id, "store": before.location}
         is_published = before is not None and before.store_id == own_id
@@ -137,7 +137,7 @@ def adopt(is_confirmed: bool, output: Output) -> int:
     return run_async(work, output)
 
 
-async def _read_published(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+async def _read_published_store(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
     return await published_store(client, task_queue)
 
 
@@ -145,7 +145,7 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     bound = None
     try:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             retained = await retained_of(connection.client)
         bound = removal_bound(retained, owners=await store.owners(), now=datetime.now(UTC))
         reason = bound.reason

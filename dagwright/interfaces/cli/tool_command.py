@@ -10,7 +10,7 @@ from dagwright.core.model.times import format_elapsed_time, parse_duration
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
-from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
@@ -33,7 +33,7 @@ def pause(request: PauseToolRequest, output: Output) -> int:
             await known_tools(settings, request.tools).check_can_be("paused", request.tool)
         except CommandRejected as error:
             raise CommandError(str(error)) from None
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             message = await _pause(connection.client, request.tool, by=author_name(request.by), reason=request.reason)
         output.outcome(message, tool=request.tool)
         return ExitCode.COMPLETED
@@ -51,7 +51,7 @@ def resume(request: ResumeToolRequest, output: Output) -> int:
     ramp_s = _ramp_s(request.ramp)
 
     async def work(_: InterruptHandling) -> int:
-        async with connected(settings, output) as connection:
+        async with open_command_connection(settings, output) as connection:
             resumed = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
         is_done = resumed.pause is not None or resumed.calls > 0
         output.outcome(_resumed_message(request.tool, resumed), ok=is_done, tool=request.tool)
@@ -60,12 +60,12 @@ def resume(request: ResumeToolRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def list_paused(_: None, output: Output) -> int:
+def list_pauses(_: None, output: Output) -> int:
     """List the paused tools."""
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with connected_to_read(settings, output) as connection:
+        async with open_read_connection(settings, output) as connection:
             pauses = await list_paused_tools(connection.client)
         if output.is_json:
             output.document([pause.to_json() for pause in pauses])

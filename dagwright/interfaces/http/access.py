@@ -19,7 +19,7 @@ from dagwright.interfaces.http.callers import ANYONE, Caller
 from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import ApiError, draining, limit_exceeded
+from dagwright.interfaces.http.errors import ApiError, draining, rate_limit_error
 from dagwright.interfaces.http.key_limits import INVALID_KEYS_PER_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
 
@@ -107,7 +107,7 @@ class AccessMiddleware:
         address = (scope.get("client") or ("",))[0]
         if (wait_s := self._usage.invalid_keys.count(address)) > 0:
             message = f"too many requests with an invalid key from this address: {INVALID_KEYS_PER_MINUTE} a minute"
-            raise limit_exceeded(message, retry_after_s=wait_s)
+            raise rate_limit_error(message, retry_after_s=wait_s)
 
     def _reject_foreign_origin(self, headers: Headers) -> None:
         if (rejection := self._hosts.rejection(headers)) is not None:
@@ -117,7 +117,7 @@ class AccessMiddleware:
     def _reject_too_many(self, caller: Caller) -> None:
         if caller.key is not None and (wait_s := self._usage.count_request(caller.key)) > 0:
             message = f"a key may make {self._usage.limits.requests_per_minute:,} requests a minute"
-            raise limit_exceeded(message, retry_after_s=wait_s)
+            raise rate_limit_error(message, retry_after_s=wait_s)
 
 
 def _reject_too_large(scope: AsgiScope, max_bytes: int) -> None:
@@ -134,7 +134,7 @@ def _with_size_limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable
     """Return a `receive` that rejects a body over the limit: not every request declares its size."""
     size = 0
 
-    async def receive_limited() -> Message:
+    async def receive_within_limit() -> Message:
         nonlocal size
         message = await receive()
         if message["type"] == "http.request":
@@ -144,7 +144,7 @@ def _with_size_limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable
                 raise HTTPException(413, _too_large(max_bytes))
         return message
 
-    return receive_limited
+    return receive_within_limit
 
 
 def _too_large(max_bytes: int) -> str:

@@ -59,7 +59,7 @@ class AllowedHosts:
         return (bool(host) and origin.partition("://")[2] == host) or _name_of(origin) in self._names
 
 
-def comma_separated(text: str | None) -> list[str]:
+def split_at_commas(text: str | None) -> list[str]:
     """Return the comma-separated values of a setting."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 

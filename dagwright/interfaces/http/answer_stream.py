@@ -44,7 +44,7 @@ class ReceivedAnswer:
         self._resumed_at = mark
         """Position when the client connected; `NO_TEXT` once it has received more text."""
 
-    async def check_abandoned(self, context: "GatewayContext", run: str) -> None:
+    async def forget_superseded_text(self, context: "GatewayContext", run: str) -> None:
         """Check whether the text that the client received before this connection is still part of the answer.
 
         Raises:
@@ -116,7 +116,7 @@ class AnswerStream:
         run, after = self.cursor.run, self.cursor.after
         if after is not None and self._has_progress:
             self._progress.started |= await context.runs.reader(run).started_at_cursor(after.cursor)
-        await self._answer.check_abandoned(context, run)
+        await self._answer.forget_superseded_text(context, run)
         items: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing or self._is_buffered):
@@ -125,7 +125,7 @@ class AnswerStream:
             async for item in items:
                 yield item
         # The text may have been abandoned although this client received no replacement for it.
-        await self._answer.check_abandoned(context, run)
+        await self._answer.forget_superseded_text(context, run)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
         """Return the progress events of a moment, which are sent in one event; may be empty."""
@@ -188,7 +188,9 @@ class AnswerStream:
         self.cursor = replace(self.cursor, total=self._answer.total, mark=self._answer.text.mark)
 
 
-async def unless_finished(context: "GatewayContext", events: Events, *, cursor: StreamCursor | None) -> Events | None:
+async def events_unless_finished(
+    context: "GatewayContext", events: Events, *, cursor: StreamCursor | None
+) -> Events | None:
     """Return the events of a stream; `None` if the run has ended and the client has received all events.
 
     Args:

@@ -146,7 +146,7 @@ class KeyFile:
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         ordered_scopes = [scope for scope in KeyScope if scope in set(scopes)]
         key = Key(id, owner, ordered_scopes, _hash(secret), created_at, 1.0 if fairness is None else fairness.weight)
-        with self._locked():
+        with self._exclusive_lock():
             self._write({**self.keys(), id: key})
         return key, f"{PREFIX}-{id}-{secret}"
 
@@ -157,7 +157,7 @@ class KeyFile:
             KeyRejected: there is no key with that ID.
             KeysUnreadable: the file is invalid, or cannot be written.
         """
-        with self._locked():
+        with self._exclusive_lock():
             remaining = dict(self.keys())
             if (key := remaining.pop(id, None)) is None:
                 raise KeyRejected(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
@@ -172,7 +172,7 @@ class KeyFile:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error}") from None
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _exclusive_lock(self) -> Iterator[None]:
         """Lock the file for a read-modify-write: two writers would lose each other's keys."""
         try:
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from dagwright.interfaces.http import (
     steering_routes,
 )
 from dagwright.interfaces.http.access import AccessMiddleware
-from dagwright.interfaces.http.allowed_hosts import AllowedHosts, comma_separated
+from dagwright.interfaces.http.allowed_hosts import AllowedHosts, split_at_commas
 from dagwright.interfaces.http.api_pages import add_api_pages
 from dagwright.interfaces.http.console import add_console
 from dagwright.interfaces.http.context import GatewayContext
@@ -102,7 +102,7 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
     Args:
         host: the host that the server listens on.
     """
-    hosts, origins = comma_separated(context.settings.api_hosts), comma_separated(context.settings.api_origins)
+    hosts, origins = split_at_commas(context.settings.api_hosts), split_at_commas(context.settings.api_origins)
     app = _App(
         title="Dagwright",
         description=_DESCRIPTION,

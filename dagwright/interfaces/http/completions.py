@@ -16,7 +16,7 @@ from dagwright.client.run_follower import RunMoment
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ChatCompletion
-from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
+from dagwright.interfaces.http.answer_stream import AnswerStream, events_unless_finished
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import conversation_of
@@ -109,7 +109,7 @@ async def complete(
     if not body.stream:
         return await _respond_at_end(context, run_request, request)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
-    return await _streamed(context, run_request, with_usage=with_usage)
+    return await _respond_with_stream(context, run_request, with_usage=with_usage)
 
 
 @router.get(
@@ -140,7 +140,7 @@ async def stream_answer(
     run_request = await follow_request(
         context, run_id, UNKNOWN_MODEL, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
     )
-    return await _streamed(context, run_request, with_usage=True)
+    return await _respond_with_stream(context, run_request, with_usage=True)
 
 
 def _is_passed_on(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
@@ -207,9 +207,9 @@ def _finish_reason(outcome: RunOutcome) -> str:
 # Streamed answers of a run.
 
 
-async def _streamed(context: GatewayContext, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
+async def _respond_with_stream(context: GatewayContext, run_request: RunBackedRequest, *, with_usage: bool) -> Response:
     start_task = await start_for_stream(context, run_request)
-    events = await unless_finished(
+    events = await events_unless_finished(
         context, _events(context, run_request, start_task, with_usage=with_usage), cursor=run_request.cursor
     )
     if events is None:

@@ -17,7 +17,7 @@ from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import ANYONE, Caller, KeyScope
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, limit_exceeded
+from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, rate_limit_error
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.plan_checks import PlanChecks
 from dagwright.interfaces.http.run_starts import ActiveStart, RunQuota
@@ -119,7 +119,7 @@ class GatewayContext:
             message = (
                 f"a key may have {self.usage.limits.streams:,} open streams at a time: close one, or try again later"
             )
-            raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
+            raise rate_limit_error(message, retry_after_s=RETRY_AFTER_S)
 
     def reserve_run(self, run: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager that reserves a run of the caller while it starts; entering may raise `ApiError`."""

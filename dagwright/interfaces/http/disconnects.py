@@ -9,7 +9,7 @@ from starlette.requests import Request
 T = TypeVar("T")
 
 
-async def unless_disconnected(work: Coroutine[Any, Any, T], request: Request) -> T | None:
+async def await_unless_disconnected(work: Coroutine[Any, Any, T], request: Request) -> T | None:
     """Await `work` and return its result; `None` if the client disconnects first."""
 
     async def wait_for_disconnect() -> None:

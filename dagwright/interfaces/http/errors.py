@@ -276,7 +276,7 @@ def draining() -> ApiError:
     return ApiError(ErrorCode.DRAINING, message, headers=headers)
 
 
-def limit_exceeded(message: str, *, retry_after_s: float) -> ApiError:
+def rate_limit_error(message: str, *, retry_after_s: float) -> ApiError:
     """Return the error of a caller that exceeds a limit.
 
     Args:

@@ -52,7 +52,7 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     choice = body.tool_choice
     if "none" in (choice, body.function_call):
         return False
-    declared = _declared(body)
+    declared = _declared_functions(body)
     if isinstance(choice, Mapping):
         allowed = choice.get("allowed_tools")
         allowed_tools = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
@@ -60,12 +60,12 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     return ANSWER_FUNCTION in declared or not (declared or is_structured)
 
 
-def reject_undeclared(body: ChatBody) -> None:
+def reject_undeclared_function(body: ChatBody) -> None:
     """Raise `ApiError` if a request declares functions, but not `answer_feedback`.
 
     Its results of `answer_feedback` are error texts of a framework then, not answers of a person.
     """
-    if (declared := _declared(body)) and ANSWER_FUNCTION not in declared:
+    if (declared := _declared_functions(body)) and ANSWER_FUNCTION not in declared:
         message = (
             f"the result of {ANSWER_FUNCTION} is not the answer of a person: the request does not declare this function"
         )
@@ -73,7 +73,7 @@ def reject_undeclared(body: ChatBody) -> None:
         raise ApiError(ErrorCode.ANSWER_REFUSED, f"{message}; {hint}", param="tools")
 
 
-def _declared(body: ChatBody) -> list[str]:
+def _declared_functions(body: ChatBody) -> list[str]:
     return [*_function_names(body.tools), *(str(function.get("name")) for function in body.functions or ())]
 
 

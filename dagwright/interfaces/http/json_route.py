@@ -59,11 +59,11 @@ class JsonRequest(Request):
             message = f"the body may have at most {max_values:,} JSON values"
             raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
         if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
-            self._value = _parsed(body)
+            self._value = _parse_json(body)
             return
         async with hold_lock():
             started = time.monotonic()
-            self._value = await asyncio.to_thread(_parsed, body)
+            self._value = await asyncio.to_thread(_parse_json, body)
             await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - started))
 
     async def json(self) -> Any:
@@ -119,7 +119,7 @@ def _separator_bound(text: bytes) -> int:
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     """Parse a JSON text.
 
     Raises:

@@ -26,7 +26,7 @@ def _page(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
 ) -> Page:
-    return Page(limit, _parsed(cursor))
+    return Page(limit, _parse_cursor(cursor))
 
 
 PageDep = Annotated[Page, Depends(_page)]
@@ -37,7 +37,7 @@ def next_page(next_cursor: ListCursor | None) -> dict[str, Any]:
     return {"has_more": next_cursor is not None, "next": None if next_cursor is None else str(next_cursor)}
 
 
-def _parsed(cursor: str | None) -> ListCursor | None:
+def _parse_cursor(cursor: str | None) -> ListCursor | None:
     try:
         return ListCursor.parse(cursor) if cursor else None
     except ValueError:

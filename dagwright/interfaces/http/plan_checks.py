@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
+from dagwright.interfaces.http.errors import RETRY_AFTER_S, rate_limit_error
 from dagwright.process.process_pool import ProcessLost, ProcessPool
 
 P = ParamSpec("P")
@@ -81,7 +81,7 @@ class PlanChecks:
         """
         key_lock = self._locks.setdefault(key, _KeyLock())
         if is_large and key_lock.lock.locked() and key_lock.waiting_count >= MAX_WAITING_REQUESTS:
-            raise limit_exceeded(
+            raise rate_limit_error(
                 "a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S
             )
         key_lock.waiting_count += 1

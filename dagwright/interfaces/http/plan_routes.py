@@ -58,7 +58,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
     run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else new_run_id()
-    prepared, title = await _prepared(context, body, request)
+    prepared, title = await _prepare(context, body, request)
     deadline_s = duration_seconds("deadline", body.deadline)
     options = RunStartOptions(
         deadline_s,
@@ -89,7 +89,7 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
 )
 async def read_plan(name: str, context: PlansContextDep) -> Response:
     """Return a plan as it was written, with the files of its sub-plans inlined."""
-    template = _published(context, name, param="name")
+    template = _find_published_plan(context, name, param="name")
     document: dict[str, Any] = {
         "name": template.name,
         "title": template.title,
@@ -101,7 +101,7 @@ async def read_plan(name: str, context: PlansContextDep) -> Response:
     return json_response(document)
 
 
-def _published(context: GatewayContext, name: str, *, param: str) -> Template:
+def _find_published_plan(context: GatewayContext, name: str, *, param: str) -> Template:
     """Return a published plan.
 
     Raises:
@@ -115,7 +115,7 @@ def _published(context: GatewayContext, name: str, *, param: str) -> Template:
     return template
 
 
-async def _prepared(context: GatewayContext, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
+async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
     """Return the plan of a request, ready to run, and its default title.
 
     Raises:
@@ -132,7 +132,7 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
         if isinstance(prepared, RejectedPlan):
             raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)
         return prepared, None
-    template = _published(context, body.template, param="template")
+    template = _find_published_plan(context, body.template, param="template")
     if policy is not None and (problems := policy_problems(template.checked, policy)):
         raise PlanInvalid(problems)
     compiled = await asyncio.to_thread(compile_for_requests, template.checked, body.inputs)

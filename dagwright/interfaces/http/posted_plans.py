@@ -8,7 +8,7 @@ from fastapi import Request
 from dagwright.client.feedback.open_requests import RequestRef
 from dagwright.core.model.requests import MayAnswer
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.disconnects import unless_disconnected
+from dagwright.interfaces.http.disconnects import await_unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
 from dagwright.plans.posted import PostedPlan, posted_plan, with_published
@@ -51,7 +51,7 @@ async def check_in_pool(
         # A tuple, since the function may return `None`, which means a disconnect below.
         return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
 
-    result = await unless_disconnected(check(), request)
+    result = await await_unless_disconnected(check(), request)
     if result is None:
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     return result[0]

@@ -17,7 +17,7 @@ from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ResponseObject
-from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
+from dagwright.interfaces.http.answer_stream import AnswerStream, events_unless_finished
 from dagwright.interfaces.http.callers import KeyScope, public_session_id
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
@@ -137,7 +137,7 @@ async def create_response(
         on_disconnect = (
             (lambda: None) if body.background else (lambda: handle_disconnect(context, run_request, start_task))
         )
-        return await _streamed(
+        return await _respond_with_stream(
             context,
             run_request,
             _events(context, run_request, response, start_task),
@@ -187,7 +187,7 @@ async def get_response(
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
     # Status 204 only for clients that send the header: some of the others cannot read a response without a body.
-    return await _streamed(context, run_request, events, cursor=header_cursor)
+    return await _respond_with_stream(context, run_request, events, cursor=header_cursor)
 
 
 @router.post(
@@ -340,7 +340,7 @@ async def _respond_at_end(
     return JSONResponse(completed_response(response, outcome, run=run_request.run), headers=run_request.headers)
 
 
-async def _streamed(
+async def _respond_with_stream(
     context: GatewayContext,
     run_request: RunBackedRequest,
     events: Events,
@@ -349,7 +349,7 @@ async def _streamed(
     on_disconnect: Callable[[], object] = lambda: None,
 ) -> Response:
     """Respond with events, or with status 204 if the client has received all of them."""
-    remaining_events = await unless_finished(context, events, cursor=cursor)
+    remaining_events = await events_unless_finished(context, events, cursor=cursor)
     if remaining_events is None:
         return Response(status_code=NO_MORE_EVENTS, headers=run_request.headers)
     return stream_response(remaining_events, context=context, headers=run_request.headers, on_disconnect=on_disconnect)
@@ -370,7 +370,7 @@ async def _events(
     item = message_item("", run=run_request.run)
     opening_with_message = [*first_events, *message_start_events(item)]
 
-    def serialized(content: Mapping[str, Any]) -> str:
+    def serialize(content: Mapping[str, Any]) -> str:
         cursor = stream.cursor
         return event({**content, "sequence_number": cursor.sequence_number}, id=str(cursor), name=str(content["type"]))
 
@@ -384,12 +384,12 @@ async def _events(
 
     def text_and_final_progress(text: str, api_failure: ApiError | None = None) -> Iterator[str]:
         if text:
-            yield serialized(text_delta(item, text))
+            yield serialize(text_delta(item, text))
         if events := stream.final_progress(api_failure):
-            yield serialized(progress_event(events))
+            yield serialize(progress_event(events))
 
     for opening_event in stream.opening_events(first_events):
-        yield serialized(opening_event)
+        yield serialize(opening_event)
     try:
         answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
@@ -397,12 +397,12 @@ async def _events(
             async for next_item in items:
                 if isinstance(next_item, TextPart):
                     for opening_event in stream.opening_events(opening_with_message):
-                        yield serialized(opening_event)
-                    yield serialized(text_delta(item, stream.text_of(next_item)))
+                        yield serialize(opening_event)
+                    yield serialize(text_delta(item, stream.text_of(next_item)))
                     continue
                 last = next_item
                 if events := stream.progress_of(last):
-                    yield serialized(progress_event(events))
+                    yield serialize(progress_event(events))
         assert last is not None
         outcome = await outcome_for_client(context, run_request, last)
     # The status of the response is sent, so errors from here on are events of the stream.
@@ -415,11 +415,11 @@ async def _events(
         for error_event in stream.error_events(
             api_failure, [{"type": "response.failed", "response": failed_response(response, api_failure)}]
         ):
-            yield serialized(error_event)
+            yield serialize(error_event)
         return
     # An answer that is a function call has no message.
     for opening_event in stream.opening_events([] if outcome.is_call else opening_with_message):
-        yield serialized(opening_event)
+        yield serialize(opening_event)
     text = stream.remaining_text(outcome)
     for text_event in text_and_final_progress("" if outcome.is_call else text):
         yield text_event
@@ -427,4 +427,4 @@ async def _events(
     for closing_event in stream.closing_events(
         [*item_end_events(completed["output"]), {"type": "response.completed", "response": completed}]
     ):
-        yield serialized(closing_event)
+        yield serialize(closing_event)

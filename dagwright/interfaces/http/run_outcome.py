@@ -135,11 +135,15 @@ async def outcome_of(
     if view.status not in _STATUSES_WITH_ANSWER:
         raise run_error(document, run_fields)
     used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
-    text = answer_text(view, document) if form.output is None else _structured(form.output, document, run_fields)
+    text = (
+        answer_text(view, document)
+        if form.output is None
+        else _format_structured_output(form.output, document, run_fields)
+    )
     return RunOutcome(text, (), usage_json(used), run_fields, output=form.output)
 
 
-def _structured(form: OutputForm, document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> str:
+def _format_structured_output(form: OutputForm, document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> str:
     """Return the output of a run as JSON that matches a schema.
 
     Raises:

@@ -332,10 +332,10 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
             await _reject_waiting(context, run_start.session, rejection.run)
             run_start.is_waiting.set()
         await asyncio.sleep(POLL_INTERVAL_S)
-        _reject_abandoned(context, run_start)
+        _reject_abandoned_turn(context, run_start)
 
 
-def _reject_abandoned(context: "GatewayContext", run_start: RunStart) -> None:
+def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> None:
     """Raise `ApiError` for a turn that waits for its session if its client has disconnected or the gateway stops.
 
     Call it between two attempts to start the turn: an attempt must not be abandoned, since it may succeed.

@@ -14,10 +14,10 @@ from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import KeyScope, public_session_id
 from dagwright.interfaces.http.context import GatewayContext, require_scope
 from dagwright.interfaces.http.conversation import Conversation
-from dagwright.interfaces.http.disconnects import unless_disconnected
+from dagwright.interfaces.http.disconnects import await_unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, reject_undeclared
+from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, reject_undeclared_function
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
 from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call
 from dagwright.interfaces.http.run_outcome import AnswerForm, RunOutcome, deliver_answers, last_moment, outcome_of
@@ -142,7 +142,7 @@ async def _answering_request(
     context: GatewayContext, body: ChatBody, target: Target, conversation: Conversation, *, options: GatewayOptions
 ) -> RunBackedRequest:
     """Return the request of a client that answers questions of a run; raises as `run_backed_request`."""
-    reject_undeclared(body)
+    reject_undeclared_function(body)
     runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
     if len(runs) > 1:
         message = "one request can answer questions of one run only"
@@ -237,7 +237,7 @@ async def wait_for_outcome(
             context, run_request, await last_moment(context, run_request.run, answered=answered)
         )
 
-    outcome = await unless_disconnected(work(), request)
+    outcome = await await_unless_disconnected(work(), request)
     if outcome is None:
         handle_disconnect(context, run_request, start_task)
     return outcome

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dagwright.client.starts import StartRequest
 from dagwright.core.text import format_count
 from dagwright.features.call_limits.day_use import next_day
-from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
+from dagwright.interfaces.http.errors import RETRY_AFTER_S, rate_limit_error
 from dagwright.protocol.sessions import SessionRecord
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class RunQuota:
         used_up = await runs.used_up_budget(self._owner)
         if used_up is not None and run not in self._starting and not await runs.exists(run):
             now = time.time()
-            raise limit_exceeded(
+            raise rate_limit_error(
                 f"{self._owner!r} has no model usage left: {used_up}", retry_after_s=next_day(now) - now
             )
         count_time = self._clock()
@@ -106,7 +106,7 @@ class RunQuota:
             elif run not in self._starting and not await runs.exists(run):
                 count_text = format_count(self._limit, "run")
                 message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
-                raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
+                raise rate_limit_error(message, retry_after_s=RETRY_AFTER_S)
         try:
             yield
         finally:

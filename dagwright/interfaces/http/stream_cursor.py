@@ -83,9 +83,9 @@ class StreamCursor:
     def __str__(self) -> str:
         position = ".".join(filter(None, (str(self.history), self.run_checksums)))
         check = f"{self.mark.check:0{-(-self.mark.bits // 4)}x}"
-        text = f"{self.total}.{self.mark.length}.{check}.{_quoted(self.mark.node)}"
+        text = f"{self.total}.{self.mark.length}.{check}.{_quote(self.mark.node)}"
         closing = ".".join(filter(None, (str(self.closing), self.outcome_checksum)))
-        return f"{_quoted(self.run)}/{self.kind}{self.opening}/{position}/{text}/{closing}"
+        return f"{_quote(self.run)}/{self.kind}{self.opening}/{position}/{text}/{closing}"
 
     @classmethod
     def parse(cls, text: str, kind: StreamKind) -> Self:
@@ -184,7 +184,7 @@ def checksum(parts: Sequence[Any]) -> str:
     return f"{text_checksum(json.dumps(parts)):0{CHECKSUM_DIGITS}x}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 

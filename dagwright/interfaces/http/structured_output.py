@@ -87,7 +87,7 @@ def output_form_of(body: ChatBody) -> OutputForm | None:
     """
     if isinstance(body.function_call, Mapping):
         message = "function_call: a run returns calls only with tools and tool_choice; use these instead"
-        raise _unsupported(message, "function_call")
+        raise _unsupported_parameter_error(message, "function_call")
     response_form = _form_of_response_format(body.response_format)
     # Some clients send both. A required function has precedence, because the format applies only to content.
     return _form_of_required_function(body) or response_form
@@ -101,7 +101,7 @@ def _form_of_response_format(requested_format: Mapping[str, Any] | None) -> Outp
         return OutputForm(_ANY_OBJECT, "response_format")
     if kind != "json_schema":
         message = f"response_format: type must be text, json_object or json_schema, not {kind!r:.40}"
-        raise _unsupported(message, "response_format")
+        raise _unsupported_parameter_error(message, "response_format")
     json_schema = requested_format.get("json_schema")
     schema = json_schema.get("schema") if isinstance(json_schema, Mapping) else None
     checked_schema = _checked_schema(schema, "response_format", "response_format.json_schema.schema")
@@ -122,7 +122,7 @@ def _form_of_required_function(body: ChatBody) -> OutputForm | None:
         names_text = f"found {', '.join(names)}" if names else "found none"
         expected = f"the answer of a run must be the call of one function other than {ANSWER_FUNCTION}"
         message = f"tool_choice: {expected}; {names_text}"
-        raise _unsupported(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
+        raise _unsupported_parameter_error(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
     if (function := declared.get(names[0])) is None:
         message = f"tool_choice: tools has no function {names[0]!r:.80}"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="tool_choice")
@@ -165,5 +165,5 @@ def _checked_schema(schema: Any, param: str, path: str) -> Mapping[str, Any]:
     return schema
 
 
-def _unsupported(message: str, param: str) -> ApiError:
+def _unsupported_parameter_error(message: str, param: str) -> ApiError:
     return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=param)

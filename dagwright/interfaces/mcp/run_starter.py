@@ -80,7 +80,7 @@ class RunStarter:
             PlanInvalid: the plan or its inputs are invalid.
             McpCallRejected: the run cannot be started.
         """
-        checked, document = self.checked(arguments, templates)
+        checked, document = self.check(arguments, templates)
         inputs = arguments.get("inputs") or {}
         compiled = with_policy_approval(compile_template(checked, inputs))
         # As with plans of the planner, only plans with effects need approval.
@@ -88,7 +88,7 @@ class RunStarter:
         source = {"plan": document, "dialect": checked.dialect, "context": {}}
         return await self._start(StartRequest(compiled, source, inputs, options), run=run)
 
-    def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[CheckedPlan, Any]:
+    def check(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[CheckedPlan, Any]:
         """Return the checked plan of a call, and the plan as written.
 
         Raises:

@@ -236,7 +236,7 @@ class ToolHandlers:
         return result_of(document)
 
     def _checked_plan(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
-        checked, _ = self._starter.checked(arguments, self._templates)
+        checked, _ = self._starter.check(arguments, self._templates)
         return checked, check_size(checked)
 
     async def _get_run(self, call: McpToolCall) -> Result:

@@ -146,12 +146,12 @@ async def test_new_server_and_its_missing_run_are_reported_with_the_folder(
     monkeypatch.setattr(command_connection, "open_connection", open_fake_connection)
     place = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
     with pytest.raises(RunNotFound, match=f"^there is no run 'x' {place}$"):
-        async with command_connection.connected(settings, Output(is_json=False)):
+        async with command_connection.open_command_connection(settings, Output(is_json=False)):
             raise RunNotFound("there is no run 'x'")
     assert capsys.readouterr().err.startswith("no server was running, so one was started")
     servers.append(Server("host:1", "default"))
     with pytest.raises(RunNotFound, match=r"^there is no run 'x'$"):
-        async with command_connection.connected(settings, Output(is_json=False)):
+        async with command_connection.open_command_connection(settings, Output(is_json=False)):
             raise RunNotFound("there is no run 'x'")
     assert capsys.readouterr().err == ""
 

@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.request_text import (
     answer_command,
     field_lines,
     following_lines,
-    listed,
+    join_request_ids,
     option_lines,
     question_lines,
     request_line,
@@ -85,7 +85,7 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
 def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
     words = answer_command(open_request(type="SELECTION", options=list(range(30))))
     assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
-    assert listed([open_request(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
+    assert join_request_ids([open_request(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
     line = request_line(open_request(prompt="Total\n\x1b[31m5", assignee=None))
     assert line == "check waits for anyone: Total \\u001b[31m5"
     assert request_line(open_request(prompt="", type="SELECTION")) == "check waits for ann: Selection?"

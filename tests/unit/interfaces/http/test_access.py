@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 
 from dagwright.interfaces.http.access import AccessMiddleware
-from dagwright.interfaces.http.allowed_hosts import AllowedHosts, comma_separated
+from dagwright.interfaces.http.allowed_hosts import AllowedHosts, split_at_commas
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
@@ -179,4 +179,4 @@ def test_listening_host_and_wildcards() -> None:
     assert _code(AllowedHosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
     # A host alone allows no page.
     assert _code(AllowedHosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
-    assert (comma_separated(None), comma_separated(" a, b,")) == ([], ["a", "b"])
+    assert (split_at_commas(None), split_at_commas(" a, b,")) == ([], ["a", "b"])

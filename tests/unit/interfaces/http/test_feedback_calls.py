@@ -17,7 +17,7 @@ from dagwright.interfaces.http.feedback_calls import (
     question_call,
     questions_text,
     questions_with_hint,
-    reject_undeclared,
+    reject_undeclared_function,
 )
 from dagwright.interfaces.http.request_fields import ChatBody
 
@@ -146,10 +146,10 @@ def _body(**fields: Any) -> ChatBody:
 
 def test_result_of_an_undeclared_function_is_rejected() -> None:
     for tools in (None, [], [_WEATHER, _DECLARED]):
-        reject_undeclared(_body(tools=tools))
+        reject_undeclared_function(_body(tools=tools))
     for fields in ({"tools": [_WEATHER]}, {"functions": [_WEATHER["function"]]}):
         with pytest.raises(ApiError, match="is not the answer of a person: the request does not declare this function"):
-            reject_undeclared(_body(**fields))
+            reject_undeclared_function(_body(**fields))
 
 
 def test_request_without_a_call_names_the_ways_to_answer() -> None:

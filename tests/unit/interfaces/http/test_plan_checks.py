@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
-from dagwright.interfaces.http.disconnects import unless_disconnected
+from dagwright.interfaces.http.disconnects import await_unless_disconnected
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.plan_checks import IN_PROCESS_BYTES, PlanChecks
 from dagwright.process.process_pool import ProcessLost
@@ -91,7 +91,7 @@ async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: 
         return {"type": "http.disconnect"}
 
     request = cast("Any", SimpleNamespace(receive=receive))
-    assert await unless_disconnected(checks.run("ann", LARGE, len, "abc"), request) is None
+    assert await await_unless_disconnected(checks.run("ann", LARGE, len, "abc"), request) is None
     assert (pool.running, pool.cancelled) == (0, 1)
 
 

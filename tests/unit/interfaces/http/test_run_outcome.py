@@ -186,7 +186,7 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
             raise RunNotFound(run)
         return "ann:main"
 
-    monkeypatch.setattr(completions, "_streamed", stream_run)
+    monkeypatch.setattr(completions, "_respond_with_stream", stream_run)
     more = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
     context = cast(
         "GatewayContext", SimpleNamespace(visible_run=own, runs=SimpleNamespace(session_of=session_of), **more)

@@ -67,7 +67,7 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
     assert compiled.nodes[0].sub_plan is not None
     for given in (templates, {}):
         with pytest.raises(PlanInvalid, match=r"write the sub-plan itself into the node \(plan: {nodes: \[…\]}\)"):
-            starter.checked(plan(str(tmp_path / "other.yaml")), given)
+            starter.check(plan(str(tmp_path / "other.yaml")), given)
 
 
 async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None:
