@@ -12,7 +12,7 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import invalid_inputs
-from dagwright.plans.posted import PostedPlan, read_posted
+from dagwright.plans.posted import PostedPlan, read_posted_plan
 from dagwright.plans.preparation import check_plan, prepare_plan, unknown_input_problems, unused_inputs, unused_names
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def prepare_changed_plan(
     Raises:
         PlanInvalid: the plan or the inputs are invalid.
     """
-    plan = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
+    plan = read_posted_plan(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
     checked = check_plan(plan, tools, context=change.context)
     converted, conversion_problems = change.convert_inputs(checked.inputs, change.inputs)
     if problems := [*unused_inputs(checked, change.inputs), *conversion_problems]:

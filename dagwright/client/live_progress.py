@@ -12,7 +12,7 @@ from typing import Any, Protocol, TextIO
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import Drawing, duration_text
-from dagwright.plans.drawing_text import shortened, single_line
+from dagwright.plans.drawing_text import shorten_line, single_line
 
 _MIN_INTERVAL_S = 0.3
 """Minimum interval between two drawings."""
@@ -141,5 +141,5 @@ class LineView:
             self._displayed[node.id] = state
             duration = duration_text(node) if state[0].is_final else ""
             parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, duration]
-            error = f": {shortened(node.error, 300)}" if node.error else ""
+            error = f": {shorten_line(node.error, 300)}" if node.error else ""
             print("  ".join(filter(None, parts)) + error, file=self._output, flush=True)

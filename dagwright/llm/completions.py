@@ -62,7 +62,7 @@ class CompletionContent:
             calls.append(ToolCall(id=unique_id, name=name, arguments=arguments or "{}"))
         return calls
 
-    def cleaned(self) -> "CompletionContent":
+    def replace_surrogates(self) -> "CompletionContent":
         """Replace lone surrogates, which JSON cannot encode, with U+FFFD."""
         cleaned = without_lone_surrogates
         calls = [(cleaned(call_id), cleaned(name), cleaned(arguments)) for call_id, name, arguments in self.calls]
@@ -264,7 +264,7 @@ def parse_usage(completion: CompletionContent, prices: PriceTable, *, requested_
         cached_tokens=min(prompt, _count(reported.get("prompt_tokens_details"), "cached_tokens")),
         reasoning_tokens=_count(reported.get("completion_tokens_details"), "reasoning_tokens"),
     )
-    return prices.priced(usage, completion.model, requested_model)
+    return prices.add_cost(usage, completion.model, requested_model)
 
 
 def _count(counts: Any, name: str) -> int:
@@ -280,7 +280,7 @@ def to_model_response(
     Raises:
         ServiceError: the completion cannot be used; the error has its partial text and usage.
     """
-    completion = completion.cleaned()
+    completion = completion.replace_surrogates()
     try:
         return _to_model_response(completion, prepared, mode, usage=usage)
     except ServiceError as error:

@@ -64,7 +64,7 @@ class PriceTable:
                     return self.prices[model_name]
         return None
 
-    def priced(self, usage: Usage, *names: str) -> Usage:
+    def add_cost(self, usage: Usage, *names: str) -> Usage:
         """Return the usage of one call with its cost, or marked as unpriced."""
         if usage.uncounted_calls:
             return usage

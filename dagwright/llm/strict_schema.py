@@ -32,10 +32,10 @@ class StrictSchema:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._is_wrapped = not _is_closed_object(_resolved(schema, schema))
+        self._is_wrapped = not _is_closed_object(_resolve_refs(schema, schema))
         root = _strict(schema, schema) if not self._is_wrapped else _object_of({_WRAPPED: _strict(schema, schema)})
         if "$ref" in root:
-            root = _strict(_resolved(schema, schema), schema)
+            root = _strict(_resolve_refs(schema, schema), schema)
         definitions = {
             word: {name: _strict(part, schema) for name, part in schema[word].items()}
             for word in ("$defs", "definitions")
@@ -49,7 +49,7 @@ class StrictSchema:
             if not isinstance(output, dict) or set(output) != {_WRAPPED}:
                 return output
             output = output[_WRAPPED]
-        return _restored(output, self._schema, self._schema)
+        return _restore(output, self._schema, self._schema)
 
 
 def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _resolved(schema: Any, root: Schema) -> Schema:
+def _resolve_refs(schema: Any, root: Schema) -> Schema:
     """Follow the references inside the schema; return an empty schema if a reference is unresolvable."""
     for _ in range(100):
         if not isinstance(schema, Mapping):
@@ -115,11 +115,11 @@ def _is_open(schema: Schema) -> bool:
     return not types or ("object" in types and has_any_keys)
 
 
-def _merged(schema: Schema, root: Schema) -> Schema:
+def _merge_all_of(schema: Schema, root: Schema) -> Schema:
     """Merge the parts of `allOf` into a schema, as far as their keywords can be merged."""
     merged = {word: value for word, value in schema.items() if word != "allOf"}
     for part in schema.get("allOf", ()):
-        inner = _merged(_resolved(part, root), root)
+        inner = _merge_all_of(_resolve_refs(part, root), root)
         properties = {**merged.get("properties", {}), **inner.get("properties", {})}
         required = [*merged.get("required", ()), *inner.get("required", ())]
         merged = {**inner, **merged}
@@ -136,7 +136,7 @@ def _strict(schema: Any, root: Schema) -> dict[str, Any]:
         # Strict mode allows no keywords next to a reference.
         return {"$ref": schema["$ref"]}
     if "allOf" in schema:
-        return _strict(_merged(schema, root), root)
+        return _strict(_merge_all_of(schema, root), root)
     if _choices(schema):
         base = {"description": schema["description"]} if "description" in schema else {}
         return {**base, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
@@ -169,31 +169,31 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, dict(_NULL)]}
 
 
-def _restored(output: Any, schema: Any, root: Schema) -> Any:
+def _restore(output: Any, schema: Any, root: Schema) -> Any:
     """Convert a value to its schema: drop the nulls of omitted properties, and parse strings that contain JSON."""
-    resolved = _resolved(schema, root)
+    resolved = _resolve_refs(schema, root)
     if "allOf" in resolved:
-        resolved = _merged(resolved, root)
+        resolved = _merge_all_of(resolved, root)
     if _is_open(resolved):
         return _parse_json_text(output)
     if _choices(resolved):
-        return _restored_choice(output, resolved, root)
+        return _restore_choice(output, resolved, root)
     if isinstance(output, list) and "array" in _types(resolved):
-        return [_restored(item, resolved.get("items", {}), root) for item in output]
+        return [_restore(item, resolved.get("items", {}), root) for item in output]
     if isinstance(output, dict) and "object" in _types(resolved):
         properties, required = resolved.get("properties", {}), set(resolved.get("required", ()))
         return {
-            name: _restored(value, properties.get(name, {}), root) if name in properties else value
+            name: _restore(value, properties.get(name, {}), root) if name in properties else value
             for name, value in output.items()
             if value is not None or name in required or _allows_null(properties.get(name), root)
         }
     return output
 
 
-def _restored_choice(output: Any, schema: Schema, root: Schema) -> Any:
+def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
     """Convert a value with the first schema of `anyOf` or `oneOf` that it appears to match."""
     for choice in _choices(schema):
-        resolved = _resolved(choice, root)
+        resolved = _resolve_refs(choice, root)
         if isinstance(output, dict):
             properties = resolved.get("properties", {})
             fits = properties and output.keys() <= properties.keys() and _constants_fit(output, properties)
@@ -204,7 +204,7 @@ def _restored_choice(output: Any, schema: Schema, root: Schema) -> Any:
         else:
             fits = False
         if fits:
-            return _restored(output, choice, root)
+            return _restore(output, choice, root)
     return output
 
 
@@ -218,7 +218,7 @@ def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> 
 
 
 def _allows_null(schema: Any, root: Schema) -> bool:
-    resolved = _resolved(schema, root)
+    resolved = _resolve_refs(schema, root)
     if "null" in _types(resolved) or None in resolved.get("enum", ()):
         return True
     return any(_allows_null(choice, root) for choice in _choices(resolved))

@@ -218,14 +218,14 @@ class _ServerReader:
             return None
         settings = {key: value for key, value in document.items() if key not in _IGNORED}
         rules = settings.pop("dagwright", {})
-        server = self._validated({**self._with_variables(settings, ()), "dagwright": rules})
+        server = self._validate({**self._with_variables(settings, ()), "dagwright": rules})
         endpoint = self._endpoint_of(server)
         if self._problems or endpoint is None:
             raise _ServerInvalid(*self._problems)
         identity = hashlib.sha256(json.dumps([self._name, settings], sort_keys=True).encode()).hexdigest()[:16]
         return ServerConfig(self._name, endpoint, server.dagwright, tuple(self._secrets), identity)
 
-    def _validated(self, settings: dict[str, Any]) -> _Server:
+    def _validate(self, settings: dict[str, Any]) -> _Server:
         try:
             return _Server.model_validate(settings)
         except ValidationError as error:

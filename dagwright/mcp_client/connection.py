@@ -137,7 +137,7 @@ class McpConnection:
         try:
             if self._crashes > 1:
                 await asyncio.sleep(min(2.0 ** (self._crashes - 2), MAX_RESTART_DELAY_S))
-            self._session = await McpSession.opened(self.server)
+            self._session = await McpSession.open(self.server)
             self._opened_at = time.monotonic()
             self._listed_at = float("-inf")
             if self._crashes:

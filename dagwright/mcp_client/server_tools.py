@@ -105,7 +105,7 @@ async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
     require_extra("mcp")
     from dagwright.mcp_client.session import McpSession  # noqa: PLC0415 - the SDK takes over a second to import
 
-    session = await McpSession.opened(server)
+    session = await McpSession.open(server)
     try:
         async with asyncio.timeout(LIST_TIMEOUT_S):
             return await session.tools()

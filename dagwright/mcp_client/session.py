@@ -57,7 +57,7 @@ _current_response: ContextVar[_HttpResponse | None] = ContextVar("dagwright_mcp_
 
 
 class McpSession:
-    """Session with a connected server. Create one with `opened`."""
+    """Session with a connected server. Create one with `open`."""
 
     def __init__(self, server: ServerConfig) -> None:
         self._server = server
@@ -72,7 +72,7 @@ class McpSession:
         self._owner = asyncio.create_task(self._run(), name=f"mcp {server.name}", context=contextvars.Context())
 
     @classmethod
-    async def opened(cls, server: ServerConfig) -> Self:
+    async def open(cls, server: ServerConfig) -> Self:
         """Start a server or connect to it.
 
         Raises:
@@ -208,7 +208,7 @@ class McpSession:
 
     async def _serve_calls(self) -> None:
         async with Client(
-            _watched(self._transport(), self._stop.set),
+            _watching_end(self._transport(), self._stop.set),
             message_handler=self._handle_message,
             client_info=mcp_types.Implementation(name="dagwright", version=__version__),
             cache=None,
@@ -270,7 +270,7 @@ async def _record_response(response: httpx2.Response) -> None:
 
 
 @asynccontextmanager
-async def _watched(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
+async def _watching_end(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
     """Enter a transport, and call `on_end` when the server closes its stream."""
     async with transport as (read_stream, write_stream):
         yield _Watched(read_stream, on_end), write_stream

@@ -22,7 +22,7 @@ from dagwright.dialects.written_plan import repair_tool_names
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Repair
 from dagwright.planner.intents_schema import MAX_INTENTS
-from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problems_of, reject_oversized
+from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problems_of, reject_oversized_plan
 from dagwright.planner.verbs import intent_verbs
 from dagwright.planning.plan_and_execute.goal_spec import PlannedNodes
 
@@ -79,7 +79,7 @@ def parse_intents(
         summary=f"{_summary(answer, checked)}\n{parsed_plan.summary}",
         model_fields=_explanation_fields(answer),
     )
-    reject_oversized(result)
+    reject_oversized_plan(result)
     return result
 
 
@@ -103,7 +103,7 @@ def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], lis
     confidence = answer.get("confidence")
     if (
         isinstance(confidence, str)
-        and isinstance(decoded_number := _decoded(confidence), int | float)
+        and isinstance(decoded_number := _decode_json_text(confidence), int | float)
         and not isinstance(decoded_number, bool)
     ):
         decoded["confidence"] = decoded_number
@@ -116,12 +116,12 @@ def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], lis
 def _with_decoded_groups(intent: Mapping[str, Any]) -> dict[str, Any]:
     decoded = dict(intent)
     for name in _GROUPS:
-        if isinstance(text := intent.get(name), str) and isinstance(group := _decoded(text), dict | None):
+        if isinstance(text := intent.get(name), str) and isinstance(group := _decode_json_text(text), dict | None):
             decoded[name] = group
     return decoded
 
 
-def _decoded(text: str) -> Any:
+def _decode_json_text(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -162,7 +162,7 @@ def parse_plan(
     if problems := [*cut_off_problems, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:
         raise PlanInvalid(problems)
     parsed = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
-    reject_oversized(parsed)
+    reject_oversized_plan(parsed)
     return parsed
 
 
@@ -198,7 +198,7 @@ def build_parsed_plan(
     )
 
 
-def reject_oversized(parsed_plan: ParsedPlan) -> None:
+def reject_oversized_plan(parsed_plan: ParsedPlan) -> None:
     """Reject a plan that would take up too much of the history.
 
     Raises:

@@ -49,13 +49,13 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
     answer: Any = None
     try:
         answer, repairs = _answer_document(output, text)
-        parsed = _parsed(answer, round_context, workers, repairs)
+        parsed = _parse_answer(answer, round_context, workers, repairs)
         if (size := encoded_size(parsed)) > ROUND_BYTES:
             message = f"the answer has {size:,} bytes; at most {ROUND_BYTES:,} are allowed"
             hint = "start fewer sub-goals, and let workers find long values"
             raise PlanInvalid([Problem("too_large", message, hint=hint)])
     except PlanInvalid as invalid:
-        return _rejected(invalid.problems, answer)
+        return _rejection(invalid.problems, answer)
     return parsed
 
 
@@ -70,7 +70,7 @@ def _answer_document(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     return decode_json_strings(written_json.value), written_json.repairs
 
 
-def _parsed(
+def _parse_answer(
     answer: Any, round_context: RoundContext, workers: Mapping[str, WorkerTool], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
     if missing_parts := [
@@ -127,8 +127,8 @@ def _sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Pro
     )
 
 
-def _rejected(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
-    entries = [_shortened(problem) for problem in problems[:_MAX_PROBLEMS]]
+def _rejection(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
+    entries = [_serialize_problem(problem) for problem in problems[:_MAX_PROBLEMS]]
     while len(entries) > 1 and encoded_size(entries) > _PROBLEMS_BYTES:
         entries = entries[: len(entries) // 2]
     return {
@@ -142,7 +142,7 @@ def _rejected(problems: Sequence[Problem], answer: Any) -> dict[str, Any]:
     }
 
 
-def _shortened(problem: Problem) -> dict[str, Any]:
+def _serialize_problem(problem: Problem) -> dict[str, Any]:
     """Serialize a problem for the history, with long quoted values cut."""
     document = problem.to_json()
     return document | {

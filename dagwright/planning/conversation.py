@@ -22,7 +22,7 @@ class TurnSummary:
         """Serialize the turn."""
         return {"turn_id": self.turn_id, "human_message": self.human_message, "ai_response": self.ai_response}
 
-    def shortened(self, characters: int) -> "TurnSummary":
+    def shorten(self, characters: int) -> "TurnSummary":
         """Shorten both sides to `characters`. The end of the response stays, because it may be a question."""
         message = cut_for_model(self.human_message, characters)
         return TurnSummary(self.turn_id, message, cut_middle_for_model(self.ai_response, characters))
@@ -57,5 +57,5 @@ def recent_turns(
     """
     newest_turns = turns[-MAX_TURNS_IN_PROMPT:]
     return tuple(
-        turn.shortened((newest or characters) if turn is newest_turns[-1] else characters) for turn in newest_turns
+        turn.shorten((newest or characters) if turn is newest_turns[-1] else characters) for turn in newest_turns
     )

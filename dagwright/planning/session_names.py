@@ -26,7 +26,7 @@ def is_session_name(name: Any) -> bool:
 
 def identity_of(result: Any) -> dict[str, Any] | None:
     """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
-    fields = _identity_of_stored(result) if isinstance(result, StoredValue) else result
+    fields = _identity_of_stored_result(result) if isinstance(result, StoredValue) else result
     fields = fields if isinstance(fields, Mapping) else {"id": fields}
     identity = fields.get("id")
     identity = str(identity) if type(identity) is int else identity
@@ -35,7 +35,7 @@ def identity_of(result: Any) -> dict[str, Any] | None:
     return {"id": identity, **{key: line_or_none(fields.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
 
 
-def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
+def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
     """Return the identifying fields of a stored result, as far as they can be read without loading it."""
     parts = {key: result.at((key,)) for key in IDENTIFYING}
     return {

@@ -15,7 +15,7 @@ from dagwright.core.model.tools import is_inline
 from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.plans.drawing_svg import draw_svg
-from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
+from dagwright.plans.drawing_text import MARKS, escape_markup, shorten_line, single_line
 
 MAX_NODES = 1_000
 """Maximum number of nodes that are drawn; a larger graph is unreadable, and its layout would take seconds."""
@@ -87,7 +87,7 @@ class Drawing:
 
     def to_html(self) -> str:
         """Return the drawing, and for a run a table of its nodes, as a part of an HTML page."""
-        heading = f'<div style="font-weight:600;margin-bottom:4px">{escaped(self._heading())}</div>'
+        heading = f'<div style="font-weight:600;margin-bottom:4px">{escape_markup(self._heading())}</div>'
         picture = f'<div style="overflow:auto;max-height:70vh">{self.to_svg()}</div>'
         table = self._table() if self.is_of_run else ""
         return f'<div style="font-family:system-ui,sans-serif">{heading}{picture}{table}</div>'
@@ -104,7 +104,7 @@ class Drawing:
         """
         file = Path(path)
         page = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-        title = f"<title>{escaped(self._heading())}</title>"
+        title = f"<title>{escape_markup(self._heading())}</title>"
         contents: dict[str, Callable[[], str]] = {
             ".svg": self.to_svg,
             ".html": lambda: f"{page}{title}<body>{self.to_html()}</body></html>\n",
@@ -122,7 +122,7 @@ class Drawing:
 
     def __str__(self) -> str:
         """Return the nodes as lines of text, each with its state and its dependencies."""
-        names = [shortened(node.id, 40) for node in self.nodes]
+        names = [shorten_line(node.id, 40) for node in self.nodes]
         needs: dict[int, list[str]] = {}
         for source, target in self.edges:
             needs.setdefault(target, []).append(names[source])
@@ -158,12 +158,12 @@ class Drawing:
         )
 
     def _row(self, node: DrawnNode, cell: str) -> str:
-        name = f'<code title="{escaped(node.id)}">{escaped(shortened(node.id, 48))}</code>'
+        name = f'<code title="{escape_markup(node.id)}">{escape_markup(shorten_line(node.id, 48))}</code>'
         state = f"{MARKS[node.status][0]} {node.status}" if node.status is not None else ""
-        error = f'<div style="opacity:.8">{escaped(shortened(node.error, 200))}</div>' if node.error else ""
+        error = f'<div style="opacity:.8">{escape_markup(shorten_line(node.error, 200))}</div>' if node.error else ""
         counts = f" {node.counts}" if node.counts else ""
         attempts = f"{node.attempts:,}" if node.attempts else ""
-        cells = (name, escaped(single_line(node.work)), f"{state}{counts}{error}", duration_text(node), attempts)
+        cells = (name, escape_markup(single_line(node.work)), f"{state}{counts}{error}", duration_text(node), attempts)
         return "<tr>" + "".join(f'<td style="{cell}">{content}</td>' for content in cells) + "</tr>"
 
 
@@ -191,7 +191,7 @@ def draw_plan(checked: CheckedPlan) -> Drawing:
     edges = [
         (dependency, number) for number, dependencies in enumerate(checked.dependencies) for dependency in dependencies
     ]
-    return _limited(Drawing(nodes, edges, title=checked.plan.title))
+    return _limit_nodes(Drawing(nodes, edges, title=checked.plan.title))
 
 
 def _agent_text(name: str | None) -> str:
@@ -224,7 +224,7 @@ def draw_run(
     position = {node.id: number for number, node in enumerate(drawn)}
     drawn_edges = [(source, target) for source, target in graph["edges"] if source in position and target in position]
     edges = [(position[source], position[target]) for source, target in drawn_edges]
-    return _limited(Drawing(drawn, edges, title=title, status=status))
+    return _limit_nodes(Drawing(drawn, edges, title=title, status=status))
 
 
 def _drawn_node(
@@ -270,7 +270,7 @@ def _duration_s(document: Mapping[str, Any], now: datetime | None) -> float | No
     return max(0.0, (until - datetime.fromisoformat(started)).total_seconds()) if until is not None else None
 
 
-def _limited(drawing: Drawing) -> Drawing:
+def _limit_nodes(drawing: Drawing) -> Drawing:
     if len(drawing.nodes) <= MAX_NODES:
         return drawing
     edges = [edge for edge in drawing.edges if max(edge) < MAX_NODES]

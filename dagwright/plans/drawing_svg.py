@@ -1,11 +1,11 @@
-"""The SVG of a drawing. Pure; all texts pass `escaped`."""
+"""The SVG of a drawing. Pure; all texts pass `escape_markup`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
 from dagwright.core.model.states import NodeStatus
-from dagwright.plans.drawing_text import MARKS, escaped, shortened, text_columns
+from dagwright.plans.drawing_text import MARKS, escape_markup, shorten_line, text_columns
 from dagwright.plans.graph_layout import Box, CyclicGraph, Layout, Route, layout_graph
 
 _HEIGHT = 46.0
@@ -93,9 +93,9 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
     width = max(layout.width, _MIN_WIDTH) + 2 * _MARGIN + 2 * _STACK
     height = layout.height + 2 * _MARGIN + 2 * _STACK + head + (20 if note else 0)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="dagwright-svg" role="img" aria-label="{escaped(title)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="dagwright-svg" role="img" aria-label="{escape_markup(title)}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
-        f"<title>{escaped(title)}</title><style>{_STYLE}</style>",
+        f"<title>{escape_markup(title)}</title><style>{_STYLE}</style>",
         f'<rect class="back" width="{width:.0f}" height="{height:.0f}"/>',
         f'<g transform="translate({_MARGIN:.0f} {_MARGIN + 2 * _STACK + head:.0f})">',
         *(
@@ -105,7 +105,7 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
         *map(_edge_path, layout.routes),
         *(_node(node, box) for node, box in zip(nodes, layout.boxes, strict=True)),
         "</g>",
-        f'<text class="work" x="{_MARGIN:.0f}" y="{height - 8:.0f}">{escaped(note)}</text>' if note else "",
+        f'<text class="work" x="{_MARGIN:.0f}" y="{height - 8:.0f}">{escape_markup(note)}</text>' if note else "",
         "</svg>\n",
     ]
     return "".join(parts)
@@ -146,22 +146,23 @@ def _order_of_groups(nodes: Sequence[NodeToDraw], groups: Mapping[str, Sequence[
 def _frame(name: str, boxes: Sequence[Box], height: float) -> str:
     """Return the frame around the columns of a group."""
     left, right = min(box.x for box in boxes), max(box.x + box.width for box in boxes)
+    label = escape_markup(shorten_line(name, _COLUMNS))
     return (
         f'<rect class="frame" x="{left - 14:.1f}" y="{-_GROUP_HEAD:.1f}" width="{right - left + 28:.1f}" '
         f'height="{height + _GROUP_HEAD + 8:.1f}" rx="10"/>'
-        f'<text class="work" x="{left - 4:.1f}" y="{-_GROUP_HEAD + 14:.1f}">{escaped(shortened(name, _COLUMNS))}</text>'
+        f'<text class="work" x="{left - 4:.1f}" y="{-_GROUP_HEAD + 14:.1f}">{label}</text>'
     )
 
 
 def _size(node: NodeToDraw) -> Box:
-    name = text_columns(shortened(node.title or node.id, _COLUMNS)) * _COLUMN_WIDTH
+    name = text_columns(shorten_line(node.title or node.id, _COLUMNS)) * _COLUMN_WIDTH
     work = text_columns(_work(node)) * _COLUMN_WIDTH * 0.84 + (len(node.counts) + 1) * _COLUMN_WIDTH * node.is_map
     return Box(min(max(max(name, work) + _PADDING, _MIN_WIDTH), _MAX_WIDTH + _PADDING), _HEIGHT)
 
 
 def _work(node: NodeToDraw) -> str:
     has_id = node.title is not None and node.id not in (node.title, node.work)
-    return shortened(
+    return shorten_line(
         " · ".join(filter(None, [node.id if has_id else "", node.work, node.states])),
         _SMALL_COLUMNS - (len(node.counts) + 2 if node.is_map else 0),
     )
@@ -190,14 +191,14 @@ def _node(node: NodeToDraw, box: Box) -> str:
         f'<rect x="{shift:.0f}" y="{-shift:.0f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="8"/>'
         for shift in ((2 * _STACK, _STACK, 0.0) if node.is_map else (0.0,))
     ]
-    name, work = shortened(node.title or node.id, _COLUMNS), _work(node)
+    name, work = shorten_line(node.title or node.id, _COLUMNS), _work(node)
     count = (node.counts or "for each") if node.is_map else ""
     tooltip = "\n".join(filter(None, [node.id, node.title or "", node.work, _status_text(node), node.error or ""]))
     texts = [
         f'<text class="mark" x="16" y="{box.height / 2 + 4.5:.1f}">{mark}</text>',
-        f'<text class="name" x="30" y="20">{escaped(name)}</text>',
-        f'<text class="work" x="30" y="36">{escaped(work)}</text>' if work else "",
-        f'<text class="count" x="{box.width - 10:.1f}" y="36">{escaped(count)}</text>' if count else "",
+        f'<text class="name" x="30" y="20">{escape_markup(name)}</text>',
+        f'<text class="work" x="30" y="36">{escape_markup(work)}</text>' if work else "",
+        f'<text class="count" x="{box.width - 10:.1f}" y="36">{escape_markup(count)}</text>' if count else "",
     ]
     return (
         f'<g class="node {status}" transform="translate({box.x:.1f} {box.y:.1f})">'
@@ -211,4 +212,4 @@ def _status_text(node: NodeToDraw) -> str:
 
 
 def _tooltip(text: str) -> str:
-    return "\n".join(escaped(shortened(line, 300)) for line in text.split("\n")[:6])
+    return "\n".join(escape_markup(shorten_line(line, 300)) for line in text.split("\n")[:6])

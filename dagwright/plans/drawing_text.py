@@ -33,7 +33,7 @@ def single_line(text: str) -> str:
     return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
 
 
-def shortened(text: str, columns: int) -> str:
+def shorten_line(text: str, columns: int) -> str:
     """Return a text on one line of at most this many columns; if it is longer, its middle is omitted."""
     line = single_line(text)
     if text_columns(line) <= columns:
@@ -59,6 +59,6 @@ def _first(text: str, columns: int) -> str:
     return text
 
 
-def escaped(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Escape a text for HTML or SVG, within an element or a quoted attribute."""
     return escape(_UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)

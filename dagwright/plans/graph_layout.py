@@ -225,7 +225,7 @@ def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int) 
         for index in range(len(graph.orders)) if number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
             side = None if is_last else number % 2 == 0
-            preferred = [_preferred(graph, vertex, middles, weights, forward=side) for vertex in order]
+            preferred = [_preferred_position(graph, vertex, middles, weights, forward=side) for vertex in order]
             centres = _separate(preferred, offsets[index], [weights[vertex] for vertex in order])
             for vertex, at in zip(order, centres, strict=True):
                 middles[vertex] = at
@@ -242,7 +242,7 @@ def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> l
     return offsets[: len(order)]
 
 
-def _preferred(
+def _preferred_position(
     graph: _Layered, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
     """Return the mean position of the neighbours on one side, or on both sides if `forward` is `None`."""

@@ -24,22 +24,22 @@ def input_schema_of(annotation: Any) -> dict[str, Any]:
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
         raise TypeError(f"an input cannot be of type {annotation!r}: {str(error).splitlines()[0]}") from None
     types = ValueSchema(schema).types
-    inlined: dict[str, Any] = _inlined(schema, schema.pop("$defs", {}), levels=0)
+    inlined: dict[str, Any] = _inline_definitions(schema, schema.pop("$defs", {}), levels=0)
     inlined.pop("title", None)
     if "type" not in inlined:
         inlined = {"type": sorted(types if types != ALL else ALL), **inlined}
     return inlined
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any:
+def _inline_definitions(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any:
     if levels > _MAX_LEVELS:
         raise TypeError("an input cannot be of a type that contains itself")
     if isinstance(schema, list):
-        return [_inlined(part, definitions, levels=levels) for part in schema]
+        return [_inline_definitions(part, definitions, levels=levels) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         definition = definitions[schema["$ref"].removeprefix("#/$defs/")]
         other_keywords = {key: part for key, part in schema.items() if key != "$ref"}
-        return _inlined({**definition, **other_keywords}, definitions, levels=levels + 1)
-    return {key: _inlined(part, definitions, levels=levels) for key, part in schema.items()}
+        return _inline_definitions({**definition, **other_keywords}, definitions, levels=levels + 1)
+    return {key: _inline_definitions(part, definitions, levels=levels) for key, part in schema.items()}

@@ -94,7 +94,7 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile
     )
 
 
-def read_posted(posted: PostedPlan) -> Any:
+def read_posted_plan(posted: PostedPlan) -> Any:
     """Return the plan as it was written, with its sub-plans, or the error of a missing sub-plan, for `check_plan`.
 
     Raises:
@@ -103,25 +103,25 @@ def read_posted(posted: PostedPlan) -> Any:
     plan = posted.plan
     document = read_text(plan, name="the plan") if isinstance(plan, str) else plan
     try:
-        return with_published(document, posted.published, names=posted.names)
+        return include_published_plans(document, posted.published, names=posted.names)
     except PlanInvalid as invalid:
         return invalid
 
 
-def checked_posted(posted: PostedPlan, tools: Tools) -> tuple[CheckedPlan, Any]:
+def check_posted_plan(posted: PostedPlan, tools: Tools) -> tuple[CheckedPlan, Any]:
     """Return the checked plan, and the plan as it was written, with its sub-plans.
 
     Raises:
         PlanInvalid: the plan is invalid.
     """
-    document = read_posted(posted)
+    document = read_posted_plan(posted)
     return check_plan(document, tools, dialect=posted.dialect), document
 
 
-def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
+def check_response(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
     """Return the response body of `POST /v1/plans/check`; problems in a text have their line."""
     try:
-        checked, _ = checked_posted(posted, tools)
+        checked, _ = check_posted_plan(posted, tools)
         check_size(checked)
     except PlanInvalid as invalid:
         no_content = {"dialect": None, "title": None, "inputs": None, "node_count": 0}
@@ -136,7 +136,7 @@ def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
     }
 
 
-def prepare_posted(
+def prepare_posted_plan(
     posted: PostedPlan, tools: Tools, *, inputs: Mapping[str, Any], policy: Policy | None
 ) -> PreparedPlan | RejectedPlan:
     """Compile a plan, whose run will request missing inputs, or return its problems.
@@ -148,7 +148,7 @@ def prepare_posted(
         PlanInvalid: the inputs are invalid, or the policy rejects the plan.
     """
     try:
-        checked, document = checked_posted(posted, tools)
+        checked, document = check_posted_plan(posted, tools)
     except PlanInvalid as invalid:
         return RejectedPlan(invalid, _errors(posted.plan, invalid))
     if policy is not None and (refused := policy_problems(checked, policy)):
@@ -172,7 +172,7 @@ def source_of(document: Any, dialect: str) -> dict[str, Any]:
     return {"plan": document, "dialect": dialect, "context": {}}
 
 
-def with_published(document: Any, published: Mapping[str, Any], *, names: Sequence[str] = ()) -> Any:
+def include_published_plans(document: Any, published: Mapping[str, Any], *, names: Sequence[str] = ()) -> Any:
     """Return a document with the published plans included that its nodes name as sub-plans (`plan: "NAME"`).
 
     Args:
@@ -183,13 +183,15 @@ def with_published(document: Any, published: Mapping[str, Any], *, names: Sequen
         PlanInvalid: a sub-plan is not published; `document` of the error is for checking the rest of the plan.
     """
     problems = ProblemList()
-    completed = _completed(document, published, at="", report_unknown=partial(_report_unknown_plan, problems, names))
+    completed = _include_sub_plans(
+        document, published, at="", report_unknown=partial(_report_unknown_plan, problems, names)
+    )
     if problems:
         raise PlanInvalid(problems, document=completed)
     return completed
 
 
-def _completed(
+def _include_sub_plans(
     document: Any, published: Mapping[str, Any], *, at: str, report_unknown: Callable[[str, str, Any], None]
 ) -> Any:
     """Return a document with its sub-plans.
@@ -204,7 +206,10 @@ def _completed(
         plan = node.get("plan") if isinstance(node, dict) else None
         plan_pointer = at + pointer("nodes", index, "plan")
         if isinstance(plan, dict):
-            nodes[index] = {**node, "plan": _completed(plan, published, at=plan_pointer, report_unknown=report_unknown)}
+            nodes[index] = {
+                **node,
+                "plan": _include_sub_plans(plan, published, at=plan_pointer, report_unknown=report_unknown),
+            }
         elif isinstance(plan, str) and plan in published:
             nodes[index] = {**node, "plan": published[plan]}
         elif isinstance(plan, str):

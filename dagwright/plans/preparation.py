@@ -70,7 +70,9 @@ def check_plan(
         document = to_document(
             read_error.document if read_error else raw, dialect=dialect, context=context, tools=tools
         )
-        checked = _checked(append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools)
+        checked = _check_document(
+            append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools
+        )
     except PlanInvalid as invalid:
         raise (_merged_errors(read_error, invalid) if read_error else invalid) from None
     if read_error is not None:
@@ -91,7 +93,9 @@ def _reject_surrogates(raw: Any) -> None:
             raise PlanInvalid(problems) from None
 
 
-def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, allow_unknown_tools: bool) -> CheckedPlan:
+def _check_document(
+    document: Document, tools: Mapping[str, ToolDeclaration], *, allow_unknown_tools: bool
+) -> CheckedPlan:
     """Return the checked plan of a document.
 
     Raises:
@@ -131,7 +135,7 @@ def check_written_plan(
     known_tools = {} if allow_unknown_tools else tools
     document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known_tools)
     try:
-        return _checked(
+        return _check_document(
             append_accepted_nodes(document, accepted), tools, allow_unknown_tools=allow_unknown_tools
         ), repairs
     except PlanInvalid as invalid:
@@ -298,7 +302,7 @@ def prepare_plan(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPla
         PlanInvalid: an input is missing or has the wrong type; the plan uses features that cannot run yet; or it is too
             large for the input of a run.
     """
-    return _prepared(checked, inputs, input_problems(checked, inputs, given=inputs))
+    return _compile_checked_plan(checked, inputs, input_problems(checked, inputs, given=inputs))
 
 
 def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
@@ -307,10 +311,10 @@ def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Com
     Raises:
         PlanInvalid: as `prepare_plan`, except for missing inputs.
     """
-    return _prepared(checked, inputs, invalid_inputs(checked.inputs, inputs))
+    return _compile_checked_plan(checked, inputs, invalid_inputs(checked.inputs, inputs))
 
 
-def _prepared(checked: CheckedPlan, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
+def _compile_checked_plan(checked: CheckedPlan, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
     if problems:
         raise PlanInvalid([*problems, *unavailable_features(checked)])
     compiled = with_regions(with_agents(compile_plan(checked), checked.tools))

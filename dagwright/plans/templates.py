@@ -85,7 +85,7 @@ class Template:
         """Return the source that identifies its runs; the same as for `run FILE`."""
         return {"plan": self.written, "dialect": self.checked.dialect, "context": {}}
 
-    def compiled(self, inputs: Mapping[str, Any]) -> CompiledPlan:
+    def compile(self, inputs: Mapping[str, Any]) -> CompiledPlan:
         """Compile the plan with its inputs.
 
         Args:
@@ -101,7 +101,7 @@ def compile_template(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Compile
     """Compile a checked plan with inputs from a program; unknown names are rejected.
 
     Raises:
-        PlanInvalid: as `Template.compiled`.
+        PlanInvalid: as `Template.compile`.
     """
     if unused := unused_inputs(checked, inputs):
         raise PlanInvalid(_with_template_hints([*unused, *input_problems(checked, inputs, given=inputs)]))
@@ -181,7 +181,7 @@ class TemplateFolder:
             files = {path: self._file(path) for path in paths}
             if [*files.values()] != [*self._files.values()]:
                 self._files = files
-                self._publish(_published(files))
+                self._publish(_collect_templates(files))
             return self._published
 
     def _file(self, path: Path) -> _File:
@@ -208,7 +208,7 @@ def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
     return opened
 
 
-def _published(files: Mapping[Path, _File]) -> PublishedTemplates:
+def _collect_templates(files: Mapping[Path, _File]) -> PublishedTemplates:
     """Return templates and problems by name; for several files with the same name the first one is used."""
     templates: dict[str, Template] = {}
     problems: dict[str, list[str]] = {}

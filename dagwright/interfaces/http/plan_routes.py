@@ -34,7 +34,7 @@ from dagwright.interfaces.http.run_models import (
 )
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.targets import reject_unusable
-from dagwright.plans.posted import PreparedPlan, RejectedPlan, check_posted, compile_for_requests, prepare_posted
+from dagwright.plans.posted import PreparedPlan, RejectedPlan, check_response, compile_for_requests, prepare_posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
 
@@ -46,7 +46,7 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Request
 async def check(body: PlanBody, context: PlansContextDep, request: Request) -> Response:
     """Check a plan and list its problems, each with its JSON Pointer. No run is started."""
     posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
-    return json_response(await check_in_pool(context, request, check_posted, posted, tools))
+    return json_response(await check_in_pool(context, request, check_response, posted, tools))
 
 
 @router.post(
@@ -127,7 +127,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
     policy = _policy(body)
     if body.template is None:
         posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
-        prepare = partial(prepare_posted, inputs=body.inputs, policy=policy)
+        prepare = partial(prepare_posted_plan, inputs=body.inputs, policy=policy)
         prepared = await check_in_pool(context, request, prepare, posted, tools)
         if isinstance(prepared, RejectedPlan):
             raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)

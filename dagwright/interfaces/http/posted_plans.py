@@ -11,7 +11,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.disconnects import await_unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
-from dagwright.plans.posted import PostedPlan, posted_plan, with_published
+from dagwright.plans.posted import PostedPlan, include_published_plans, posted_plan
 
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
@@ -32,7 +32,7 @@ def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
         PlanInvalid: a sub-plan is not published.
     """
     posted = posted_plan_of(context, {"nodes": nodes})
-    completed: list[Any] = with_published(posted.plan, posted.published, names=posted.names)["nodes"]
+    completed: list[Any] = include_published_plans(posted.plan, posted.published, names=posted.names)["nodes"]
     return completed
 
 

@@ -22,7 +22,7 @@ from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
-from dagwright.plans.posted import checked_posted, posted_plan
+from dagwright.plans.posted import check_posted_plan, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compile_template
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_name
@@ -95,7 +95,7 @@ class RunStarter:
             PlanInvalid: the plan is invalid; has all problems.
         """
         posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
-        checked, document = checked_posted(posted, self.toolset.declarations())
+        checked, document = check_posted_plan(posted, self.toolset.declarations())
         if problems := policy_problems(checked, self.policy):
             raise PlanInvalid(problems)
         return checked, document
@@ -113,7 +113,7 @@ class RunStarter:
             McpCallRejected: the run cannot be started.
         """
         options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
-        start = StartRequest(template.compiled(inputs), template.source, inputs, options)
+        start = StartRequest(template.compile(inputs), template.source, inputs, options)
         return await self._start(replace(start, title=template.file, template=template.name), run=run)
 
     async def start_request(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:

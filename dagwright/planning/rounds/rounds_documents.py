@@ -17,7 +17,7 @@ from dagwright.planning.rounds.rounds_extender import Rounds, stop_reason
 from dagwright.planning.rounds.rounds_nodes import is_answered
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, RoundsSpec, is_reserved
 from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
-from dagwright.planning.rounds.state_text import shortened_oldest
+from dagwright.planning.rounds.state_text import shorten_oldest
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _document(run: RoundsState, scheduler: "RunScheduler", rounds: RoundsSpec, c
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
         "messages": _messages(rounds.question, intention, entries, final_response),
-        "rounds": shortened_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=MAX_ROUNDS_BYTES),
+        "rounds": shorten_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=MAX_ROUNDS_BYTES),
     }
 
 
@@ -180,7 +180,7 @@ def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
         (_sub_goal(progress, compact, full), _sub_goal(progress, compact, _BRIEF))
         for progress in run.sub_goals.values()
     ]
-    return shortened_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
+    return shorten_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
 
 
 def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) -> dict[str, Any]:
@@ -189,15 +189,15 @@ def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) 
     return {
         **SUB_GOALS.encode(sub_goal),
         "description": cut_bytes(sub_goal.description, max_bytes=limits.description),
-        "params": _limited(dict(sub_goal.params), node, compact, max_bytes=limits.inputs),
-        "inputs": _limited(INPUTS.encode(sub_goal.inputs), node, compact, max_bytes=limits.inputs),
+        "params": _limit_value(dict(sub_goal.params), node, compact, max_bytes=limits.inputs),
+        "inputs": _limit_value(INPUTS.encode(sub_goal.inputs), node, compact, max_bytes=limits.inputs),
         "status": progress.status,
-        "result": _limited(result, node, compact, max_bytes=limits.result),
+        "result": _limit_value(result, node, compact, max_bytes=limits.result),
         "error": progress.error and cut_bytes(progress.error, max_bytes=limits.error),
     }
 
 
-def _limited(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
+def _limit_value(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
     """Return a value of a node, or a reference to the node if the JSON of the value is longer than `max_bytes`."""
     compacted = compact(value, f"node:{node_id}")
     if len(pydantic_core.to_json(compacted)) <= max_bytes:
@@ -219,7 +219,7 @@ def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     completed = [progress for progress in run.sub_goals.values() if progress.is_done]
     max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed)))
     return {
-        str(progress.sub_goal.id): _limited(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
+        str(progress.sub_goal.id): _limit_value(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
         for progress in completed
     }
 
@@ -288,7 +288,7 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
             yield {
                 "sub_goal_id": result.sub_goal_id,
                 "status": result.status,
-                "outputs": _limited(result.outputs, node.id, compact, max_bytes=max_bytes),
+                "outputs": _limit_value(result.outputs, node.id, compact, max_bytes=max_bytes),
                 "error": result.error and cut_bytes(result.error, max_bytes=MAX_ERROR_BYTES),
                 "message": result.message and cut_bytes(result.message, max_bytes=MAX_ERROR_BYTES),
             }

@@ -160,12 +160,12 @@ class Rounds:
             self._free_id(run, PLAN),
             state_message(run, number=number),
             number=number,
-            known=self._known(run),
+            known=self._known_sub_goals(run),
             dependencies=(run.last.number, *ends),
         )
         return self._extension(run, node)
 
-    def _known(self, run: RoundsState) -> Sequence[KnownSubGoal]:
+    def _known_sub_goals(self, run: RoundsState) -> Sequence[KnownSubGoal]:
         return [sub_goal.summary(self._workers.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()]
 
     def _repair(self, run: RoundsState, last: PlannerCall) -> Extension:
@@ -174,7 +174,7 @@ class Rounds:
             self._free_id(run, PLAN),
             last,
             text=str((last.parsed or {}).get("repair", "")),
-            known=self._known(run),
+            known=self._known_sub_goals(run),
         )
         return self._extension(run, node)
 
@@ -187,14 +187,14 @@ class Rounds:
             )
         abandoned = () if stopped is not None else tuple(run.abandoned_nodes())
         if self.rounds.synthesis == "assemble":
-            return self._assembled(run, inputs, stopped, abandoned=abandoned)
+            return self._assemble_output(run, inputs, stopped, abandoned=abandoned)
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
             self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
         )
         return self._extension(run, node, output=output_of_answer(), abandoned=abandoned)
 
-    def _assembled(
+    def _assemble_output(
         self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None, *, abandoned: Sequence[str]
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""

@@ -57,7 +57,7 @@ def state_message(run: "RoundsState", *, number: int) -> str:
     return "\n".join([head, *_reasons(run), *_state_lines(run)])
 
 
-def shortened_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Sequence[Any]:
+def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Sequence[Any]:
     """Return the full form of each part, or the short form of the oldest parts if all full forms are too large.
 
     Args:
@@ -81,7 +81,7 @@ def _reasons(run: "RoundsState") -> Iterator[str]:
     for call in accepted.values():
         text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': text})}")
-    entries = [line for line in shortened_oldest([(line, "") for line in lines], max_bytes=REASONS_BYTES) if line]
+    entries = [line for line in shorten_oldest([(line, "") for line in lines], max_bytes=REASONS_BYTES) if line]
     if entries:
         yield "Your reasoning in earlier rounds:"
         yield from entries
@@ -92,7 +92,7 @@ def _state_lines(run: "RoundsState") -> Iterator[str]:
     slots = sum(len(progress.slots) for progress in all_progress if progress.is_done)
     max_bytes = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
     by_age = sorted(all_progress, key=lambda progress: progress.number)
-    entries = shortened_oldest(
+    entries = shorten_oldest(
         [(_line(_describe(progress, run, max_bytes=max_bytes)), _line(_brief(progress))) for progress in by_age],
         max_bytes=STATE_BYTES,
     )
@@ -118,7 +118,7 @@ def _line(document: Mapping[str, Any]) -> str:
 def _describe(progress: "SubGoalProgress", run: "RoundsState", *, max_bytes: int) -> dict[str, Any]:
     if progress.is_done:
         return _completed_sub_goal(progress, max_bytes=max_bytes)
-    return _failed(progress) if progress.status == "failed" else _pending(progress, run)
+    return _failed_sub_goal(progress) if progress.status == "failed" else _pending_sub_goal(progress, run)
 
 
 def _brief(progress: "SubGoalProgress") -> dict[str, Any]:
@@ -140,14 +140,14 @@ def _head(progress: "SubGoalProgress") -> dict[str, Any]:
         "description": progress.sub_goal.description,
     }
     if progress.sub_goal.params:
-        document["params"] = _shortened(dict(progress.sub_goal.params), max_bytes=_PARAMS_BYTES)
+        document["params"] = _shorten(dict(progress.sub_goal.params), max_bytes=_PARAMS_BYTES)
     if progress.sub_goal.inputs:
         document["inputs"] = INPUTS.encode(progress.sub_goal.inputs)
     return document
 
 
 def _completed_sub_goal(progress: "SubGoalProgress", *, max_bytes: int) -> dict[str, Any]:
-    outputs = {slot: _shortened(progress.value_of(slot), max_bytes=max_bytes) for slot in progress.sub_goal.outputs}
+    outputs = {slot: _shorten(progress.value_of(slot), max_bytes=max_bytes) for slot in progress.sub_goal.outputs}
     return {
         **_head(progress),
         "goal_type": progress.sub_goal.goal_type,
@@ -157,12 +157,12 @@ def _completed_sub_goal(progress: "SubGoalProgress", *, max_bytes: int) -> dict[
     }
 
 
-def _failed(progress: "SubGoalProgress") -> dict[str, Any]:
+def _failed_sub_goal(progress: "SubGoalProgress") -> dict[str, Any]:
     attempts = {"attempts": progress.attempts} if progress.attempts > 1 else {}
     return {**_head(progress), "error": _cut(progress.error or ""), **_statement_fields(progress), **attempts}
 
 
-def _pending(progress: "SubGoalProgress", run: "RoundsState") -> dict[str, Any]:
+def _pending_sub_goal(progress: "SubGoalProgress", run: "RoundsState") -> dict[str, Any]:
     waits = [
         source for source in progress.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done
     ]
@@ -178,7 +178,7 @@ def _cut(text: str) -> str:
     return cut_for_model(text, STATEMENT_CHARACTERS)
 
 
-def _shortened(value: Any, *, max_bytes: int) -> Any:
+def _shorten(value: Any, *, max_bytes: int) -> Any:
     """Return a value, or its size and first bytes if it is long."""
     if isinstance(value, StoredValue):
         shape = value.shape

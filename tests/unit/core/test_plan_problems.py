@@ -16,7 +16,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest, suggestion
 from dagwright.core.validation.inputs import invalid_inputs
-from dagwright.plans.posted import PostedPlan, check_posted
+from dagwright.plans.posted import PostedPlan, check_response
 from dagwright.plans.preparation import check_plan, unused_inputs
 from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 
@@ -281,7 +281,7 @@ def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan_of(node("a", **fields)), TOOLS)
     assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [("invalid_syntax", place)]
-    actual = check_posted(PostedPlan("nodes: \ud800"), TOOLS)
+    actual = check_response(PostedPlan("nodes: \ud800"), TOOLS)
     assert [error["line"] for error in actual["errors"]] == [1]
 
 

@@ -142,7 +142,7 @@ def test_included_price_table_is_valid() -> None:
     "content", ["models: {m: {prompt: 0.1, completion: 2}}", '{"models": {"m": {"prompt": 0.1, "completion": 2}}}']
 )
 def test_money_is_exact_and_cached_tokens_cost_as_others_by_default(content: str, tmp_path: Path) -> None:
-    used = read_prices(save_prices(tmp_path, content)).priced(USED, "m")
+    used = read_prices(save_prices(tmp_path, content)).add_cost(USED, "m")
     assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
@@ -151,14 +151,14 @@ def test_prices_of_the_user_replace_included_prices(tmp_path: Path) -> None:
         save_prices(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}")
     )
     table = own.over(shipped_prices())
-    assert (table.price("gpt-4o"), table.priced(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
+    assert (table.price("gpt-4o"), table.add_cost(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
     assert table.price("gpt-4o-mini") is not None
 
 
 def test_usages_add_up_and_never_hide_unknown_costs() -> None:
     table = PriceTable({"m": Price(Decimal(1), Decimal("0.5"), Decimal(2))})
-    known, unknown = table.priced(USED, "m"), table.priced(USED, "other")
-    uncounted = table.priced(Usage(calls=1, uncounted_calls=1), "m")
+    known, unknown = table.add_cost(USED, "m"), table.add_cost(USED, "other")
+    uncounted = table.add_cost(Usage(calls=1, uncounted_calls=1), "m")
     assert (known.cost, unknown.cost, uncounted.cost) == (Decimal("1.0"), None, None)
     total = sum([known, unknown, uncounted, known], Usage())
     tokens = {"prompt_tokens": 3_000_000, "completion_tokens": 300_000, "cached_tokens": 1_200_000}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import MAX_NODES, draw_run
-from dagwright.plans.drawing_text import MARKS, shortened, text_columns
+from dagwright.plans.drawing_text import MARKS, shorten_line, text_columns
 from dagwright.plans.graph_layout import Box, CyclicGraph, Layout, layout_graph
 from dagwright.plans.human_requests import ask_human
 from dagwright.plans.plan import Plan
@@ -192,4 +192,4 @@ def test_invalid_plan_is_drawn_unless_it_has_a_cycle() -> None:
 
 @given(st.text(), st.integers(5, 40))
 def test_shortened_text_fits(text: str, columns: int) -> None:
-    assert text_columns(shortened(text, columns)) <= columns
+    assert text_columns(shorten_line(text, columns)) <= columns

@@ -60,7 +60,7 @@ def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: 
     }
     assert templates["sum"].input_schema == {**schema, "properties": properties, "required": ["count"]}
     assert templates["plain"].input_schema == {**schema, "properties": {}, "required": []}
-    assert templates["sum"].compiled({"count": 2}).title == "A small sum"
+    assert templates["sum"].compile({"count": 2}).title == "A small sum"
     assert templates["sum"].source["dialect"] == "plan"
 
 
@@ -80,7 +80,7 @@ UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
 def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[str, Any], reported: list[Any]) -> None:
     template = load_templates(_folder(tmp_path, sum__yaml=_SUM), tools)["sum"]
     with pytest.raises(PlanInvalid) as error:
-        template.compiled(inputs)
+        template.compile(inputs)
     assert [(problem.code, problem.pointer, problem.hint) for problem in error.value.problems] == reported
 
 
