@@ -205,7 +205,7 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
         attempt = ToolAttempt(shared, info, effects)
         if effects is not Effects.WRITE:
             return await attempt.run(arguments)
-        with writes_in_flight.counted():
+        with writes_in_flight.counting_call():
             return await attempt.run(arguments)
 
     return call_tool

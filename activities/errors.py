@@ -45,7 +45,7 @@ from dagwright.tools.errors import (
 )
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import json_bytes
-from dagwright.tools.retry_after import capped, requested_delay
+from dagwright.tools.retry_after import cap_delay, requested_delay
 
 TOOL_FAILED = "tool_failed"
 INVALID_ARGUMENTS = "invalid_arguments"
@@ -152,7 +152,7 @@ def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
     if isinstance(error, CallDeferred):
         return RetryDecision(error.code, is_final=False, delay=error.delay)
     if isinstance(error, RetryLater):
-        return RetryDecision(TOOL_FAILED, is_final=False, delay=capped(error.after))
+        return RetryDecision(TOOL_FAILED, is_final=False, delay=cap_delay(error.after))
     if isinstance(error, ModelFailure):
         is_final = error.action is not Action.RETRY or effects is Effects.WRITE
         return RetryDecision(error.error, is_final=is_final, delay=error.delay)
@@ -160,7 +160,7 @@ def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
         return _status_decision(error.response, effects)
     if isinstance(error, ApplicationError):
         return RetryDecision(
-            error.type or TOOL_FAILED, is_final=error.non_retryable, delay=capped(error.next_retry_delay)
+            error.type or TOOL_FAILED, is_final=error.non_retryable, delay=cap_delay(error.next_retry_delay)
         )
     code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
     is_final = isinstance(

@@ -17,7 +17,7 @@ from dagwright.core.boundary.limits import MAX_DELAY_S
 from dagwright.core.model.times import format_time
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.tools.errors import RetryLater
-from dagwright.tools.retry_after import capped, requested_delay, requesting_service
+from dagwright.tools.retry_after import cap_delay, requested_delay, requesting_service
 
 MAX_WAIT_S = MAX_DELAY_S
 """Maximum time since the first request to wait; further requests then count as failed attempts."""
@@ -50,7 +50,7 @@ def requested_wait(error: BaseException) -> RequestedWait | None:
     """Return the wait that a failure requests; `None` if the attempt simply failed."""
     if isinstance(error, RetryLater | ModelFailure):
         service = error.requested_by
-        delay = capped(error.after) if isinstance(error, RetryLater) else error.delay
+        delay = cap_delay(error.after) if isinstance(error, RetryLater) else error.delay
     elif isinstance(error, httpx.HTTPStatusError):
         service = requesting_service(error.response.status_code, error.response.request.url.host)
         delay = requested_delay(error.response.headers)

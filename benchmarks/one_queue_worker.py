@@ -22,7 +22,7 @@ from dagwright.worker import serving as worker
 def one_queue_toolset(settings: Settings) -> Toolset:
     """Return every tool of the benchmark as if it were built in."""
     toolset = load_toolset(settings)
-    return replace(toolset, built_in=toolset.built_in.merged(load_tools([TOOLS_FILE])), user_tools=ToolRegistry())
+    return replace(toolset, built_in=toolset.built_in.merge(load_tools([TOOLS_FILE])), user_tools=ToolRegistry())
 
 
 async def serve(address: str, task_queue: str = ONE_QUEUE) -> None:

@@ -336,7 +336,7 @@ class Settings(BaseModel):
                 continue
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             if name in _PLACES:
-                text = _resolved(text)
+                text = _resolve_location(text)
             variables[_variable_of(name, field)] = text
         return variables
 
@@ -437,7 +437,7 @@ def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
     return f"{scheme}{values['state_dir'] / name}"
 
 
-def _resolved(url: str) -> str:
+def _resolve_location(url: str) -> str:
     """Return an absolute path, or the URL of a SQLite file, without links and `..`; other locations are unchanged."""
     before, path, after = match.groups() if (match := _SQLITE.fullmatch(url)) else ("", url, "")
     is_path = path.startswith("/") if not before else not path.startswith("file:")

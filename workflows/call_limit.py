@@ -129,7 +129,7 @@ class CallLimitWorkflow:
         self._updates += 1
         previous = self._settings
         try:
-            self._settings = previous.changed(read_message(message.payload))
+            self._settings = previous.apply_change(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
             raise _refused_error(error) from None
         if self._settings.limit != previous.limit:

@@ -36,7 +36,7 @@ class CommandMessages:
     def start(self, engine: "Engine") -> None:
         """Apply the commands that arrived before the engine existed."""
         self._engine = engine
-        engine.apply_commands(lambda scheduler, at: self._commands.apply_stored(scheduler, at=at))
+        engine.apply_commands(lambda scheduler, at: self._commands.apply_stored_commands(scheduler, at=at))
 
     def end(self) -> None:
         """Reject all commands from now on, because the run has ended."""

@@ -68,7 +68,7 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
     if parsed_subject.kind == "tool":
         await tools.check_can_be("limited", parsed_subject.name)
     before = await server_limits.set_limit(client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by)
-    return limit_of(server_limits.LimitUse(before.changed({"chosen": str(parsed_limit), "by": by})))
+    return limit_of(server_limits.LimitUse(before.apply_change({"chosen": str(parsed_limit), "by": by})))
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:

@@ -12,7 +12,7 @@ from dagwright.client.connecting import prepare_to_start
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
-from dagwright.toolset.given_tools import ToolSource, read_given
+from dagwright.toolset.given_tools import ToolSource, read_given_tools
 from dagwright.toolset.tool_directory import find_published_tools, names_unknown_tools, published_tools_of_plan
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
 
@@ -130,7 +130,7 @@ class ClientTools:
             return self._base
 
     async def _load(self, tools: Sequence[ToolSource]) -> Toolset:
-        return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given(tools))
+        return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given_tools(tools))
 
 
 def _reject_conflict(toolset: Toolset, other: Toolset) -> None:

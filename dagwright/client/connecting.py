@@ -9,7 +9,7 @@ from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import check_store
 from dagwright.settings import Settings
 from dagwright.store import open_store
-from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.file_protection import record_protected_paths
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import Toolset
 
@@ -21,7 +21,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
         StoreMismatch: the workers use another payload store.
         StoreUnavailable: the payload store does not respond.
     """
-    record_protected(settings, toolset.environment.protected)
+    record_protected_paths(settings, toolset.environment.protected)
     await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
     await claim_store(toolset.store, connection.client)
     # Running workers may have other cards.

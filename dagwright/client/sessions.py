@@ -287,7 +287,7 @@ class Sessions:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _prepare(self, session: SessionRecord, prepare: PrepareTurn) -> PreparedTurn:
-        return await prepare((await self.with_full_answers(session)).shortened())
+        return await prepare((await self.with_full_answers(session)).with_short_responses())
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
         encoded = turn.start

@@ -346,7 +346,7 @@ class HistoryReplay:
                 self._handle_report(self.scheduler, end, self._now)
             for budget_message in self._early_budget_messages:
                 budgets.apply_budget_message(self.scheduler, budget_message, at=self._now)
-            self._commands.apply_stored(self.scheduler, at=self._now)
+            self._commands.apply_stored_commands(self.scheduler, at=self._now)
         if batch.has_cancel_request:
             self._apply_cancel_request(self._now, has_started=has_started, dispatched_before=dispatched)
         self.changes += 1

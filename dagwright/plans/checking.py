@@ -51,7 +51,7 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
         registry = ToolRegistry.of(*functions)
     except ValueError as error:
         raise ToolLoadError(str(error)) from None
-    return loaded.merged(registry).declarations()
+    return loaded.merge(registry).declarations()
 
 
 @cache

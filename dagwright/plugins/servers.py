@@ -2,7 +2,7 @@
 
 from dagwright.server.binary import print_progress
 from dagwright.server.daemon import Daemon
-from dagwright.server.locks import locked
+from dagwright.server.locks import holding_lock
 from dagwright.store.private_files import UMASK, make_private_folder, replace_private
 
-__all__ = ["UMASK", "Daemon", "locked", "make_private_folder", "print_progress", "replace_private"]
+__all__ = ["UMASK", "Daemon", "holding_lock", "make_private_folder", "print_progress", "replace_private"]

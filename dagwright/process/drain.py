@@ -43,7 +43,7 @@ class WritesInFlight:
         self._ended_at = float("-inf")
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
+    def counting_call(self) -> Iterator[None]:
         """Count one call until the block ends."""
         with self._lock:
             self._count += 1

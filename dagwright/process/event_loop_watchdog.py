@@ -61,7 +61,7 @@ class _Watch:
                 is_logged = False
             elif not is_logged:
                 is_logged = True
-                self._log_blocked(blocked_s)
+                self._log_blocked_loop(blocked_s)
             # The loop may be closed already.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._step)
@@ -69,7 +69,7 @@ class _Watch:
     def _step(self) -> None:
         self._stepped_at = time.monotonic()
 
-    def _log_blocked(self, blocked_s: float) -> None:
+    def _log_blocked_loop(self, blocked_s: float) -> None:
         frame = sys._current_frames().get(self._thread)
         _LOG.warning(
             "the event loop is blocked, so no call of this worker can heartbeat, and the server times them out: "

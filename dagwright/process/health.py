@@ -139,14 +139,14 @@ def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
         try:
             await _run_on(loop, asyncio.sleep(0))
         except TimeoutError:
-            return _stuck()
+            return _stuck_response()
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> JSONResponse:
         try:
             return await _run_on(loop, readiness.response())
         except TimeoutError:
-            return _stuck()
+            return _stuck_response()
 
     return Starlette(routes=[Route(LIVEZ, livez), Route(READYZ, readyz)])
 
@@ -164,6 +164,6 @@ async def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T])
         raise TimeoutError from error
 
 
-def _stuck() -> JSONResponse:
+def _stuck_response() -> JSONResponse:
     message = f"the event loop has not responded for {LOOP_TIMEOUT_S:g} s"
     return JSONResponse({"status": "stuck", "message": message}, status_code=503)

@@ -46,13 +46,13 @@ class LoopThread:
             raise DagwrightError("this code runs in the event loop of the synchronous client: use Client there")
         ended = threading.Event()
 
-        async def watched() -> Result:
+        async def await_work() -> Result:
             try:
                 return await work
             finally:
                 ended.set()
 
-        future = asyncio.run_coroutine_threadsafe(watched(), loop)
+        future = asyncio.run_coroutine_threadsafe(await_work(), loop)
         try:
             return future.result()
         except DagwrightError as error:
@@ -72,10 +72,10 @@ class LoopThread:
     def call(self, function: Callable[[], Result]) -> Result:
         """Call a function on the event loop and return its result; errors as in `run`."""
 
-        async def called() -> Result:
+        async def call_on_loop() -> Result:
             return function()
 
-        return self.run(called())
+        return self.run(call_on_loop())
 
     def close(self) -> None:
         """Stop the loop and its thread. Running coroutines are cancelled."""
@@ -85,9 +85,9 @@ class LoopThread:
             self._thread.join()
 
     def _serve(self) -> None:
-        event_loop.run(self._until_stopped())
+        event_loop.run(self._wait_for_stop())
 
-    async def _until_stopped(self) -> None:
+    async def _wait_for_stop(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._started.set()
         await self._stop.wait()

@@ -22,7 +22,7 @@ SERVICE_NAME = "dagwright"
 
 
 @asynccontextmanager
-async def traced(client: Client, *, endpoint: str | None) -> AsyncIterator[Client]:
+async def tracing_client(client: Client, *, endpoint: str | None) -> AsyncIterator[Client]:
     """Yield the client with tracing, which its workers share; spans are flushed at the end of the block.
 
     Args:

@@ -73,7 +73,7 @@ class CallEnd:
     payload: Payload
 
     @cached_property
-    def encoded(self) -> list[Any]:
+    def json_form(self) -> list[Any]:
         """The JSON form, computed once, because each record of a batch contains all results so far."""
         metadata = {name: value.decode() for name, value in self.payload.metadata.items()}
         return [self.task_id, metadata, self.payload.data.decode()]
@@ -97,7 +97,7 @@ class CallBatchResult:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "ended": [end.encoded for end in self.ended],
+            "ended": [end.json_form for end in self.ended],
             "detached": {**self.detached},
             "separate": [*self.separate],
         }

@@ -37,7 +37,7 @@ class LimitSettings:
         """Return the limit that applies, if any."""
         return self.chosen or self.declared
 
-    def changed(self, message: Any) -> "LimitSettings":
+    def apply_change(self, message: Any) -> "LimitSettings":
         """Return the settings after a change.
 
         Args:

@@ -50,11 +50,11 @@ class ChildSignal:
     task: str | None = None
 
 
-def _not_stored(_: "RunScheduler") -> str | None:
+def _no_confirmation(_: "RunScheduler") -> str | None:
     return None
 
 
-def _not_forwarded(_: "RunScheduler") -> ChildSignal | None:
+def _no_child_signal(_: "RunScheduler") -> ChildSignal | None:
     return None
 
 
@@ -75,8 +75,8 @@ class RoutedCommand:
     refusal_of: CommandFunction
     apply: CommandFunction
     confirmation: Callable[["RunScheduler"], str]
-    forwarded: Callable[["RunScheduler"], ChildSignal | None] = _not_forwarded
-    stored_confirmation: Callable[["RunScheduler"], str | None] = _not_stored
+    forwarded: Callable[["RunScheduler"], ChildSignal | None] = _no_child_signal
+    stored_confirmation: Callable[["RunScheduler"], str | None] = _no_confirmation
     note: tuple[str, str] | None = None
     broadcast: ChildSignal | None = None
 
@@ -152,7 +152,7 @@ def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSig
     return ChildSignal(wire.SIGNAL_FEEDBACK, feedback_to_json(feedback, request=request), task_id)
 
 
-def _routed(name: str, message: CommandMessage) -> RoutedCommand:
+def _route(name: str, message: CommandMessage) -> RoutedCommand:
     return RoutedCommand(
         refusal_of=lambda scheduler, at: message.command.refusal_of(scheduler, at=at),
         apply=lambda scheduler, at: apply_command(message.command, scheduler, at=at),
@@ -171,7 +171,7 @@ def _forwarded_command(name: str, message: CommandMessage, scheduler: "RunSchedu
     return ChildSignal(name, {**message.content, "node_id": node}, task_id)
 
 
-PLAIN_CANCEL = _routed(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
+PLAIN_CANCEL = _route(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))
 """Cancel command for a message that cannot be decoded."""
 
 _NODE_COMMANDS = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.ADD_NODES)
@@ -197,10 +197,10 @@ def decode_command(name: str, message: Any, *, through: Through) -> RoutedComman
     if name in _ANSWERS:
         return _feedback_command(message, through=through)
     if name in RUN_MESSAGES:
-        return _routed(name, RUN_MESSAGES[name](message, through=through))
+        return _route(name, RUN_MESSAGES[name](message, through=through))
     if name == wire.SIGNAL_PLANNED:
-        return _routed(name, planned_from_json(message))
-    return _routed(name, node_command_from_json(name, message, through=through))
+        return _route(name, planned_from_json(message))
+    return _route(name, node_command_from_json(name, message, through=through))
 
 
 _STORED_EARLY = "stored until the run has loaded its plan"
@@ -313,20 +313,20 @@ class CommandHandler:
             result = CommandResult(bug_message(error), error=error)
         self._note(result)
         if result.refusal is None:
-            self._record_accepted(command_id)
+            self._record_accepted_id(command_id)
         elif through == "signal":
             # The sender of an update gets the rejection as the response.
             self._notes.refuse(name, result.refusal)
         return result
 
-    def _record_accepted(self, command_id: str | None) -> None:
+    def _record_accepted_id(self, command_id: str | None) -> None:
         if command_id is None:
             return
         self._accepted_ids[command_id] = None
         if len(self._accepted_ids) > _MAX_REMEMBERED_IDS:
             del self._accepted_ids[next(iter(self._accepted_ids))]
 
-    def apply_stored(self, scheduler: "RunScheduler", *, at: float) -> Sequence[CommandResult]:
+    def apply_stored_commands(self, scheduler: "RunScheduler", *, at: float) -> Sequence[CommandResult]:
         """Apply the commands that arrived before the run had its plan, in order; their senders get no response."""
         results = []
         for name, command in self._early.pop_all():

@@ -50,7 +50,7 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
     document = _without_nodes(scheduler, facts, status=status)
     if scheduler is not None:
         document["nodes"] = dict(node_documents(scheduler))
-        if inner_counts := _counts_of_offloaded(scheduler):
+        if inner_counts := _counts_of_offloaded_nodes(scheduler):
             document["nodes_ref"] = {"ref": "regions", "counts": inner_counts}
     return document
 
@@ -86,7 +86,7 @@ def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status:
         notes.append(_omitted_note(omitted))
     lineage = lineage_of_run(scheduler) if scheduler is not None else None
     context = session_names_of(scheduler) if scheduler is not None else {}
-    rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
+    rounds = rounds_document(scheduler, _compact) if scheduler is not None else None
     looked_up = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
     lookup_problems = (
         lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
@@ -143,7 +143,7 @@ def _omitted_note(count: int) -> dict[str, Any]:
     return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 
 
-def _counts_of_offloaded(scheduler: "RunScheduler") -> dict[str, int]:
+def _counts_of_offloaded_nodes(scheduler: "RunScheduler") -> dict[str, int]:
     """Return the counts by state of the nodes that only exist inside of offloaded regions."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.subtract(record.status for _, record in scheduler.state.visible_nodes())
@@ -273,7 +273,7 @@ def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
     }
 
 
-def _compacted(value: Any, ref: str) -> Any:
+def _compact(value: Any, ref: str) -> Any:
     return compact_value(value, ref=ref)
 
 

@@ -286,7 +286,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
         problem = scheduler.features.feedback.ask(task_id, question, at=at, attempt=attempt)
         return None if problem is None else NodeError(wire.ERROR_ASK_PERSON, problem)
     if tool is not None and tool.workflow is not None and isinstance(error.__cause__, TerminatedError):
-        failure = _terminated(tool)
+        failure = _termination_error(tool)
     if tool is None or tool.is_foreign:
         # A foreign worker has no access to the payload store.
         failure = replace(failure, ref=None)
@@ -294,7 +294,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
     return failure
 
 
-def _terminated(tool: ToolDeclaration) -> NodeError:
+def _termination_error(tool: ToolDeclaration) -> NodeError:
     event = "its workflow was terminated"
     if tool.effects is Effects.WRITE:
         return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(tool.name, event=event))

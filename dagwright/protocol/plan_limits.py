@@ -130,14 +130,14 @@ def _reject_large_node(node: CompiledNode, size: int) -> None:
     if size > PLAN_PART_BYTES:
         problem = f"{name} is too large, in bytes of its compiled form"
         raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
-    if (count := _count_nested(node)) > PLAN_NODES:
+    if (count := _count_nested_nodes(node)) > PLAN_NODES:
         problem = f"{name} is too large, in nodes, including those of its own sub-plans"
         raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
 
 
-def _count_nested(node: CompiledNode) -> int:
+def _count_nested_nodes(node: CompiledNode) -> int:
     children = node.sub_plan.nodes if node.sub_plan is not None else ()
-    return len(children) + sum(_count_nested(inner) for inner in children)
+    return len(children) + sum(_count_nested_nodes(inner) for inner in children)
 
 
 def _reject_counts(plan_of_run: CompiledPlan) -> None:

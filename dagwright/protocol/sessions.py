@@ -20,7 +20,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.text import cut_bytes
 from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.messages import ParentSession
-from dagwright.protocol.turn_summaries import answer_ref_from_json, response_of, shortened
+from dagwright.protocol.turn_summaries import answer_ref_from_json, response_of, shorten_responses
 from dagwright.protocol.turns import (
     EXPLANATION_BYTES,
     MAX_NAMES,
@@ -236,9 +236,9 @@ class SessionRecord:
         turns = [replace(turn, response=answers.get(turn.run, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
 
-    def shortened(self) -> "SessionRecord":
+    def with_short_responses(self) -> "SessionRecord":
         """Return the session with its answers cut to the length that requests include."""
-        responses = shortened([turn.response for turn in self.turns])
+        responses = shorten_responses([turn.response for turn in self.turns])
         turns = [replace(turn, response=response) for turn, response in zip(self.turns, responses, strict=True)]
         return replace(self, turns=turns)
 
@@ -335,7 +335,7 @@ class SessionRecord:
 
     def _record_change(self) -> None:
         self.version += 1
-        self.turns = self.shortened().turns
+        self.turns = self.with_short_responses().turns
         encoded = [{**turn.to_json(), "response": None} for turn in self.turns]
         count = _count_of_newest(encoded, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
         self.omitted_turns += len(self.turns) - count

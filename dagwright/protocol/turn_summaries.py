@@ -128,7 +128,7 @@ def cut_inside(text: str, *, max_bytes: int) -> str:
     return decoded
 
 
-def shortened(responses: Sequence[str | None]) -> list[str | None]:
+def shorten_responses(responses: Sequence[str | None]) -> list[str | None]:
     """Return the answers of turns, the newest last, cut to the length that a session stores; the oldest are dropped
     first.
     """

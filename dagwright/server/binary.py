@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagwright.server.errors import ServerUnreachable
-from dagwright.server.locks import locked
+from dagwright.server.locks import holding_lock
 
 CLI_VERSION = "1.5.1"
 SERVER_VERSION = "1.29.1"
@@ -105,7 +105,7 @@ async def _install(target: Path) -> Binary:
         cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ServerUnreachable(f"the cache folder {cache_folder} can not be written: {error.strerror}") from error
-    async with locked(cache_folder / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_report_other_install):
+    async with holding_lock(cache_folder / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_report_other_install):
         installed = await _inspect(target)
         if installed is not None:
             return installed

@@ -187,7 +187,7 @@ async def _settings_of(workflow: WorkflowExecution) -> LimitSettings:
 
 async def _configure(client: Client, subject: Subject, change: dict[str, Any], *, task_queue: str) -> LimitSettings:
     """Change the settings of a limit, and start or end its workflow; return the earlier settings."""
-    initial = LimitSettings(subject).changed(change)
+    initial = LimitSettings(subject).apply_change(change)
     if initial.limit is not None and await _start(client, initial, task_queue=task_queue):
         return LimitSettings(subject)
     try:
@@ -198,7 +198,7 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         # No worker responds, so no call runs: the limit starts again with its new settings.
         workflow = await find_open(client, _workflow_id(subject))
         before = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
-    changed = before.changed(change)
+    changed = before.apply_change(change)
     if changed.limit is None:
         await end_open(client, _workflow_id(subject), reason="removed")
     else:

@@ -11,7 +11,7 @@ from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 from dagwright.logging import temporal_runtime
-from dagwright.process.tracing import traced
+from dagwright.process.tracing import tracing_client
 from dagwright.protocol.conversion import compose_converter, data_converter
 from dagwright.server.errors import SearchAttributesMissing, ServerUnreachable
 from dagwright.server.local import LocalServer, Server, dial
@@ -83,7 +83,7 @@ async def open_connection(
 
 @asynccontextmanager
 async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIterator[Connection]:
-    async with traced(connection.client, endpoint=settings.otel_endpoint) as client:
+    async with tracing_client(connection.client, endpoint=settings.otel_endpoint) as client:
         yield replace(connection, client=client)
 
 
@@ -129,12 +129,12 @@ def _load_profile() -> ClientConfigProfile:
 
 
 async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: str | None) -> Connection:
-    client = await _dial_configured(profile, namespace=namespace)
+    client = await _dial_profile(profile, namespace=namespace)
     server = Server(address=profile.address or "", namespace=namespace, ui_url=ui_url)
     return Connection(client, server, await register_search_attributes(client))
 
 
-async def _dial_configured(profile: ClientConfigProfile, *, namespace: str) -> Client:
+async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Client:
     server_text = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
         # The SDK accepts the value with a deprecation warning of its own.

@@ -26,7 +26,7 @@ from dagwright.protocol.conversion import data_converter
 from dagwright.server.binary import Binary, get_binary, print_progress
 from dagwright.server.daemon import Daemon, DaemonHandle
 from dagwright.server.errors import UNREACHABLE_STATUSES, ServerUnreachable
-from dagwright.server.locks import is_locked, locked, try_lock
+from dagwright.server.locks import holding_lock, is_locked, try_lock
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, prepare_namespace
 from dagwright.settings import Settings
 from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, replace_private, write_private
@@ -126,7 +126,7 @@ class LocalServer:
         with self._report_unusable_files():
             self._make_folder()
             holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
-            async with self._locked():
+            async with self._start_lock():
                 descriptor = try_lock(holder)
                 before = self._daemon.pid()
                 try:
@@ -148,7 +148,7 @@ class LocalServer:
                 await started.end()
             started.close()
         if self._folder.is_dir():
-            async with self._locked():
+            async with self._start_lock():
                 await self._release(holder, descriptor=descriptor)
 
     def keep_running(self) -> None:
@@ -175,7 +175,7 @@ class LocalServer:
         have_run = await asyncio.gather(*(worker.stop() for worker in workers))
         ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
         with self._report_unusable_files():
-            async with self._locked():
+            async with self._start_lock():
                 if await self._daemon.stop():
                     ended.append(self._daemon.name)
                 self._keep_file.unlink(missing_ok=True)
@@ -214,11 +214,11 @@ class LocalServer:
             ) from error
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
+    async def _start_lock(self) -> AsyncIterator[None]:
         """Lock the server, so that only one command at a time inspects and changes it."""
         lock_path = self._folder / "start.lock"
         try:
-            async with locked(lock_path, timeout_s=_LOCK_TIMEOUT_S, on_wait=self._report_other_start):
+            async with holding_lock(lock_path, timeout_s=_LOCK_TIMEOUT_S, on_wait=self._report_other_start):
                 yield
         except TimeoutError as error:
             raise ServerUnreachable(f"another command has been starting the server for too long: {error}") from error
@@ -288,7 +288,7 @@ class LocalServer:
         with self._report_unusable_files():
             if not self._has_open_ui(self._read_record()):
                 return False
-            async with self._locked():
+            async with self._start_lock():
                 record = self._read_record()
                 if not self._has_open_ui(record):
                     return False

@@ -74,7 +74,9 @@ async def acquire_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], No
 
 
 @asynccontextmanager
-async def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> AsyncIterator[None]:
+async def holding_lock(
+    path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None
+) -> AsyncIterator[None]:
     """Own the exclusive lock on `path` during the block; arguments and errors as in `acquire_lock`."""
     descriptor = await acquire_lock(path, timeout_s=timeout_s, on_wait=on_wait)
     try:

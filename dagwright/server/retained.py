@@ -71,11 +71,11 @@ async def _list_runs(client: Client) -> AsyncIterator[ListedRun]:
 async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> list[ListedRun]:
     slots = asyncio.Semaphore(_MAX_CONCURRENT_DESCRIPTIONS)
 
-    async def retained(execution: WorkflowExecution) -> ListedRun | None:
+    async def read_when_free(execution: WorkflowExecution) -> ListedRun | None:
         async with slots:
             return await _retained_run(client, execution)
 
-    runs = await asyncio.gather(*(retained(execution) for execution in page))
+    runs = await asyncio.gather(*(read_when_free(execution) for execution in page))
     return [run for run in runs if run is not None]
 
 

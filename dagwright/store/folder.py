@@ -207,7 +207,7 @@ class FolderStore:
         ref = ref_of(content)
         path = self._path(ref)
         self._remove_old_drafts()
-        with _locked(path, fcntl.LOCK_SH) as descriptor:
+        with _holding_lock(path, fcntl.LOCK_SH) as descriptor:
             if descriptor is None or not _renew_if_equal(descriptor, content):
                 self._write(path, content)
         return ref
@@ -254,14 +254,14 @@ class FolderStore:
 
     def _renew(self, ref: str) -> None:
         path = self._path(ref)
-        with _locked(path, fcntl.LOCK_SH) as descriptor:
+        with _holding_lock(path, fcntl.LOCK_SH) as descriptor:
             if descriptor is None:
                 raise self._missing(ref)
             os.utime(descriptor)
 
     def _delete(self, ref: str, *, renewed_before: datetime) -> bool:
         path = self._path(ref)
-        with _locked(path, fcntl.LOCK_EX) as descriptor:
+        with _holding_lock(path, fcntl.LOCK_EX) as descriptor:
             if descriptor is None or _modified_at(os.fstat(descriptor)) >= renewed_before:
                 return False
             path.unlink()
@@ -305,7 +305,7 @@ class FolderStore:
 
 
 @contextmanager
-def _locked(path: Path, kind: int) -> Iterator[int | None]:
+def _holding_lock(path: Path, kind: int) -> Iterator[int | None]:
     """Yield a file descriptor that holds the lock on a file, or `None` if there is no file.
 
     A file of another user that cannot be opened counts as missing, because a new file may replace it.

@@ -27,7 +27,7 @@ from dagwright.testing.scripted_answers import (
     tool_call,
     tool_calls,
 )
-from dagwright.testing.search import Found, SearchAnswer, SearchServer, found
+from dagwright.testing.search import Found, SearchAnswer, SearchServer, search_answer
 from dagwright.testing.server import ModelServer
 
 __all__ = [
@@ -52,10 +52,10 @@ __all__ = [
     "Tokens",
     "When",
     "busy",
-    "found",
     "http_date",
     "json_text",
     "read_script",
+    "search_answer",
     "slow",
     "step",
     "text",

@@ -241,7 +241,7 @@ class Script:
         """Record a request that violates the protocol."""
         self._violations.append(f"{call.summary()}: {text}")
 
-    def record_unexpected(self, call: ReceivedCall, why: str = "") -> None:
+    def record_unexpected_call(self, call: ReceivedCall, why: str = "") -> None:
         """Record a request without a response: an unknown path, or the reason `why`."""
         self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
 

@@ -1,6 +1,6 @@
 """A scripted web search in the format of Serper, for tests and demos in which a real search would cost money.
 
-    async with SearchServer({"age of Caesar": [found("55", title="Julius Caesar")]}) as server:
+    async with SearchServer({"age of Caesar": [search_answer("55", title="Julius Caesar")]}) as server:
         ...  # SERPER_BASE_URL is server.base_url, SERPER_API_KEY any text
     assert server.queries == ["age of Caesar"]
 
@@ -55,7 +55,7 @@ class SearchAnswer:
         return {"searchParameters": parameters, **box, **self.more, "organic": organic, "credits": 1}
 
 
-def found(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
+def search_answer(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
     """Return a response of results with these snippets."""
     return SearchAnswer(tuple(Found(snippet, title, link) for snippet in snippets))
 

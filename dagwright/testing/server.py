@@ -86,7 +86,7 @@ class ModelServer(ScriptedServer):
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
             await self._complete(received, exchange)
         else:
-            self._script.record_unexpected(received)
+            self._script.record_unexpected_call(received)
             await exchange.json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
 
     def _listed_models(self) -> Sequence[str]:
@@ -150,7 +150,7 @@ class ModelServer(ScriptedServer):
         except Exception as error:
             # The function of a script may fail in any way; its error is added to the report.
             text = f"its response cannot be built: {type(error).__name__}: {error}"
-            self._script.record_unexpected(received, text)
+            self._script.record_unexpected_call(received, text)
             return HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
 

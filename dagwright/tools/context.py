@@ -307,7 +307,7 @@ class ToolContext:
         """Whether the call is cancelled. A tool that sees `True` cleans up and returns."""
         return self._cancellation.check()
 
-    def wait_cancelled(self, timeout_s: float) -> bool:
+    def wait_for_cancellation(self, timeout_s: float) -> bool:
         """Block a sync tool for `timeout_s` seconds, or until it is cancelled; return `cancelled`."""
         return self._cancellation.wait(timeout_s)
 

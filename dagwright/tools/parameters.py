@@ -74,9 +74,9 @@ class Parameters:
         if self.extra is None:
             problems += [f"{pointer_of((key,))}: no such parameter" for key in extra_arguments]
         values = declared if self.model_parameter is None else by_name
-        bound = _validated(self.adapter, values, problems=problems)
+        bound = _validate(self.adapter, values, problems=problems)
         if self.extra is not None and self.model_parameter is None:
-            extra_arguments = _validated(self.extra, extra_arguments, problems=problems)
+            extra_arguments = _validate(self.extra, extra_arguments, problems=problems)
         if problems:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
         if self.model_parameter is not None:
@@ -312,7 +312,7 @@ def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != "title"}
 
 
-def _validated(adapter: TypeAdapter[Any], value: Mapping[str, Any], *, problems: list[str]) -> Any:
+def _validate(adapter: TypeAdapter[Any], value: Mapping[str, Any], *, problems: list[str]) -> Any:
     try:
         return adapter.validate_python(dict(value))
     except ValidationError as error:

@@ -92,19 +92,19 @@ class _PathSet:
     def contains(self, path: Path, status: os.stat_result | None) -> bool:
         if status is not None and (status.st_dev, status.st_ino) in self._identities:
             return True
-        return _normalized(path) in self._names
+        return _normalize(path) in self._names
 
 
 def _names_of(path: Path) -> Iterator[str]:
-    yield _normalized(Path(os.path.abspath(path)))  # noqa: PTH100 - removes `..`, but does not follow links
+    yield _normalize(Path(os.path.abspath(path)))  # noqa: PTH100 - removes `..`, but does not follow links
     try:
         # The folder of a missing file may also have several names.
-        yield _normalized(path.resolve())
+        yield _normalize(path.resolve())
     except (OSError, RuntimeError):
         return
 
 
-def _normalized(path: Path) -> str:
+def _normalize(path: Path) -> str:
     return unicodedata.normalize("NFKC", str(path)).casefold()
 
 

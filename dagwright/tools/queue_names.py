@@ -104,7 +104,7 @@ def queue_of_plan(plan: CompiledPlan) -> str | None:
     counts: Counter[str] = Counter()
     _count_calls(plan, counts)
     if not counts:
-        _count_declared(plan, counts)
+        _count_declared_tools(plan, counts)
     return counts.most_common(1)[0][0] if counts else None
 
 
@@ -116,7 +116,7 @@ def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
             _count_calls(node.sub_plan, counts)
 
 
-def _count_declared(plan: CompiledPlan, counts: Counter[str]) -> None:
+def _count_declared_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
     """Count the tools that an agent or planner may call, if the plan has no nodes yet."""
     counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
     declared = (plan.extender or {}).get("tools")
@@ -125,7 +125,7 @@ def _count_declared(plan: CompiledPlan, counts: Counter[str]) -> None:
             counts[tool["task_queue"]] += 1
     for node in plan.nodes:
         if node.sub_plan is not None:
-            _count_declared(node.sub_plan, counts)
+            _count_declared_tools(node.sub_plan, counts)
 
 
 def _suffix(reference: str) -> str:

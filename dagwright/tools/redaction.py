@@ -40,7 +40,7 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Redact all secrets in `text`, including forms that are quoted for a URL or JSON."""
-        return _redacted(text, self._secret_forms)
+        return _redact_text(text, self._secret_forms)
 
     def value(self, value: Any) -> Any:
         """Redact the secrets in a JSON value: long ones anywhere, short ones where they are words or numbers.
@@ -51,7 +51,7 @@ class Redaction:
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = _redacted(value, self._long)
+            text = _redact_text(value, self._long)
             return self._short.sub(HIDDEN, text) if self._short is not None else text
         if isinstance(value, list):
             return [self._redact(part) for part in value]
@@ -112,7 +112,7 @@ class _SecretForms:
         return text
 
 
-def _redacted(text: str, secrets: Iterable[_SecretForms]) -> str:
+def _redact_text(text: str, secrets: Iterable[_SecretForms]) -> str:
     for secret in secrets:
         text = secret.hide_in(text)
     return text

@@ -90,7 +90,7 @@ class ToolRegistry:
         """Return the tools that Dagwright's own workers serve: all except declared activities."""
         return tuple(spec for spec in self if spec.function is not None)
 
-    def merged(self, *others: "ToolRegistry") -> "ToolRegistry":
+    def merge(self, *others: "ToolRegistry") -> "ToolRegistry":
         """Merge registries; if two tools share a name, the later registry wins."""
         specs, sources = dict(self.specs), dict(self.sources)
         for other in others:

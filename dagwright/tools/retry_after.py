@@ -25,12 +25,12 @@ def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) 
     """
     milliseconds = headers.get("retry-after-ms", "")
     if re.fullmatch(r"\d{1,12}(\.\d+)?", milliseconds):
-        return capped(timedelta(milliseconds=float(milliseconds)))
+        return cap_delay(timedelta(milliseconds=float(milliseconds)))
     value = headers.get("retry-after") or headers.get("llm_provider-retry-after")
     return _delay_of(value, now or datetime.now(UTC)) if value else None
 
 
-def capped(delay: timedelta | None) -> timedelta | None:
+def cap_delay(delay: timedelta | None) -> timedelta | None:
     """Limit a delay to between zero and a day: a service must not stop a run for a year."""
     return None if delay is None else min(max(delay, timedelta(0)), _MAX_DELAY)
 
@@ -55,4 +55,4 @@ def _until(value: str, now: datetime) -> timedelta | None:
         date = parsedate_to_datetime(value)
     except (TypeError, ValueError):
         return None
-    return capped((date if date.tzinfo else date.replace(tzinfo=UTC)) - now)
+    return cap_delay((date if date.tzinfo else date.replace(tzinfo=UTC)) - now)

@@ -119,7 +119,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         )
         declaration = validate_declaration(declaration, effects, timeout=timeout)
         former_names = validate_aliases(tool_name, aliases)
-        wrapper = _wrapped(decorated, declaration)
+        wrapper = _wrap(decorated, declaration)
         return mark_as_tool(decorated, ToolSpec(declaration, wrapper, parameters, former_names))
 
     return decorate
@@ -155,7 +155,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{location}: {message}" if location else message
 
 
-def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:
+def _wrap(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:
     """Wrap the function for the run: the wrapper returns a complete WorkerResult."""
     if inspect.iscoroutinefunction(function):
 

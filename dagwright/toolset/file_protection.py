@@ -56,7 +56,7 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
     )
 
 
-def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
+def record_protected_paths(settings: Settings, protected: ProtectedPaths) -> None:
     """Record the paths of this process for the other processes of its state folder, if the folder is writable.
 
     The modules with tools must be imported already: another process may not find them, or find other modules of that

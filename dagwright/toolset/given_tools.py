@@ -51,7 +51,7 @@ class GivenTools:
         return tuple(source for source in sources if source != _NO_QUEUE and not is_path(source))
 
 
-def read_given(
+def read_given_tools(
     tools: Sequence[ToolSource] = (), agents: Sequence[AgentSource] = (), *, task_queue: str | None = None
 ) -> GivenTools:
     """Group the tools and agents of a program by how they are loaded.

@@ -85,7 +85,7 @@ class Toolset:
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Return the tools that a plan can call: tool name -> declaration."""
-        return self.built_in.merged(self.user_tools).declarations()
+        return self.built_in.merge(self.user_tools).declarations()
 
     @property
     def user_queues(self) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     references = [reference for reference in references if queue_of_reference(reference) is None]
     environment = environment_of(settings, references)
     built_in = builtin_tools(environment)
-    built_in = built_in.merged(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
+    built_in = built_in.merge(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
     files = [file for file in map(file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
     tool_references = [reference for reference in references if file_of_reference(reference) is None]
@@ -129,7 +129,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_workers(user_tools, built_in)
     agents = _with_cards(agents, given.agents)
-    user_tools = user_tools.merged(agent_tools(agents, environment, find=partial(find_published_card, store)))
+    user_tools = user_tools.merge(agent_tools(agents, environment, find=partial(find_published_card, store)))
     default_queue = partial(queue_name, task_queue=settings.task_queue)
     sources = dict.fromkeys([*map(_absolute, references), *given.importable_modules])
     return Toolset(
@@ -225,7 +225,7 @@ def _user_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolReg
     for name in tools.specs:
         if name in servers.registry:
             raise ToolLoadError(f"Duplicate tool {name!r}: in {', '.join(modules)} and in an MCP server")
-    return tools.merged(servers.registry), servers
+    return tools.merge(servers.registry), servers
 
 
 def _with_functions(tools: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
@@ -239,7 +239,7 @@ def _with_functions(tools: ToolRegistry, functions: ToolRegistry) -> ToolRegistr
             raise ToolLoadError(
                 f"Duplicate tool {spec.name!r}: in {tools.sources[spec.name]} and among the passed functions"
             )
-    merged = tools.merged(functions)
+    merged = tools.merge(functions)
     try:
         check_tool_names(merged.specs)
     except ValueError as error:
@@ -271,7 +271,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 
 def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     """Return a toolset with the tools of others, for compiling plans; the last tool with a name is used."""
-    user_tools = base.user_tools.merged(*(other.user_tools for other in others))
+    user_tools = base.user_tools.merge(*(other.user_tools for other in others))
     references = dict.fromkeys(ref for each in (base, *others) for ref in each.references)
     return replace(base, user_tools=user_tools, references=tuple(references))
 

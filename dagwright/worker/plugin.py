@@ -32,7 +32,7 @@ from dagwright.process.drain import grace_s
 from dagwright.protocol.conversion import compose_converter
 from dagwright.settings import ACTIVITY_POLLERS, NEW_RUNS_SHARE, WORKFLOW_POLLERS, WORKFLOW_SLOTS, Settings
 from dagwright.tools import ToolRegistry
-from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
+from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.serving import (
     HEARTBEAT_THROTTLE,
@@ -152,7 +152,7 @@ class DagwrightPlugin(SimplePlugin):
         async with AsyncExitStack() as stack:
             try:
                 if resources is not None:
-                    await stack.enter_async_context(_opened(resources, self._settings_or_default()))
+                    await stack.enter_async_context(_opened_resources(resources, self._settings_or_default()))
                 elif self._separate_worker is not None:
                     await stack.enter_async_context(self._separate_worker.serving())
             except BaseException:
@@ -166,7 +166,7 @@ class DagwrightPlugin(SimplePlugin):
         return self._settings or Settings()
 
     def _load(self, task_queue: str) -> Toolset:
-        given = read_given(self._tools, self._agents, task_queue=task_queue)
+        given = read_given_tools(self._tools, self._agents, task_queue=task_queue)
         return load_toolset(self._settings_or_default(), given=given)
 
 
@@ -226,7 +226,7 @@ class _SeparateQueueWorker:
 
 
 @asynccontextmanager
-async def _opened(resources: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
+async def _opened_resources(resources: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
     """Open the resources of a worker, and run its tasks, until the block ends.
 
     Raises:

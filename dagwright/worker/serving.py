@@ -54,7 +54,7 @@ from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import publish_store
 from dagwright.settings import ACTIVITY_SLOTS, Settings
 from dagwright.tools import ToolRegistry
-from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.file_protection import record_protected_paths
 from dagwright.toolset.tool_directory import publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset
 from dagwright.worker.capacity import FULL_CAPACITY, WorkerCapacity
@@ -138,7 +138,7 @@ def create_activities(
         batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
         batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, detached, limits))
         region = region_activity(
-            toolset.built_in.merged(user_tools), toolset.environment, store=toolset.store, values=values, cache=cache
+            toolset.built_in.merge(user_tools), toolset.environment, store=toolset.store, values=values, cache=cache
         )
         unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.user_queues else stored_agents
         return [*{**built_in, **activities_of(user_tools)}.values(), region, batch, *shared, unknown]
@@ -148,7 +148,7 @@ def create_activities(
 
 def declared_limits(toolset: Toolset) -> Mapping[Subject, CallLimit]:
     """Return the limits that a process declares; those of the settings override those of its tools."""
-    tools = toolset.built_in.merged(toolset.user_tools).python_tools()
+    tools = toolset.built_in.merge(toolset.user_tools).python_tools()
     tool_limits = {Subject("tool", spec.name): spec.limit for spec in tools if spec.limit is not None}
     return {**tool_limits, **toolset.limits}
 
@@ -251,7 +251,7 @@ async def prepare_to_serve(settings: Settings, toolset: Toolset) -> None:
         PricesUnreadable: the prices of models cannot be read.
     """
     toolset.models.prices()
-    record_protected(settings, toolset.environment.protected)
+    record_protected_paths(settings, toolset.environment.protected)
     # Here and not in the workflow task that evaluates the first condition: the library takes long to import.
     await asyncio.to_thread(compile_cel, "true")
 

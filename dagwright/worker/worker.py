@@ -14,7 +14,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.logging import configure_default_logging
 from dagwright.process.stop_signals import stop_signals
 from dagwright.settings import Settings
-from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
+from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import prepare_to_serve, running_task, serving
@@ -80,7 +80,7 @@ class Worker:
             raise TypeError(f"Worker(): client must be a connected Client, not {client!r:.60}; {hint}")
         self._client = client
         self._settings = client.settings
-        self._given = read_given(tools, agents, task_queue=task_queue)
+        self._given = read_given_tools(tools, agents, task_queue=task_queue)
         self._open: AsyncExitStack | None = None
         self._closed = asyncio.Event()
         self._queues: tuple[str, ...] = ()

@@ -63,7 +63,7 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
     scope = Scope(node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
     for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
         arguments = resolve_bindings(dict(node.arguments), node.bindings, scope=scope)
-        spec = toolset.built_in.merged(toolset.user_tools)[node.tool]
+        spec = toolset.built_in.merge(toolset.user_tools)[node.tool]
         assert spec.function is not None
         with tool_context(node=node.id):
             value = spec.function(**spec.bind(arguments))

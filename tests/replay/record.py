@@ -71,7 +71,7 @@ async def _record_on_server(names: Sequence[str]) -> None:
             database.dispose()
             workers = Workers(bench)
             workers.failing["Maersk"] = 1
-            registry = bench.registry().merged(Ledger().registry(), workers.registry())
+            registry = bench.registry().merge(Ledger().registry(), workers.registry())
             async with serving_runs(client, registry, settings=settings) as runs:
                 for name in names:
                     handle = await SCENARIOS[name](runs, bench)

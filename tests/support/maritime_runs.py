@@ -54,7 +54,7 @@ async def _runs_of(
         settings = Settings(
             state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
         )
-        registry = load_tools([WORKERS]).merged(more)
+        registry = load_tools([WORKERS]).merge(more)
         async with serving_runs(client, registry, settings=maritime.settings(settings)) as runs:
             yield runs
             await runs.check_runs()

@@ -301,7 +301,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
         """Wait for cancellation, in a thread."""
         bench.enter(name)
         while not context().cancelled:
-            context().wait_cancelled(5)
+            context().wait_for_cancellation(5)
         bench.cleaned.append(name)
         bench.leave(name)
         return name

@@ -55,7 +55,7 @@ async def serving(
         openai_base_url=server.base_url if server is not None else None,
         openai_api_key=SecretStr("key"),
     )
-    tools = Bench().registry().merged(agent_tools(registry, environment))
+    tools = Bench().registry().merge(agent_tools(registry, environment))
     async with serving_runs(client, tools, settings=settings) as runs:
         yield runs
         await runs.check_runs()

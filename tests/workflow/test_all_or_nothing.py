@@ -45,7 +45,7 @@ async def served_runs(
     client: Client, bench: Bench, ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
-    registry = bench.registry().merged(ledger.registry())
+    registry = bench.registry().merge(ledger.registry())
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
 

@@ -150,7 +150,7 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
 async def test_call_longer_than_its_heartbeat_timeout_passes_details_on(client: Client, tmp_path: Path) -> None:
     @tool(effects="read")
     def slow() -> int:
-        context().wait_cancelled(2.5)
+        context().wait_for_cancellation(2.5)
         return context().attempt
 
     @tool(effects="read")

@@ -12,7 +12,7 @@ from dagwright.agents.agent_calls import agent_tools
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
 from dagwright.dialects.reading import read_plan_file
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, SearchServer, found, json_text, text, tool_call
+from dagwright.testing import ModelServer, SearchServer, json_text, search_answer, text, tool_call
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.runs import document_of, serving_runs
@@ -62,7 +62,7 @@ READING = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"
 async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Client, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "small.py").write_text("def double(n):\n    return 2 * n\n")
-    searches = {"old bridge built": [found("Finished in 1402", link="https://bridges.example.com")]}
+    searches = {"old bridge built": [search_answer("Finished in 1402", link="https://bridges.example.com")]}
     with travel_service() as travel:
         async with SearchServer(searches) as search, ModelServer(*STEPS) as model:
             settings = Settings(

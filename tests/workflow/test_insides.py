@@ -161,7 +161,7 @@ async def test_region_ends_though_a_tool_does_not(client: Client, bench: Bench, 
         {"id": "deaf", "tool": "deaf", "timeout": "10m", "depends_on": [late]},
         pure("after", 1, depends_on=["deaf"]),
     ]
-    registry = bench.registry().merged(ToolRegistry.of(deaf))
+    registry = bench.registry().merge(ToolRegistry.of(deaf))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
             handles = [await runs.start(plan(COUNT, *more)) for _ in range(3)]

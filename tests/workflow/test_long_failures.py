@@ -31,7 +31,7 @@ def _registry(bench: Bench) -> ToolRegistry:
     def pure_long_failure(size: int) -> None:
         raise ValueError("begin " + "y" * size + "end")
 
-    return bench.registry().merged(ToolRegistry.of(long_failure, pure_long_failure))
+    return bench.registry().merge(ToolRegistry.of(long_failure, pure_long_failure))
 
 
 async def _node(runs: Runs, handle: Handle, node: str) -> Document:

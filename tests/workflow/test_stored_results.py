@@ -329,7 +329,7 @@ async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: B
     def leak(token: str) -> dict[str, str]:
         return {"token": token, "text": f"{token} " * 4_000}
 
-    registry = bench.registry().merged(ToolRegistry.of(leak))
+    registry = bench.registry().merge(ToolRegistry.of(leak))
     with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
         async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
             node = {"id": "leak", "tool": "leak", "arguments": {"token": "{{secret.TOKEN}}"}}

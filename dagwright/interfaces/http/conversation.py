@@ -12,7 +12,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatMessage, parse_json
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
-from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
+from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shorten_responses
 
 ANSWER_FUNCTION = "answer_feedback"
 """The function whose calls represent questions to people."""
@@ -116,7 +116,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
                 pairs.append(([], []))
             pairs[-1][1].append(text)
     newest = pairs[-MAX_TURNS_IN_PROMPT:]
-    answers = shortened(["\n".join(answer_texts) or None for _, answer_texts in newest])
+    answers = shorten_responses(["\n".join(answer_texts) or None for _, answer_texts in newest])
     return [
         TurnSummary(
             number,

@@ -58,11 +58,11 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         addresses = await self._checked_addresses(host, port)
         for address in addresses[: TRIED_ADDRESSES - 1]:
             try:
-                return await self._inner.handle_async_request(_pinned(request, address, host=host))
+                return await self._inner.handle_async_request(_pin_address(request, address, host=host))
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if address == addresses[-1]:
                     raise
-        return await self._inner.handle_async_request(_pinned(request, addresses[-1], host=host))
+        return await self._inner.handle_async_request(_pin_address(request, addresses[-1], host=host))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -80,7 +80,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         return addresses
 
 
-def _pinned(request: httpx.Request, address: str, *, host: str) -> httpx.Request:
+def _pin_address(request: httpx.Request, address: str, *, host: str) -> httpx.Request:
     return httpx.Request(
         request.method,
         request.url.copy_with(host=address),

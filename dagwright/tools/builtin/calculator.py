@@ -169,7 +169,7 @@ class _Evaluator:
         return Fraction(number)
 
 
-def _bounded(operation: Callable[..., Any]) -> Callable[..., Fraction]:
+def _reject_large_results(operation: Callable[..., Any]) -> Callable[..., Fraction]:
     """Wrap `operation` on fractions, rejecting results that are too large."""
 
     def calculate(*operands: Fraction) -> Fraction:
@@ -244,22 +244,22 @@ _NAMES = {
     "e": Fraction("2.71828182845904523536028747135266249775724709369996"),
 }
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Fraction]] = {
-    ast.Add: _bounded(operator.add),
-    ast.Sub: _bounded(operator.sub),
-    ast.Mult: _bounded(operator.mul),
-    ast.Div: _bounded(operator.truediv),
-    ast.FloorDiv: _bounded(operator.floordiv),
-    ast.Mod: _bounded(operator.mod),
-    ast.Pow: _bounded(_power),
+    ast.Add: _reject_large_results(operator.add),
+    ast.Sub: _reject_large_results(operator.sub),
+    ast.Mult: _reject_large_results(operator.mul),
+    ast.Div: _reject_large_results(operator.truediv),
+    ast.FloorDiv: _reject_large_results(operator.floordiv),
+    ast.Mod: _reject_large_results(operator.mod),
+    ast.Pow: _reject_large_results(_power),
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
 }
 _FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
-    "abs": _bounded(abs),
-    "ceil": _bounded(math.ceil),
-    "floor": _bounded(math.floor),
-    "max": _bounded(max),
-    "min": _bounded(min),
-    "round": _bounded(_round),
-    "sqrt": _bounded(_square_root),
+    "abs": _reject_large_results(abs),
+    "ceil": _reject_large_results(math.ceil),
+    "floor": _reject_large_results(math.floor),
+    "max": _reject_large_results(max),
+    "min": _reject_large_results(min),
+    "round": _reject_large_results(_round),
+    "sqrt": _reject_large_results(_square_root),
 }

@@ -93,7 +93,7 @@ class OpenFolder:
         descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
         try:
             opened = OpenFolder(descriptor, self.path / name, self.relative / name, self.guard)
-            _refuse_protected(self.guard, opened.path, os.fstat(descriptor), shown=opened.relative)
+            _refuse_protected_path(self.guard, opened.path, os.fstat(descriptor), shown=opened.relative)
             yield opened
         finally:
             os.close(descriptor)
@@ -109,7 +109,7 @@ class OpenFolder:
         self._refuse_link(name)
         with os.fdopen(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor), "rb") as file:
             status = os.fstat(file.fileno())
-            _refuse_protected(self.guard, self.path / name, status, shown=self.relative / name)
+            _refuse_protected_path(self.guard, self.path / name, status, shown=self.relative / name)
             if not stat.S_ISREG(status.st_mode):
                 raise IsADirectoryError(name)
             self._refuse_hard_link(name, status)
@@ -126,7 +126,7 @@ class OpenFolder:
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise GiveUp(f"{name!r} is a folder")
         path, relative_path = self.path / name, self.relative / name
-        _refuse_protected(self.guard, path, status, shown=relative_path)
+        _refuse_protected_path(self.guard, path, status, shown=relative_path)
         self._refuse_hard_link(name, status)
         if self.guard.is_code(path):
             raise GiveUp(
@@ -150,7 +150,7 @@ class OpenFolder:
 
     def make_folder(self, name: str) -> None:
         """Create a subfolder, unless it exists."""
-        _refuse_protected(self.guard, self.path / name, self._status(name), shown=self.relative / name)
+        _refuse_protected_path(self.guard, self.path / name, self._status(name), shown=self.relative / name)
         try:
             os.mkdir(name, dir_fd=self.descriptor)
         except FileExistsError:
@@ -197,7 +197,7 @@ class FileAccess:
             GiveUp: the path is rejected.
             OSError: the folder cannot be opened.
         """
-        with self._opened(parts_of(path), create=create) as opened:
+        with self._open_folder(parts_of(path), create=create) as opened:
             yield opened
 
     @contextmanager
@@ -206,11 +206,11 @@ class FileAccess:
         parts = parts_of(path)
         if not parts:
             raise IsADirectoryError(path)
-        with self._opened(parts[:-1], create=create) as opened:
+        with self._open_folder(parts[:-1], create=create) as opened:
             yield opened, parts[-1]
 
     @contextmanager
-    def _opened(self, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
+    def _open_folder(self, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
         with self._root(create=create) as root, _open_descendant(root, parts, create=create) as opened:
             yield opened
 
@@ -294,7 +294,9 @@ def _is_encodable(path: str) -> bool:
     return True
 
 
-def _refuse_protected(guard: PathGuard, path: Path, status: os.stat_result | None, *, shown: PurePosixPath) -> None:
+def _refuse_protected_path(
+    guard: PathGuard, path: Path, status: os.stat_result | None, *, shown: PurePosixPath
+) -> None:
     if guard.protects(path, status):
         raise GiveUp(
             f"{str(shown)!r} belongs to Dagwright (state, keys, plans, tools or agents); the file tools reject it"

@@ -45,7 +45,7 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             content: text, or any JSON value, which is written as JSON
             encoding: `utf-8` for text, `base64` if the content is base64
         """
-        encoded = _encoded(content, encoding)
+        encoded = _encode(content, encoding)
         _write(access, path, encoded)
         return {"path": path, "bytes": len(encoded)}
 
@@ -87,7 +87,7 @@ def _read(access: FileAccess, path: str, *, encoding: Encoding) -> str:
     return text
 
 
-def _encoded(content: Any, encoding: Encoding) -> bytes:
+def _encode(content: Any, encoding: Encoding) -> bytes:
     if encoding == "utf-8":
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         return text.encode()

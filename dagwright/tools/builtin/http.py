@@ -129,7 +129,7 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
 def _check_secret_hosts(url: httpx.URL) -> None:
     """Check that the secrets of a call are bound to the host.
 
-    A redirect to another origin carries no part of the request, see `_redirected`.
+    A redirect to another origin carries no part of the request, see `_redirect_request`.
     """
     hosts = context().secret_hosts
     port = url.port or (443 if url.scheme == "https" else 80)
@@ -156,13 +156,13 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
                 if response.next_request is None or response.status_code in call.expected_statuses:
                     record_reads(str(request.url))
                     return await _result(call, response)
-                request = _redirected(client, request, response.next_request)
+                request = _redirect_request(client, request, response.next_request)
             finally:
                 await response.aclose()
     raise GiveUp(f"{call.label} was redirected more than {REDIRECTS_LIMIT} times")
 
 
-def _redirected(client: httpx.AsyncClient, previous: httpx.Request, following: httpx.Request) -> httpx.Request:
+def _redirect_request(client: httpx.AsyncClient, previous: httpx.Request, following: httpx.Request) -> httpx.Request:
     """Return the next request; for another origin, without the body and the headers of the plan."""
     if following.url.scheme not in ("http", "https"):
         raise GiveUp(f"The service redirects to {following.url.scheme!r}, which is not HTTP")

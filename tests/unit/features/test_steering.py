@@ -149,7 +149,7 @@ class _Run:
 
     def start(self, *nodes: dict[str, Any]) -> RunScheduler:
         self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
-        self.commands.apply_stored(self.scheduler, at=1.0)
+        self.commands.apply_stored_commands(self.scheduler, at=1.0)
         return self.scheduler
 
     @property

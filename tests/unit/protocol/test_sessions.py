@@ -222,7 +222,7 @@ def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     rows = "row\n" * 10_000
     whole = session.with_answers({"a": rows, "gone": "nothing"})
     assert [turn.answer for turn in whole.turns] == [rows, "Short."]
-    older, newest = whole.shortened().turn_summaries()
+    older, newest = whole.with_short_responses().turn_summaries()
     assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT in older.ai_response) == (True, True)
     assert newest.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT}".strip()

@@ -13,7 +13,7 @@ import pytest
 
 from dagwright.server import Daemon, LocalServer, Server, ServerUnreachable
 from dagwright.server.binary import Binary, get_binary
-from dagwright.server.locks import acquire_lock, is_locked, locked, try_lock
+from dagwright.server.locks import acquire_lock, holding_lock, is_locked, try_lock
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 
@@ -87,10 +87,10 @@ async def test_lock_of_another_is_waited_for(tmp_path: Path) -> None:
     order: list[str] = []
 
     async def second() -> None:
-        async with locked(path, timeout_s=120):
+        async with holding_lock(path, timeout_s=120):
             order.append("second")
 
-    async with locked(path, timeout_s=120):
+    async with holding_lock(path, timeout_s=120):
         waiting = asyncio.create_task(second())
         with pytest.raises(TimeoutError):
             await acquire_lock(path, timeout_s=0.1)

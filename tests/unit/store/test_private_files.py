@@ -12,7 +12,7 @@ from dagwright.database.database import Database
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, replace_private
-from dagwright.toolset.file_protection import protected_paths, record_protected
+from dagwright.toolset.file_protection import protected_paths, record_protected_paths
 from tests.support.eventually import eventually
 
 
@@ -83,6 +83,6 @@ def test_state_folder_is_closed_by_the_server_and_by_the_record_of_files(tmp_pat
     LocalServer(Settings(state_dir=state))._make_folder()
     assert (_mode(state), [_mode(path) for path in before]) == (0o700, [0o600] * 3)
     settings = Settings(state_dir=tmp_path / "new", plans=tmp_path / "plans")
-    record_protected(settings, protected_paths(settings))
+    record_protected_paths(settings, protected_paths(settings))
     modes = [_mode(path) for path in (settings.state_dir, *settings.state_dir.iterdir())]
     assert modes == [0o700, 0o600, 0o600]

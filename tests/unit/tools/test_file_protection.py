@@ -17,7 +17,7 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
 from dagwright.tools.tool_files import load_tools
 from dagwright.tools.tool_references import queue_reference
-from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.file_protection import record_protected_paths
 from dagwright.toolset.toolset import environment_of, references_of
 
 Tools = dict[str, Callable[..., Any]]
@@ -138,7 +138,7 @@ def test_files_of_other_commands_of_the_state_folder_are_rejected(settings: Sett
     other = settings.model_copy(update={"plans": project / "data"})
     bare = tools_in(environment_of(settings))
     assert bare["read_file"](path="data/a.txt") == "before"
-    record_protected(settings, environment_of(other, references_of(["lib/helper.py"], [])).protected)
+    record_protected_paths(settings, environment_of(other, references_of(["lib/helper.py"], [])).protected)
     for path in ("data/a.txt", "lib/helper.py"):
         with pytest.raises(GiveUp, match="belongs to Dagwright"):
             bare["read_file"](path=path)
@@ -153,7 +153,7 @@ def test_tools_of_other_commands_are_rejected(
     monkeypatch.syspath_prepend(str(project / "data"))
     load_tools(["wares.tools"])
     try:
-        record_protected(settings, environment_of(settings, references_of(["wares.tools"], [])).protected)
+        record_protected_paths(settings, environment_of(settings, references_of(["wares.tools"], [])).protected)
     finally:
         for name in ("wares.tools", "wares"):
             sys.modules.pop(name)

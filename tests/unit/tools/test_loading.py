@@ -106,7 +106,7 @@ def test_registry_rejects_other_objects_and_later_tools_win_in_a_merge() -> None
         return ToolRegistry.of(get_answer)
 
     first, second = make(1), make(2)
-    assert first.merged(second)["get_answer"] is second["get_answer"]
+    assert first.merge(second)["get_answer"] is second["get_answer"]
     with pytest.raises(ValueError, match="Duplicate tool 'get_answer'"):
         ToolRegistry.of(first["get_answer"], second["get_answer"])
     with pytest.raises(TypeError, match="is not a tool"):

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.testing import Found, HttpError, ScriptNotFollowed, SearchAnswer, SearchServer, found
+from dagwright.testing import Found, HttpError, ScriptNotFollowed, SearchAnswer, SearchServer, search_answer
 from dagwright.tools import GiveUp, RetryLater, spec_of
 from dagwright.tools.builtin.travel import travel_tools
 from dagwright.tools.builtin.web_search import web_search_tools
@@ -36,7 +36,7 @@ async def test_results_come_with_the_direct_answer_first() -> None:
 
 
 async def test_no_more_results_come_than_requested() -> None:
-    async with SearchServer({"many": [found("a", "b", "c")]}) as server:
+    async with SearchServer({"many": [search_answer("a", "b", "c")]}) as server:
         _, search = tools(server.base_url)
         assert [each["snippet"] for each in await search("many", limit=2)] == ["a", "b"]
 
@@ -83,7 +83,7 @@ async def test_without_a_key_or_a_query_no_request_is_sent() -> None:
 
 
 async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
-    server = SearchServer({"asked": [found("a")], "never": [found("b"), found("c")]})
+    server = SearchServer({"asked": [search_answer("a")], "never": [search_answer("b"), search_answer("c")]})
     await server.__aenter__()
     async with httpx.AsyncClient(base_url=server.base_url, headers={"X-API-KEY": "k"}) as client:
         answer = await client.post("/search", json={"q": "asked", "num": 3})

@@ -406,7 +406,7 @@ async def test_a_sync_tool_detects_its_cancellation_and_is_waited_for() -> None:
     @tool
     def slow() -> str:
         loop.call_soon_threadsafe(started_event.set)
-        ended.append(context().wait_cancelled(10))
+        ended.append(context().wait_for_cancellation(10))
         return "cleaned up"
 
     bench = FunctionBench(slow)

@@ -12,7 +12,7 @@ from dagwright.agents import AgentCard
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError, declare_activity, tool
 from dagwright.tools.queue_names import queue_name
-from dagwright.toolset.given_tools import read_given
+from dagwright.toolset.given_tools import read_given_tools
 from dagwright.toolset.toolset import load_toolset, merged_toolset
 
 
@@ -37,7 +37,7 @@ def plain(item: str) -> int:
 def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
     """A process that loads the module by its name serves the same queue."""
     settings = Settings(state_dir=tmp_path)
-    toolset = load_toolset(settings, given=read_given([stock, declare_activity("charge", "billing")]))
+    toolset = load_toolset(settings, given=read_given_tools([stock, declare_activity("charge", "billing")]))
     assert {name: spec.declaration.task_queue for name, spec in toolset.user_tools.specs.items()} == {
         "stock": queue_name(__name__, task_queue=settings.task_queue),
         "charge": "billing",
@@ -49,7 +49,7 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     function = _create_tool("main_tool")
     monkeypatch.setattr(function, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
-    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([function]))
+    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([function]))
     assert toolset.user_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
     # Another command would run the program to load its tools.
     assert toolset.references == ()
@@ -63,7 +63,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
         objective_template="Help.",
         service_url="http://127.0.0.1:9/",
     )
-    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([stock], [card], task_queue="gpu"))
+    toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock], [card], task_queue="gpu"))
     assert (toolset.user_queues, [*toolset.user_tools.specs]) == (("gpu",), ["stock", "agent.helper"])
     assert [*toolset.agents] == [card]
 
@@ -79,7 +79,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
 )
 def test_objects_that_are_not_tools_are_rejected(tools: Any, message: str) -> None:
     with pytest.raises(ToolLoadError) as error:
-        read_given(tools)
+        read_given_tools(tools)
     assert str(error.value) == message
 
 
@@ -109,5 +109,5 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 
 def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
     base = load_toolset(Settings(state_dir=tmp_path))
-    merged = merged_toolset(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given([stock]))])
+    merged = merged_toolset(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock]))])
     assert ([*merged.user_tools.specs], merged.references) == (["stock"], (__name__,))

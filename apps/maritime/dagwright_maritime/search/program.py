@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.plugins.servers import locked, print_progress
+from dagwright.plugins.servers import holding_lock, print_progress
 from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, ProgramMissing
 
 SOURCES = Path(__file__).parents[2] / "search-server"
@@ -90,7 +90,9 @@ async def _install(target: Path, sources: Path) -> None:
         cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InstallFailed(f"the cache folder {cache_folder} is not writable: {error.strerror}") from error
-    async with locked(cache_folder / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_report_other_install):
+    async with holding_lock(
+        cache_folder / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_report_other_install
+    ):
         if target.exists():
             return
         for leftover in cache_folder.glob(".search-server-*"):

@@ -17,7 +17,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from dagwright.plugins.commands import CommandError, ErrorStatus
-from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, print_progress, replace_private
+from dagwright.plugins.servers import UMASK, Daemon, holding_lock, make_private_folder, print_progress, replace_private
 from dagwright.settings import Settings
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright_maritime.search.program import SearchProgram, get_program
@@ -89,7 +89,7 @@ class LocalSearch:
         """
         with _state_folder():
             make_private_folder(self.folder)
-            async with locked(
+            async with holding_lock(
                 self.folder / "search-start.lock", timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start
             ):
                 return await self._find_or_start()
@@ -103,7 +103,7 @@ class LocalSearch:
         if not self.folder.is_dir() or not self.was_started:
             return False
         with _state_folder():
-            async with locked(
+            async with holding_lock(
                 self.folder / "search-start.lock", timeout_s=_LOCK_TIMEOUT_S, on_wait=_report_other_start
             ):
                 return await self._daemon.stop()

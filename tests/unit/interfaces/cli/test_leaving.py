@@ -54,7 +54,7 @@ _BOTH = """import os, signal
 """
 _WRITES = """from dagwright.process.drain import writes_in_flight
     interrupt_handling.exit_watchdog.open(3)
-    with writes_in_flight.counted():
+    with writes_in_flight.counting_call():
         await asyncio.sleep(2)
         print("done", flush=True)
 """
