@@ -354,16 +354,18 @@ class CallBatch:
 
     def _detach_slow(self) -> None:
         now = time.monotonic()
-        for started in [each for each in self._running.values() if self._is_cancelled or now - each.at >= SLOW_CALL_S]:
-            call = started.call
+        for slow_call in [
+            running for running in self._running.values() if self._is_cancelled or now - running.at >= SLOW_CALL_S
+        ]:
+            call = slow_call.call
             del self._running[call.task_id]
             self._detached[call.task_id] = None
             self._close()
             if self._is_cancelled:
-                started.running.task.cancel()
+                slow_call.running.task.cancel()
             else:
                 self._separate[call.tool] = None
-                self._setup.detached.add(call.activity_id, started.running)
+                self._setup.detached.add(call.activity_id, slow_call.running)
 
     # Records.
 

@@ -155,13 +155,13 @@ def callable_tools(
         CallableTool(spec, environment, values, cache, _fingerprint_of(spec, cache), guards, models)
         for spec in registry.python_tools()
     ]
-    aliases = {alias: each for each in shared for alias in each.spec.aliases}
-    return {**aliases, **{each.spec.name: each for each in shared}}
+    aliases = {alias: tool for tool in shared for alias in tool.spec.aliases}
+    return {**aliases, **{tool.spec.name: tool for tool in shared}}
 
 
 def activities_of_tools(tools: Mapping[str, "CallableTool"]) -> dict[str, ToolActivity]:
     """Return the activity of each tool, by name and alias."""
-    return {name: _tool_activity(each, name) for name, each in tools.items()}
+    return {name: _tool_activity(tool, name) for name, tool in tools.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,23 +105,23 @@ async def _outcomes_of(client: Client, workflow_ids: Sequence[str]) -> dict[str,
 async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
     """Return the outcome of a run; `None` if it has not ended."""
     try:
-        described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
+        description = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return _failed_outcome("gone", "the sub-plan no longer exists on the server")
         raise
-    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=described.run_id)
-    match described.status:
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=description.run_id)
+    match description.status:
         case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW | None:
             return None
         case WorkflowExecutionStatus.COMPLETED:
             return outcome_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
         case WorkflowExecutionStatus.CANCELED:
-            return await _cancelled_outcome(client, workflow_id, described.run_id)
+            return await _cancelled_outcome(client, workflow_id, description.run_id)
         case WorkflowExecutionStatus.FAILED:
             return await _read_failed_outcome(handle)
-        case other:
-            return _failed_outcome("terminated", f"the sub-plan was {other.name.lower().replace('_', ' ')}")
+        case closed_status:
+            return _failed_outcome("terminated", f"the sub-plan was {closed_status.name.lower().replace('_', ' ')}")
 
 
 async def _cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> RunOutcome:

@@ -103,7 +103,9 @@ async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list
         ApplicationError: the results are too large in total.
     """
     # Each in a thread: processing 100 MB on the event loop would delay heartbeats.
-    parts = [await asyncio.to_thread(_decode_part, part) for each in lists for part in await _parts(values, each)]
+    parts = [
+        await asyncio.to_thread(_decode_part, part) for part_list in lists for part in await _parts(values, part_list)
+    ]
     if sum(result_part.size_bytes for result_part in parts) > JOINED_LIMIT_BYTES:
         message = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
         advice = "let the tool save large results itself, and return where they are"

@@ -115,7 +115,7 @@ class RegionCache:
         self._expiry_timers[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
         while (
             len(self._regions) > 1
-            and sum(len(each.inside.member_numbers) for each in self._regions.values()) > MAX_NODES
+            and sum(len(cached_region.inside.member_numbers) for cached_region in self._regions.values()) > MAX_NODES
         ):
             self._remove(next(iter(self._regions)))
 
@@ -162,7 +162,7 @@ def restore_region(stored: StoredRegion, batch_input: OffloadedBatchInput) -> Of
         ValueError: the stored region is invalid.
     """
     inside = parse_region(stored.head, stored.pages)
-    reports = [pydantic_core.from_json(each) for each in stored.reports]
+    reports = [pydantic_core.from_json(report_json) for report_json in stored.reports]
     outside = reports[0]["outside"] if reports else batch_input.outside
     if outside is None:
         raise ValueError("the first batch of a region has no input")
@@ -177,7 +177,7 @@ def restore_region(stored: StoredRegion, batch_input: OffloadedBatchInput) -> Of
         raise ValueError(f"invalid region input: {error!r}") from None
     region = OffloadedRegionState(inside, scheduler, batch_input.before, None if reports else outside)
     if reports:
-        ends = [end for each in reports for end in ends_from_json(each, inside.plan)]
+        ends = [end for report in reports for end in ends_from_json(report, inside.plan)]
         _resume(scheduler, ended, ends)
         region.count(number for number, _ in ends)
     else:

@@ -41,9 +41,9 @@ async def measure(rows: list[str], pairs: int) -> list[Figure]:
         async with open_bench(Path(name)) as bench:
             for row in rows:
                 before = time.monotonic()
-                found = await ROWS[row](bench, pairs)
-                figures += found
-                print(f"{table(found)}\n({row}: {time.monotonic() - before:.0f} s)\n", file=sys.stderr)
+                row_figures = await ROWS[row](bench, pairs)
+                figures += row_figures
+                print(f"{table(row_figures)}\n({row}: {time.monotonic() - before:.0f} s)\n", file=sys.stderr)
     return figures
 
 

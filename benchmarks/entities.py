@@ -66,8 +66,8 @@ def _skewed_choice(chance: random.Random, words: list[str]) -> str:
 
 def _swap_letters(chance: random.Random, name: str) -> str:
     """Swap two letters of the first word of a name."""
-    at = chance.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
-    return name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+    position = chance.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
+    return name[:position] + name[position + 1] + name[position] + name[position + 2 :]
 
 
 def _misspelt(chance: random.Random, name: str) -> str:

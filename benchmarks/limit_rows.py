@@ -52,7 +52,7 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     cost_of_small = [sample.seconds / PURE_SMALL for sample in small]
     return [
         median_figure(f"{name}: time", seconds_of(large), goal=PURE_LARGE_S, unit="s"),
-        median_figure(f"{name}: events", [one.events for one in large], goal=PURE_LARGE_EVENTS, unit="events"),
+        median_figure(f"{name}: events", [sample.events for sample in large], goal=PURE_LARGE_EVENTS, unit="events"),
         ratio_figure(f"{name}: cost of a node", cost_of_large, cost_of_small, goal=PURE_COST_RATIO),
         median_figure(f"{name}: longest activation", activations, goal=ACTIVATION_S, unit="s"),
     ]
@@ -212,9 +212,9 @@ async def _run_watched_layers(bench: Bench, tools: Tools, count: int) -> Sample:
     watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - before
-    seen = await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
-    if set(seen) != {"completed"}:
-        raise RuntimeError(f"the watchers saw {sorted(set(seen))}")
+    statuses = await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
+    if set(statuses) != {"completed"}:
+        raise RuntimeError(f"the watchers saw {sorted(set(statuses))}")
     return Sample(seconds, 0, handle)
 
 

@@ -234,19 +234,24 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
 
     def figure(what: str, of: Callable[[Measurement], float], goal: float | None = None) -> Figure:
         title = f"{count:,} runs of {NODES} nodes: {what}"
-        return ratio_figure(title, [of(one) for one in ours], [of(one) for one in theirs], goal=goal)
+        return ratio_figure(
+            title, [of(measurement) for measurement in ours], [of(measurement) for measurement in theirs], goal=goal
+        )
 
-    medians, last = [statistics.median(one.ends) for one in ours], [one.ends[-1] for one in ours]
+    medians, last = (
+        [statistics.median(measurement.ends) for measurement in ours],
+        [measurement.ends[-1] for measurement in ours],
+    )
     return [
-        figure("time", lambda one: one.ends[-1], TIME_RATIO),
-        figure("CPU time of the server per node, ms", lambda one: one.server_ms, CPU_RATIO),
-        figure("CPU time of the worker per node, ms", lambda one: one.worker_ms, CPU_RATIO),
-        figure("bytes of a history", lambda one: one.history_bytes, BYTES_RATIO),
-        figure("events of a history", lambda one: one.events),
-        figure("first node, p50", lambda one: _quantile(one.first_nodes, 0.5)),
-        figure("first node, p99", lambda one: _quantile(one.first_nodes, 0.99)),
-        figure("end of a run, p50", lambda one: _quantile(one.ends, 0.5)),
-        figure("end of a run, p99", lambda one: _quantile(one.ends, 0.99)),
+        figure("time", lambda measurement: measurement.ends[-1], TIME_RATIO),
+        figure("CPU time of the server per node, ms", lambda measurement: measurement.server_ms, CPU_RATIO),
+        figure("CPU time of the worker per node, ms", lambda measurement: measurement.worker_ms, CPU_RATIO),
+        figure("bytes of a history", lambda measurement: measurement.history_bytes, BYTES_RATIO),
+        figure("events of a history", lambda measurement: measurement.events),
+        figure("first node, p50", lambda measurement: _quantile(measurement.first_nodes, 0.5)),
+        figure("first node, p99", lambda measurement: _quantile(measurement.first_nodes, 0.99)),
+        figure("end of a run, p50", lambda measurement: _quantile(measurement.ends, 0.5)),
+        figure("end of a run, p99", lambda measurement: _quantile(measurement.ends, 0.99)),
         ratio_figure(f"{count:,} runs: end of the median run of the last", medians, last, goal=MEDIAN_OF_LAST),
     ]
 
@@ -261,18 +266,18 @@ async def waiting(count: int) -> list[Figure]:
         async with bench_server(Path(name), DAGWRIGHT, plan=shapes.asking(1)) as bench:
             await _wait_for_person(bench, "warm-up", _WARM_UP)
             processes = {"server": bench.server, "worker": bench.worker.pid}
-            before = {each: rss_bytes(pid) for each, pid in processes.items()}
+            before = {role: rss_bytes(pid) for role, pid in processes.items()}
             started = time.monotonic()
             await _wait_for_person(bench, "run", count)
             figures = [report("time until all wait", time.monotonic() - started, "s")]
-            for each, pid in processes.items():
-                per_run = (rss_bytes(pid) - before[each]) / count
-                figures.append(report(f"memory of the {each} per run", per_run, "B"))
-            spent = {each: cpu_s(pid) for each, pid in processes.items()}
+            for role, pid in processes.items():
+                per_run = (rss_bytes(pid) - before[role]) / count
+                figures.append(report(f"memory of the {role} per run", per_run, "B"))
+            spent = {role: cpu_s(pid) for role, pid in processes.items()}
             await asyncio.sleep(_IDLE_S)
-            for each, pid in processes.items():
-                share = (cpu_s(pid) - spent[each]) / _IDLE_S
-                figures.append(report(f"CPU of the {each} while idle", share * 100, "% of a core"))
+            for role, pid in processes.items():
+                share = (cpu_s(pid) - spent[role]) / _IDLE_S
+                figures.append(report(f"CPU of the {role} while idle", share * 100, "% of a core"))
             started = time.monotonic()
             await bench.worker.kill_and_start_again()
             await _answer(bench.client, f"run-{count - 1}")

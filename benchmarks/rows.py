@@ -316,12 +316,12 @@ async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], l
     of_first, of_second = [], []
     for number in range(count + 1):
         if number % 2:
-            one, other = await first(), await second()
+            first_sample, second_sample = await first(), await second()
         else:
-            other, one = await second(), await first()
+            second_sample, first_sample = await second(), await first()
         if number:
-            of_first.append(one)
-            of_second.append(other)
+            of_first.append(first_sample)
+            of_second.append(second_sample)
     return of_first, of_second
 
 

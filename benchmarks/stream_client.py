@@ -96,9 +96,9 @@ class Stream(asyncio.Protocol):
         self._fail(f"connection lost: {exc}")
 
     def _fail(self, text: str) -> None:
-        for each in (self.opened, self.ended):
-            if not each.done():
-                each.set_exception(RuntimeError(text))
+        for future in (self.opened, self.ended):
+            if not future.done():
+                future.set_exception(RuntimeError(text))
 
     def _take(self, now: float) -> None:
         while "\n\n" in self._text:

@@ -99,11 +99,11 @@ async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a 
             run = await _start(http, _STARTED_AT_ONCE)
             return run, time.perf_counter() - before
 
-        found = await asyncio.gather(*(start_run() for _ in range(RUNS)))
-        await asyncio.gather(*(bench.client.get_workflow_handle(run).result() for run, _ in found))
+        starts_of_runs = await asyncio.gather(*(start_run() for _ in range(RUNS)))
+        await asyncio.gather(*(bench.client.get_workflow_handle(run).result() for run, _ in starts_of_runs))
         took = time.perf_counter() - before
     return [
-        Figure(f"{RUNS} runs started at once through the gateway", max(at for _, at in found), None, unit="s"),
+        Figure(f"{RUNS} runs started at once through the gateway", max(at for _, at in starts_of_runs), None, unit="s"),
         Figure("the same until all have ended, each after a step of 2 s", took, None, unit="s"),
     ]
 

@@ -121,8 +121,8 @@ def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Pat
         paths: files and folders, relative to the root.
         excluded: prefixes of paths to omit.
     """
-    for each in paths:
-        path = (ROOT / each).resolve()
+    for path_text in paths:
+        path = (ROOT / path_text).resolve()
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if not file.relative_to(ROOT).as_posix().startswith(excluded):
                 yield file

@@ -113,7 +113,7 @@ def _may_belong(stage: str, file: Path) -> bool:
     fixtures = file.with_name("conftest.py")
     markers = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
     required, excluded = _MARKERS_OF_STAGE[stage]
-    return not file_markers & excluded and all(markers & each for each in required)
+    return not file_markers & excluded and all(markers & marker_set for marker_set in required)
 
 
 def _markers_in(text: str) -> set[str]:
@@ -162,11 +162,11 @@ def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
     has_timed_out = _wait(
         processes, ends_at, progress=lambda: f"{stage.name}: {len([*claims.iterdir()])} of {len(tests)} files"
     )
-    for each in processes:
-        each.print_if_failed()
-        if each.report.exists():
-            _add_report(stage, each.report)
-    return TIMED_OUT if has_timed_out else max((each.exit_code for each in processes), key=abs)
+    for pytest_run in processes:
+        pytest_run.print_if_failed()
+        if pytest_run.report.exists():
+            _add_report(stage, pytest_run.report)
+    return TIMED_OUT if has_timed_out else max((pytest_run.exit_code for pytest_run in processes), key=abs)
 
 
 @dataclass
@@ -217,7 +217,7 @@ def _wait(processes: list[_Pytest], ends_at: float, *, progress: Callable[[], st
     """
     printed_at = time.time()
     try:
-        while any(each.process.poll() is None for each in processes):
+        while any(pytest_run.process.poll() is None for pytest_run in processes):
             if time.time() > ends_at:
                 print("\n=== the time for tests is over: interrupting", flush=True)
                 break
@@ -229,14 +229,14 @@ def _wait(processes: list[_Pytest], ends_at: float, *, progress: Callable[[], st
             return False
     except KeyboardInterrupt:
         print("\n=== interrupted", flush=True)
-    for each in processes:
-        each.process.send_signal(signal.SIGINT)
-    for each in processes:
+    for pytest_run in processes:
+        pytest_run.process.send_signal(signal.SIGINT)
+    for pytest_run in processes:
         try:
-            each.process.wait(timeout=GRACE_S)
+            pytest_run.process.wait(timeout=GRACE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(each.process.pid, signal.SIGKILL)
-            each.process.wait()
+            os.killpg(pytest_run.process.pid, signal.SIGKILL)
+            pytest_run.process.wait()
     return True
 
 
@@ -312,8 +312,8 @@ def summarize(stages: list[Stage]) -> None:
 
 def main() -> int:
     """Run the stages and return the exit code: 0 if every stage ran and passed."""
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.default_int_handler)
+    for stop_signal in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop_signal, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", default="fast,server,alone", help="names, separated by commas")
     parser.add_argument("--minutes", type=float, default=75, help="give up after this time, with a summary")

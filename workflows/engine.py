@@ -422,8 +422,8 @@ class Engine:
         self._prepared += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
 
     def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        if (done := self._end_before_call(ready, handle, at)) is not None:
-            self._prepared.append(replace(ready, arguments=done.payload.data))
+        if (loaded := self._end_before_call(ready, handle, at)) is not None:
+            self._prepared.append(replace(ready, arguments=loaded.payload.data))
 
     def _end_store_wait(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
         if self._end_before_call(ready, handle, at) is not None:

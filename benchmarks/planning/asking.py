@@ -62,11 +62,11 @@ class Planned:
         """Return the JSON for a report."""
         tries = [
             {
-                "text": each.text,
-                "valid": each.facts is not None,
-                "problems": [problem.to_json() for problem in each.problems],
+                "text": attempt.text,
+                "valid": attempt.facts is not None,
+                "problems": [problem.to_json() for problem in attempt.problems],
             }
-            for each in self.tries
+            for attempt in self.tries
         ]
         return {
             "request": self.case.words,
@@ -111,8 +111,8 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: Pl
 def _messages(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
     """Return the conversation so far: each invalid plan, followed by its problems."""
     messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), can_replan=True)]
-    for each in tries:
-        messages += [Message(role="assistant", content=each.text), user(repair_message(each.problems))]
+    for attempt in tries:
+        messages += [Message(role="assistant", content=attempt.text), user(repair_message(attempt.problems))]
     return messages
 
 

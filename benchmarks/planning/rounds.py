@@ -112,14 +112,14 @@ def _id(number: int, chain: int, place: int) -> int:
 
 
 def _sub_goals(number: int) -> list[dict[str, Any]]:
-    found = []
+    sub_goals = []
     for chain in range(_CHAINS):
         for place in range(_LENGTH):
             name = f"{number}.{chain}.{place}"
             before = {"from_sub_goal": _id(number, chain, place - 1), "slot": "noted"}
             inputs = {"before": before} if place else {}
-            found.append({"id": _id(number, chain, place), "worker": "note", "description": name, "inputs": inputs})
-            found[-1]["params"] = {"name": name}
+            sub_goals.append({"id": _id(number, chain, place), "worker": "note", "description": name, "inputs": inputs})
+            sub_goals[-1]["params"] = {"name": name}
     noted = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
     document = {
         "id": _id(number, 0, _LENGTH),
@@ -128,7 +128,7 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
         "inputs": {"noted": noted},
         "params": {},
     }
-    return [*found, document]
+    return [*sub_goals, document]
 
 
 @asynccontextmanager
@@ -213,9 +213,9 @@ def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping
 async def answered_at_once(served: Served, name: str, number: int) -> AtOnce:
     """Ask many questions concurrently."""
     started, before_s = time.monotonic(), served.worker.cpu_s()
-    each = await asyncio.gather(*(environment(served.place, f"{name}-{place}") for place in range(number)))
+    answers = await asyncio.gather(*(environment(served.place, f"{name}-{place}") for place in range(number)))
     whole_s, cpu_s = time.monotonic() - started, served.worker.cpu_s() - before_s
-    return AtOnce(whole_s, [took for _, took in each], cpu_s, served.worker.peak_gb())
+    return AtOnce(whole_s, [took for _, took in answers], cpu_s, served.worker.peak_gb())
 
 
 async def measure(questions: int, at_once: int) -> list[Figure]:

@@ -193,9 +193,9 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collect
 
 
 def _micro(sets: Iterable[tuple[frozenset[Hashable], frozenset[Hashable]]]) -> Score:
-    found = predicted = expected = 0
-    for expected_set, got in sets:
-        found += len(expected_set & got)
-        predicted += len(got)
+    matches = predicted = expected = 0
+    for expected_set, predicted_set in sets:
+        matches += len(expected_set & predicted_set)
+        predicted += len(predicted_set)
         expected += len(expected_set)
-    return Score(found, predicted, expected)
+    return Score(matches, predicted, expected)

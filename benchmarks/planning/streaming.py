@@ -113,20 +113,20 @@ async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
 async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     """Return the times of the runs, by shape and size."""
     runs = runs_of(sizes, repeats)
-    taken: dict[tuple[str, int, str], list[RunTimes]] = {}
+    times_by_plan: dict[tuple[str, int, str], list[RunTimes]] = {}
     async with serving(runs) as place:
         for run in runs:
-            found = await _measure_run(place, run)
-            print(f"{run.id}: first tool after {found.first_call_s:.2f} s, end {found.end_s:.2f} s", file=sys.stderr)
+            times = await _measure_run(place, run)
+            print(f"{run.id}: first tool after {times.first_call_s:.2f} s, end {times.end_s:.2f} s", file=sys.stderr)
             if run.is_counted:
-                taken.setdefault((run.shape.name, len(run.shape.before), run.way), []).append(found)
+                times_by_plan.setdefault((run.shape.name, len(run.shape.before), run.way), []).append(times)
     shapes = [make(size) for make in SHAPES for size in sizes]
     return [
         Comparison(
             shape.name,
             len(shape.before),
             round(len(plan_text(shape)) / TOKEN_CHARACTERS),
-            **{way: taken[shape.name, len(shape.before), way] for way in WAYS},
+            **{way: times_by_plan[shape.name, len(shape.before), way] for way in WAYS},
         )
         for shape in shapes
     ]
@@ -161,7 +161,7 @@ async def _measure_run(place: Place, run: Run) -> RunTimes:
 def _written_share(model: ModelServer, call: ReceivedCall, at: float) -> float | None:
     """Return the share of a response that had been sent at a time; `None` if it was not streamed."""
     sent_at = model.sent_at[model.calls.index(call)]
-    return sum(each <= at for each in sent_at) / len(sent_at) if call.is_streamed else None
+    return sum(time_sent <= at for time_sent in sent_at) / len(sent_at) if call.is_streamed else None
 
 
 def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:

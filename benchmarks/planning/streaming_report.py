@@ -65,10 +65,17 @@ _HEAD = (
 def comparison(compared: Sequence[Comparison]) -> str:
     """Format the medians as a Markdown table in seconds, followed by the goal."""
     lines = [_HEAD, "|---|" + "---:|" * 9]
-    for each in compared:
-        cells = [each.shape, f"{each.nodes}", f"{each.tokens}", f"{each.written_percent:.0f} %"]
-        cells += [_median(runs, _first_call_s) for runs in (each.streamed, each.whole, each.turns)]
-        cells += [_median(runs, _end_s) for runs in (each.streamed, each.whole, each.turns)]
+    for compared_runs in compared:
+        cells = [
+            compared_runs.shape,
+            f"{compared_runs.nodes}",
+            f"{compared_runs.tokens}",
+            f"{compared_runs.written_percent:.0f} %",
+        ]
+        cells += [
+            _median(runs, _first_call_s) for runs in (compared_runs.streamed, compared_runs.whole, compared_runs.turns)
+        ]
+        cells += [_median(runs, _end_s) for runs in (compared_runs.streamed, compared_runs.whole, compared_runs.turns)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", table([written_figure(compared)])])
 

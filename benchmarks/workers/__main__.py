@@ -75,7 +75,9 @@ def _cost_table(costs: list[Cost]) -> str:
         "| -- | -- | -- | -- | -- | -- |",
     ]
     for cost in costs:
-        times = " | ".join(f"{one:.1f} ms" for one in (cost.workers_ms, cost.server_ms, cost.database_ms))
+        times = " | ".join(
+            f"{milliseconds:.1f} ms" for milliseconds in (cost.workers_ms, cost.server_ms, cost.database_ms)
+        )
         shares = f"{100 * cost.smallest_share:.0f} to {100 * cost.largest_share:.0f} %"
         lines.append(f"| {cost.workers} | {cost.nodes_per_s:.0f} | {times} | {shares} |")
     return "\n".join(lines)
@@ -87,11 +89,11 @@ def _kill_table(kills: list[Killed]) -> str:
         "repeated `idempotent` calls |",
         "| -- | -- | -- | -- | -- | -- | -- | -- | -- |",
     ]
-    for one in kills:
-        found = one.tally
+    for kill in kills:
+        totals = kill.tally
         lines.append(
-            f"| {one.workers} | {one.killed} | {one.runs} | {found.lost_runs} | {found.nodes} | "
-            f"{found.repeated_writes} | {found.missing} | {found.unknown} | {found.repeated_idempotent} |"
+            f"| {kill.workers} | {kill.killed} | {kill.runs} | {totals.lost_runs} | {totals.nodes} | "
+            f"{totals.repeated_writes} | {totals.missing} | {totals.unknown} | {totals.repeated_idempotent} |"
         )
     return "\n".join(lines)
 
@@ -106,9 +108,9 @@ def main() -> int:
     costs, kills, network = asyncio.run(measure(fleets, options.runs))
     text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network}."
     print(text)
-    document = {"costs": [cost.to_json() for cost in costs], "kills": [one.to_json() for one in kills]}
+    document = {"costs": [cost.to_json() for cost in costs], "kills": [kill.to_json() for kill in kills]}
     save_as(_RESULTS, "workers", text=text, document=document, often=f"{options.runs} runs at once")
-    return 0 if all(one.tally.is_right for one in kills) and all(cost.tally.is_right for cost in costs) else 1
+    return 0 if all(kill.tally.is_right for kill in kills) and all(cost.tally.is_right for cost in costs) else 1
 
 
 if __name__ == "__main__":

@@ -148,10 +148,10 @@ class _OffloadedRegion:
         self.count = self._region.inner_count
 
     async def find(self, node_id: str) -> InnerNode | None:
-        found = await self._find_node(node_id)
-        if found is None:
+        numbered_node = await self._find_node(node_id)
+        if numbered_node is None:
             return None
-        number, node = found
+        number, node = numbered_node
         record = self._record_in_run(node_id)
         if record is None:
             batch = await self._ends_of(lambda ended: ended[0] == number, limit=1)

@@ -455,8 +455,8 @@ class HistoryReplay:
                 if is_command(request.input.name):
                     self._handle_command(request.input.name, request.input.args.payloads, at, through="update")
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                done = event.activity_task_completed_event_attributes
-                self._apply_result(done.scheduled_event_id, done.result.payloads, at)
+                completed = event.activity_task_completed_event_attributes
+                self._apply_result(completed.scheduled_event_id, completed.result.payloads, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 await self._apply_failure(event.activity_task_failed_event_attributes, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:

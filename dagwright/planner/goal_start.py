@@ -298,8 +298,8 @@ def _session_fields(
     turns: Sequence[str] = ()
     confidence = None
     try:
-        given = document.get("context", {})
-        names = context_from_json({**context, **given} if isinstance(given, Mapping) else given)
+        goal_context = document.get("context", {})
+        names = context_from_json({**context, **goal_context} if isinstance(goal_context, Mapping) else goal_context)
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("context")))
     try:

@@ -36,9 +36,9 @@ def open_socket(host: str, port: int | None) -> socket.socket:
     Raises:
         PortTaken: the address is not available.
     """
-    for each in (port,) if port is not None else (PORT, 0):
+    for candidate_port in (port,) if port is not None else (PORT, 0):
         try:
-            info = socket.getaddrinfo(host, each, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            info = socket.getaddrinfo(host, candidate_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
             # With its protocol set, asyncio sends each part of a stream immediately (TCP_NODELAY) instead of after 40
             # ms.
             listener = socket.socket(info[0], info[1], info[2])

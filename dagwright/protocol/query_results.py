@@ -27,10 +27,15 @@ def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return dict(document)
     fitting = _fitting(document["waiting_for"])
-    left = len(document["waiting_for"]) - len(fitting)
-    omitted = f"{left:,} of {left + len(fitting):,} requests are omitted, because they are too large for a query"
+    omitted_count = len(document["waiting_for"]) - len(fitting)
+    counts = f"{omitted_count:,} of {omitted_count + len(fitting):,} requests"
+    omitted = f"{counts} are omitted, because they are too large for a query"
     note = {"code": "too_large", "node_id": None, "message": f"{omitted}; `dagwright status RUN --json` lists all"}
-    return {**document, "waiting_for": fitting, "notes": [*_fitting(document["notes"]), *([note] if left else [])]}
+    return {
+        **document,
+        "waiting_for": fitting,
+        "notes": [*_fitting(document["notes"]), *([note] if omitted_count else [])],
+    }
 
 
 def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | None:

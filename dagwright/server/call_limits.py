@@ -78,15 +78,15 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
         RPCError: the server does not respond.
     """
     query = f"WorkflowType = '{wire.WORKFLOW_CALL_LIMIT}' AND ExecutionStatus = 'Running'"
-    found: dict[Subject, LimitSettings] = {}
+    limits: dict[Subject, LimitSettings] = {}
     async for workflow in client.list_workflows(query):
         try:
             settings = await _settings_of(workflow)
         except CallLimitInvalid:
             # A limit of another version, or one that is not configured yet.
             continue
-        found[settings.subject] = settings
-    return dict(sorted(found.items()))
+        limits[settings.subject] = settings
+    return dict(sorted(limits.items()))
 
 
 async def declare_limit(client: Client, subject: Subject, limit: CallLimit | None, *, task_queue: str) -> None:
@@ -138,8 +138,8 @@ async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str
         RPCError: the server does not respond.
     """
     now = time.time()
-    held = LimitState(hold=Hold(now + hold_s, by, next_at=now + hold_s))
-    if not await _start(client, LimitSettings(subject), task_queue=task_queue, state=held):
+    state = LimitState(hold=Hold(now + hold_s, by, next_at=now + hold_s))
+    if not await _start(client, LimitSettings(subject), task_queue=task_queue, state=state):
         await _update(client, subject, wire.UPDATE_EXCHANGE, LimitMessage(hold_s=hold_s, held_by=by).to_json())
 
 

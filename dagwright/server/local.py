@@ -257,14 +257,14 @@ class LocalServer:
             return False
 
     def _has_holders(self) -> bool:
-        held = False
+        is_held = False
         for path in sorted((self._folder / "holders").glob("*")):
             if is_locked(path):
-                held = True
+                is_held = True
             else:
                 # The command was killed before it could remove its file.
                 path.unlink(missing_ok=True)
-        return held
+        return is_held
 
     async def _find_or_start(self, namespace: str) -> Server:
         record = self._read_record()
@@ -442,13 +442,13 @@ def _port(address: str) -> int:
 
 def _free_ports(*preferred: str | None) -> list[int]:
     """Return a distinct port for each address: the port of the address if it is free, otherwise any free port."""
-    with ExitStack() as held:
-        return [_bound_port(address, held) for address in preferred]
+    with ExitStack() as listeners:
+        return [_bound_port(address, listeners) for address in preferred]
 
 
-def _bound_port(preferred: str | None, held: ExitStack) -> int:
+def _bound_port(preferred: str | None, listeners: ExitStack) -> int:
     for port in ([_port(preferred)] if preferred else []) + [0]:
-        listener = held.enter_context(socket.socket())
+        listener = listeners.enter_context(socket.socket())
         # Like the server: connections of a killed predecessor may linger for a minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -271,8 +271,8 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 
 def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     """Return a toolset with the tools of others, for compiling plans; the last tool with a name is used."""
-    user_tools = base.user_tools.merge(*(other.user_tools for other in others))
-    references = dict.fromkeys(ref for each in (base, *others) for ref in each.references)
+    user_tools = base.user_tools.merge(*(toolset.user_tools for toolset in others))
+    references = dict.fromkeys(ref for source in (base, *others) for ref in source.references)
     return replace(base, user_tools=user_tools, references=tuple(references))
 
 

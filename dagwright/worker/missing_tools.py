@@ -67,19 +67,19 @@ def _is_missing_tool(call: PendingActivityInfo) -> bool:
 
 async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:
     running = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
-    seen: set[str] = set()
+    described_ids: set[str] = set()
     for query in _queries(running, tools):
         try:
-            found = [run async for run in client.list_workflows(query)]
+            listed_runs = [run async for run in client.list_workflows(query)]
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
             # This server does not index paused calls.
-            found = [run async for run in client.list_workflows(running)]
-        for run in found:
-            if run.run_id in seen:
+            listed_runs = [run async for run in client.list_workflows(running)]
+        for run in listed_runs:
+            if run.run_id in described_ids:
                 continue
-            seen.add(run.run_id)
+            described_ids.add(run.run_id)
             try:
                 yield await client.get_workflow_handle(run.id, run_id=run.run_id).describe(rpc_timeout=_RPC_TIMEOUT)
             except RPCError as error:

@@ -108,15 +108,19 @@ class DagwrightPlugin(SimplePlugin):
             "dagwright.DagwrightPlugin",
             data_converter=compose_converter,
             workflow_runner=lambda runner: with_shared_modules(cast("Any", runner)),
-            workflows=None if has_separate_queue else lambda given: [*(given or ()), *_missing_workflows(given or ())],
+            workflows=None
+            if has_separate_queue
+            else lambda user_workflows: [*(user_workflows or ()), *_missing_workflows(user_workflows or ())],
             interceptors=create_interceptors(),
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows, activities and settings to the configuration of a worker, unless it has them already."""
         queue = config["task_queue"]
-        given = config.get("workflows") or ()
-        is_dagwright_worker = any(isinstance(each, DagwrightWorkerMark) for each in config.get("interceptors") or ())
+        user_workflows = config.get("workflows") or ()
+        is_dagwright_worker = any(
+            isinstance(interceptor, DagwrightWorkerMark) for interceptor in config.get("interceptors") or ()
+        )
         if is_dagwright_worker or queue in self._configured:
             return config
         client = config["client"] = _with_converter(config["client"])
@@ -127,7 +131,7 @@ class DagwrightPlugin(SimplePlugin):
                     client, self._load, self._separate_queue, settings=self._settings_or_default()
                 )
             return config
-        if any(each in given for each in WORKFLOWS):
+        if any(workflow_type in user_workflows for workflow_type in WORKFLOWS):
             raise PluginConflict(
                 "the worker has another DagwrightPlugin: give all tools to one of them, or give one plugin a "
                 "separate queue: DagwrightPlugin(task_queue=...)"
@@ -253,31 +257,31 @@ def _with_converter(client: Client) -> Client:
     return Client(**config)
 
 
-def _missing_workflows(given: Sequence[type]) -> list[type]:
+def _missing_workflows(user_workflows: Sequence[type]) -> list[type]:
     """Return the workflows to add to those of the user.
 
     Raises:
         PluginConflict: the user has a workflow of the same name.
     """
-    names = {_workflow_name(each) for each in given}
-    for each in WORKFLOWS:
-        if (name := _workflow_name(each)) is not None and name in names:
+    names = {_workflow_name(workflow_type) for workflow_type in user_workflows}
+    for workflow_type in WORKFLOWS:
+        if (name := _workflow_name(workflow_type)) is not None and name in names:
             raise PluginConflict(_conflict("workflow", name))
     # The last one ends executions of unknown types; the user's dynamic workflow handles them instead.
-    return [each for each in WORKFLOWS if _workflow_name(each) not in names]
+    return [workflow_type for workflow_type in WORKFLOWS if _workflow_name(workflow_type) not in names]
 
 
-def _missing_activities(given: Sequence[Activity], added: Sequence[Activity]) -> list[Activity]:
+def _missing_activities(user_activities: Sequence[Activity], added: Sequence[Activity]) -> list[Activity]:
     """Return the activities to add to those of the user; raise like `_missing_workflows`."""
-    names = {_activity_name(each) for each in given}
-    for each in added:
-        if (name := _activity_name(each)) is not None and name in names:
+    names = {_activity_name(candidate) for candidate in user_activities}
+    for candidate in added:
+        if (name := _activity_name(candidate)) is not None and name in names:
             raise PluginConflict(_conflict("activity", name))
-    return [each for each in added if _activity_name(each) not in names]
+    return [candidate for candidate in added if _activity_name(candidate) not in names]
 
 
-def _without_built_in(toolset: Toolset, given: Sequence[Activity]) -> Toolset:
-    names = {_activity_name(each) for each in given}
+def _without_built_in(toolset: Toolset, user_activities: Sequence[Activity]) -> Toolset:
+    names = {_activity_name(user_activity) for user_activity in user_activities}
     built_in = {name: spec for name, spec in toolset.built_in.specs.items() if name not in names}
     return replace(toolset, built_in=ToolRegistry(built_in, toolset.built_in.sources))
 
@@ -293,13 +297,13 @@ def _conflict(kind: str, name: str) -> str:
 
 
 def _workflow_name(candidate: type) -> str | None:
-    found = workflow._Definition.from_class(candidate)
-    return found.name if found is not None else candidate.__qualname__
+    definition = workflow._Definition.from_class(candidate)
+    return definition.name if definition is not None else candidate.__qualname__
 
 
 def _activity_name(candidate: Activity) -> str | None:
-    found = activity._Definition.from_callable(candidate)
-    return found.name if found is not None else candidate.__qualname__
+    definition = activity._Definition.from_callable(candidate)
+    return definition.name if definition is not None else candidate.__qualname__
 
 
 _SDK_DEFAULTS: Mapping[str, Any] = {

@@ -27,7 +27,7 @@ _DEFAULTS = Settings.model_construct()
 def scopes_table() -> str:
     """Return a row for each scope: name and permissions."""
     described = fields(f"{_HTTP}/callers.py", "KeyScope")
-    rows = [(code(each), sentence(described[each.name])) for each in KeyScope]
+    rows = [(code(scope), sentence(described[scope.name])) for scope in KeyScope]
     return table(("Scope", "Permits"), [(code(LOOK), "Reading only."), *rows])
 
 
@@ -35,7 +35,8 @@ def key_limits_table() -> str:
     """Return a row for each limit of a key: meaning, default and setting."""
     descriptions = fields("dagwright/settings.py", "Settings")
     rows = [
-        (sentence(descriptions[each]), f"{getattr(_DEFAULTS, each):,}", code(_variable(each))) for each in _SETTINGS
+        (sentence(descriptions[setting]), f"{getattr(_DEFAULTS, setting):,}", code(_variable(setting)))
+        for setting in _SETTINGS
     ]
     invalid_keys = constant_descriptions(f"{_HTTP}/key_limits.py")["INVALID_KEYS_PER_MINUTE"]
     waiting_requests = constant_descriptions(f"{_HTTP}/plan_checks.py")["MAX_WAITING_REQUESTS"]
@@ -77,8 +78,8 @@ def _operations() -> Iterator[tuple[str, BodyLimit]]:
 
 
 def _size(limit: BodyLimit) -> tuple[str, str]:
-    settings = [each for each in _SIZE_SETTINGS if getattr(_DEFAULTS, each) == limit.max_bytes]
-    variables = "".join(f" ({code(_variable(each))})" for each in settings)
+    settings = [setting for setting in _SIZE_SETTINGS if getattr(_DEFAULTS, setting) == limit.max_bytes]
+    variables = "".join(f" ({code(_variable(setting))})" for setting in settings)
     return f"{with_unit('_BYTES', limit.max_bytes)}{variables}", f"{limit.max_values:,}"
 
 

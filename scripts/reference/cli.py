@@ -44,14 +44,21 @@ def _commands() -> Iterator[tuple[str, str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option" and each.name not in _COMMON]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "option" and parameter.name not in _COMMON
+    ]
     usage = " ".join(["dagwright", name, *map(_usage, arguments), *(["[OPTIONS]"] if options else [])])
     return section(
         f"`dagwright {name}`",
         command.help,
         f"`{usage}`",
-        table(("Argument", "Meaning"), [(code(_metavar(each)), sentence(each.help or "")) for each in arguments])
+        table(
+            ("Argument", "Meaning"),
+            [(code(_metavar(parameter)), sentence(parameter.help or "")) for parameter in arguments],
+        )
         if arguments
         else "",
         table(("Option", "Meaning"), map(_option, options)) if options else "",

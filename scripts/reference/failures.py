@@ -90,7 +90,7 @@ def failures_table() -> str:
 
 def model_failures_table() -> str:
     """Return a row for each code of a failed model call."""
-    rows = [(code(each), each.meaning, _MODEL_RETRIES[each.action], each.remedy) for each in sorted(ModelError)]
+    rows = [(code(error), error.meaning, _MODEL_RETRIES[error.action], error.remedy) for error in sorted(ModelError)]
     return table(("Code", "Meaning", "Retried", "Remedy"), rows)
 
 
@@ -117,7 +117,7 @@ def _codes_of_tool_calls() -> Iterator[tuple[str, bool]]:
 
 def _codes_of_engine() -> Iterator[tuple[str, bool]]:
     for call in calls_of("NodeError"):
-        arguments = [each.value for each in call.keywords if each.arg == "retryable"] or call.args[2:3]
+        arguments = [keyword.value for keyword in call.keywords if keyword.arg == "retryable"] or call.args[2:3]
         retryable = arguments[0] if arguments else ast.Constant(False)
         constant = retryable.value if isinstance(retryable, ast.Constant) else None
         for name in texts_of(call.args[0]) if call.args else ():
@@ -126,7 +126,7 @@ def _codes_of_engine() -> Iterator[tuple[str, bool]]:
 
 def _codes_of_activities() -> Iterator[tuple[str, bool]]:
     for call in calls_of("ApplicationError"):
-        arguments = {each.arg: each.value for each in call.keywords}
+        arguments = {keyword.arg: keyword.value for keyword in call.keywords}
         is_final = isinstance(arguments.get("non_retryable"), ast.Constant)
         for name in texts_of(arguments["type"]) if "type" in arguments else ():
             yield name, not is_final

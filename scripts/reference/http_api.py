@@ -96,8 +96,10 @@ def _is_common(status: str, response: Mapping[str, Any]) -> bool:
 
 def _content(content: Mapping[str, Any]) -> str:
     kinds = [
-        _event_stream(each) if kind == "text/event-stream" else type_name(each.get("schema", {}), link=_LINK)
-        for kind, each in content.items()
+        _event_stream(media_type)
+        if kind == "text/event-stream"
+        else type_name(media_type.get("schema", {}), link=_LINK)
+        for kind, media_type in content.items()
     ]
     return " or ".join(dict.fromkeys(kinds))
 
@@ -135,8 +137,13 @@ def _schema(name: str) -> str:
         return section(name, description, f"One of {type_name(schema, link=_LINK)}.", level=3)
     required = schema.get("required", ())
     rows = [
-        (code(field), type_name(each, link=_LINK), "yes" if field in required else "no", _description(each))
-        for field, each in schema["properties"].items()
+        (
+            code(field),
+            type_name(field_schema, link=_LINK),
+            "yes" if field in required else "no",
+            _description(field_schema),
+        )
+        for field, field_schema in schema["properties"].items()
     ]
     return section(name, description, table(("Field", "Type", "Required", "Meaning"), rows), level=3)
 

@@ -33,8 +33,8 @@ def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
     elif "enum" in schema:
         yield ", ".join(code(json.dumps(value).strip('"')) for value in schema["enum"])
     elif alternatives := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
-        for each in alternatives:
-            yield from _kinds(each, link)
+        for alternative in alternatives:
+            yield from _kinds(alternative, link)
     elif isinstance(schema.get("type"), list):
         for kind in schema["type"]:
             yield from _kinds({**schema, "type": kind}, link)

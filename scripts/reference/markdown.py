@@ -54,10 +54,10 @@ def fields(module: str, class_name: str) -> dict[str, str]:
 
 def _descriptions(body: Sequence[ast.stmt]) -> dict[str, str]:
     descriptions: dict[str, str] = {}
-    for each, after in itertools.pairwise(body):
+    for documented, after in itertools.pairwise(body):
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            descriptions |= dict.fromkeys(_names_of(each), text.value)
+            descriptions |= dict.fromkeys(_names_of(documented), text.value)
     return descriptions
 
 

@@ -40,18 +40,20 @@ def plan_fields() -> str:
     headings = ("Field", "Type", "Default", "Description", "Example")
     return "".join(
         section(
-            each.__name__.removesuffix("Document"), first_paragraph(each.__doc__), table(headings, _rows(each, module))
+            document_class.__name__.removesuffix("Document"),
+            first_paragraph(document_class.__doc__),
+            table(headings, _rows(document_class, module)),
         )
-        for each, module in _SECTIONS.items()
+        for document_class, module in _SECTIONS.items()
     )
 
 
 def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Yield `CLASS.FIELD`, JSON Schema and example of each field."""
-    for each, module in _SECTIONS.items():
-        for name, schema, description in _fields(each, module):
+    for document_class, module in _SECTIONS.items():
+        for name, schema, description in _fields(document_class, module):
             if match := _EXAMPLE.search(description):
-                yield f"{each.__name__}.{name}", schema, match["example"]
+                yield f"{document_class.__name__}.{name}", schema, match["example"]
 
 
 def _rows(kind: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:

@@ -12,14 +12,18 @@ _MODULE = "dagwright/core/model/states.py"
 def node_states() -> str:
     """Return a row for each state of a node: name, whether it is final, meaning."""
     descriptions = fields(_MODULE, "NodeStatus")
-    rows = [(code(each), "yes" if each.is_final else "no", sentence(descriptions[each.name])) for each in NodeStatus]
+    rows = [
+        (code(state), "yes" if state.is_final else "no", sentence(descriptions[state.name])) for state in NodeStatus
+    ]
     return table(("State of a node", "Final", "Meaning"), rows)
 
 
 def run_states() -> str:
     """Return a row for each state of a run: name, meaning, and the statuses that its execution may have in Temporal."""
     descriptions = fields(_MODULE, "RunStatus")
-    rows = [(code(each), sentence(descriptions[each.name]), ", ".join(_execution_statuses(each))) for each in RunStatus]
+    rows = [
+        (code(state), sentence(descriptions[state.name]), ", ".join(_execution_statuses(state))) for state in RunStatus
+    ]
     return table(("State of a run", "Meaning", "Status in Temporal"), rows)
 
 

@@ -138,8 +138,8 @@ def labels_of(results: Sequence[EsResults]) -> list[str]:
 def _conditions(query: Any) -> Iterator[tuple[str, str]]:
     """Yield the conditions of a query that all must hold: field name -> value in words."""
     if isinstance(query, list):
-        for each in query:
-            yield from _conditions(each)
+        for part in query:
+            yield from _conditions(part)
         return
     for kind, clause in query.items() if isinstance(query, Mapping) else ():
         if kind in ("bool", "filter", "must", "constant_score"):

@@ -77,7 +77,7 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
     filters = [_filter(condition, fields) for condition in answer["conditions"]]
     field_names = [
         *dates,
-        *(each.field for each in filters),
+        *(condition.field for condition in filters),
         *(metric.field for metric in metrics if metric.field is not None),
         *answer["group_by"],
         *answer["fields"],
@@ -179,6 +179,6 @@ def with_resolved_names(parsed: ParsedQuestion, *, filters: list[Filter], entiti
         filters: conditions for the names; they come before the conditions of the question.
         entities: parties and ports of the names.
     """
-    fields = list(dict.fromkeys([*(each.field for each in filters), *parsed.fields]))
+    fields = list(dict.fromkeys([*(condition.field for condition in filters), *parsed.fields]))
     parts = {"entities": entities, "filters": [*filters, *parsed.analysis.filters], "fields": fields}
     return replace(parsed, analysis=parsed.analysis.model_copy(update=parts), fields=tuple(fields))

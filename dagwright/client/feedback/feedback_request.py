@@ -170,9 +170,9 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     Raises:
         FeedbackRejected: not exactly one of `approved`, `selected`, `text` and `data` is given.
     """
-    given = [name for name in _CONTENT_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
-    if len(given) != 1:
-        problem = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"
+    given_fields = [name for name in _CONTENT_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
+    if len(given_fields) != 1:
+        problem = f"{' and '.join(given_fields)} exclude each other" if given_fields else "an answer is missing"
         raise FeedbackRejected(f"{problem}: give one of approved=, selected=, text= and data=")
     content = {
         name: json_argument(value, name, function="feedback")
@@ -182,7 +182,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     if "selected" in content:
         selected = content["selected"]
         content["selected"] = [selected] if isinstance(selected, str) else [*selected]
-    return content if "text" not in given else {"text": "", **content}
+    return content if "text" not in given_fields else {"text": "", **content}
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,19 +106,19 @@ def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str
         {key: _node_number(template, numbers) for key, template in encoded.items()}
         if isinstance(encoded, dict)
         else [[path, _node_number(template, numbers)] for path, template in encoded]
-        for encoded in (field_to_json(BINDINGS_KEY, each) for each in bindings)
+        for encoded in (field_to_json(BINDINGS_KEY, node_bindings) for node_bindings in bindings)
     ]
     argument = _only_argument(column)
     if argument is None:
         return column
-    return {argument: [each.get(argument) for each in column if isinstance(each, dict)]}
+    return {argument: [encoded.get(argument) for encoded in column if isinstance(encoded, dict)]}
 
 
 def _only_argument(column: Sequence[Any]) -> str | None:
     """Return the argument of all bindings, or `None` if they are of several."""
-    if not all(isinstance(each, dict) for each in column):
+    if not all(isinstance(encoded, dict) for encoded in column):
         return None
-    arguments = {argument for each in column for argument in each}
+    arguments = {argument for encoded in column for argument in encoded}
     return arguments.pop() if len(arguments) == 1 else None
 
 
@@ -138,10 +138,10 @@ def _bindings_from_column(column: Any, ids: Sequence[str]) -> list[Any]:
         [(argument, templates)] = column.items()
         column = [{} if template is None else {argument: template} for template in templates]
     return [
-        {key: _node_id(template, ids) for key, template in each.items()}
-        if isinstance(each, Mapping)
-        else [[path, _node_id(template, ids)] for path, template in each]
-        for each in column
+        {key: _node_id(template, ids) for key, template in encoded.items()}
+        if isinstance(encoded, Mapping)
+        else [[path, _node_id(template, ids)] for path, template in encoded]
+        for encoded in column
     ]
 
 

@@ -98,14 +98,14 @@ def held_by_run(plan: CompiledPlan) -> CompiledPlan:
 
     Complexity: O(V + E).
     """
-    held = _divide(plan).plan_of_run(plan)
-    if all(node.sub_plan is None for node in held.nodes):
-        return held
+    run_plan = _divide(plan).plan_of_run(plan)
+    if all(node.sub_plan is None for node in run_plan.nodes):
+        return run_plan
     return replace(
-        held,
+        run_plan,
         nodes=tuple(
             replace(node, sub_plan=held_by_run(node.sub_plan)) if node.sub_plan is not None else node
-            for node in held.nodes
+            for node in run_plan.nodes
         ),
     )
 
@@ -153,8 +153,8 @@ def _divide(plan: CompiledPlan) -> _Division:
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
     exports = _exports_of(plan, region_of, ends=ends)
-    held = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
-    return _Division(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(held)})
+    kept_numbers = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
+    return _Division(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(kept_numbers)})
 
 
 def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:

@@ -189,9 +189,9 @@ class EntityChecks:
             yield (key,), message, f"give {key!r} as it is"
             return
         fitting = (
-            f"{other} makes a {made.returns}"
-            for other, made in islice(self.producers.items(), _NODES_SEARCHED)
-            if other != node and can_make(made, kinds, self.resolver)
+            f"{other} makes a {producer.returns}"
+            for other, producer in islice(self.producers.items(), _NODES_SEARCHED)
+            if other != node and can_make(producer, kinds, self.resolver)
         )
         hint = "; ".join(islice(fitting, _NODES_LISTED))
         yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {reference_text}", hint or None
@@ -370,10 +370,10 @@ class SchemaOfTool:
         if isinstance(options, list):
             message, hint = _not_an_option(value, options, self._hints)
             return f"{label}: {message}", hint
-        accepted, given = ValueSchema(self._schema).at(path).types, type_of(value)
-        if given not in accepted:
+        accepted, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
+        if given_type not in accepted:
             shown = "" if value is None else f" {value!r:.60}"
-            return f"{label} takes {names_of_types(accepted, names)}, not {names[given]}{shown}", None
+            return f"{label} takes {names_of_types(accepted, names)}, not {names[given_type]}{shown}", None
         message = self._oneof_message(error) or _optional_message(error) or _short_message(error)
         return (f"{label}: {message}" if path else message), None
 

@@ -79,9 +79,9 @@ class ValueChecks:
         for path, template in references.argument_bindings:
             if (target := self._target_of_argument(path, tool, sub_plan)) is not None:
                 # With another join, a node may run although a node that it reads was skipped, with null as its result.
-                given = self.values.of_template(template, items=items)
-                given = given if node.join == "all" else ValueSchema.any_of(given, _NULL)
-                yield from self._mismatch(target, template, given)
+                value_schema = self.values.of_template(template, items=items)
+                value_schema = value_schema if node.join == "all" else ValueSchema.any_of(value_schema, _NULL)
+                yield from self._mismatch(target, template, value_schema)
         if references.for_each is not None:
             yield from self._check_list(("for_each",), references.for_each, ANY)
         for path, template in references.human_bindings:

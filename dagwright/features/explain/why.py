@@ -110,14 +110,14 @@ def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) ->
 
 def _chain_from(scheduler: "RunScheduler", starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
     waiting = deque(starts)
-    found = set(waiting)
+    known_ids = set(waiting)
     reasons: list[Reason] = []
     while waiting and len(reasons) < MAX_REASONS:
         task_id = waiting.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)
-        causes = [name for name in reason.because if name not in found and scheduler.record_of(name) is not None]
-        found.update(causes)
+        causes = [name for name in reason.because if name not in known_ids and scheduler.record_of(name) is not None]
+        known_ids.update(causes)
         waiting.extend(causes)
     return Chain(reasons, len(waiting))
 

@@ -151,7 +151,7 @@ def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # n
         check.add_problem((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
     checked["fields"] = [
-        _weighted_field(check, each, (*path, "fields", position)) for position, each in enumerate(fields)
+        _weighted_field(check, field, (*path, "fields", position)) for position, field in enumerate(fields)
     ]
     if "type" in body:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
@@ -218,8 +218,8 @@ def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
         location = (*path, occurs)
         if isinstance(body[occurs], list):
             checked[occurs] = [
-                check_condition(check, each, (*location, position), depth + 1)
-                for position, each in enumerate(body[occurs][: check.limits.clauses + 1])
+                check_condition(check, clause, (*location, position), depth + 1)
+                for position, clause in enumerate(body[occurs][: check.limits.clauses + 1])
             ]
         else:
             checked[occurs] = [check_condition(check, body[occurs], location, depth + 1)]

@@ -163,8 +163,8 @@ def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
     if not isinstance(ranges, list) or not 0 < len(ranges) <= _MAX_RANGES:
         check.add_problem(location, f"expected a list of 1 to {_MAX_RANGES} ranges")
         return members(checked), 1
-    for position, each in enumerate(ranges):
-        allowed = check.allowed_members(each, (*location, position), keys=("from", "to", "key"))
+    for position, range_body in enumerate(ranges):
+        allowed = check.allowed_members(range_body, (*location, position), keys=("from", "to", "key"))
         checked["ranges"].append({name: check.scalar(allowed[name], (*location, position, name)) for name in allowed})
     return members(checked), len(ranges)
 
@@ -180,9 +180,9 @@ def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
         check.add_problem(location, f"expected an object of 1 to {_MAX_RANGES} conditions by name")
         return {}, 1
     checked: Json = {"filters": {}}
-    for name, each in filters.items():
+    for name, condition in filters.items():
         if check.scalar(name, location) is not None:
-            checked["filters"][name] = check_condition(check, each, (*location, name))
+            checked["filters"][name] = check_condition(check, condition, (*location, name))
     if "other_bucket" in body:
         checked["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
     if "other_bucket_key" in body:
