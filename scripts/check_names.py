@@ -1,6 +1,7 @@
-"""Report identifiers that contain words of a list, each with the words to use instead.
+"""Report identifiers that contain words of a list, and functions whose name is only a participle.
 
-It reads the names of modules, functions, classes, parameters, variables and attributes of Python files.
+It reads the names of modules, functions, classes, parameters, variables and attributes of Python files. Each finding
+has advice: the words to use instead, or the form of the name.
 
     python -m scripts.check_names [PATH ...]
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from scripts.check_prose import ROOT, files_in
 
-_CHECKED_PATHS = (
+_VERB_PATHS = (
     "dagwright",
     "workflows",
     "activities",
@@ -22,10 +23,11 @@ _CHECKED_PATHS = (
     "benchmarks",
     "examples",
     "scripts",
-    "tests",
     "worker.py",
     "starter.py",
 )
+"""Files and folders whose functions must not be named by a participle alone."""
+_CHECKED_PATHS = (*_VERB_PATHS, "tests")
 _EXCLUDED = ("dagwright/workflows", "dagwright/activities")
 _WORDS: dict[str, str] = {
     "tell|tells|told|untold": "report, return, log, send, print",
@@ -51,6 +53,12 @@ _WORDS: dict[str, str] = {
     "mostly|lookout": "name the share, the check",
 }
 """Words of an identifier in snake case -> the words to use instead."""
+_PARTICIPLE = re.compile(
+    r"(?!(?:embed|exceed|feed|need|proceed|seed|shed|shred|succeed)$)[a-z]+ed|born|bought|bound|broken|brought|built|caught"
+    r"|chosen|done|drawn|driven|forgotten|found|frozen|given|gone|grown|held|hidden|kept|known|laid|left|lost|made|met"
+    r"|overridden|paid|rebuilt|seen|sent|shown|sold|sought|spent|stuck|taken|thrown|understood|won|worn|written"
+)
+_PARTICIPLE_ADVICE = "a verb phrase, such as parse_rows for parsed"
 _PATTERNS = [(re.compile(rf"(?:^|_)(?:{words})(?=_|$)"), advice) for words, advice in _WORDS.items()]
 
 
@@ -61,7 +69,7 @@ def main() -> int:
     has_findings = False
     files = files_in(parser.parse_args().paths, excluded=_EXCLUDED)
     for path in (file for file in files if file.suffix == ".py"):
-        for line, name, advice in _findings(path):
+        for line, name, advice in [*_findings(path), *_participle_findings(path)]:
             has_findings = True
             print(f"{path.relative_to(ROOT)}:{line}: {name}: use: {advice}")
     return int(has_findings)
@@ -75,6 +83,25 @@ def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
             if name not in reported and pattern.search(snake):
                 reported.add(name)
                 yield line, name, advice
+
+
+def _participle_findings(path: Path) -> Iterator[tuple[int, str, str]]:
+    if path.relative_to(ROOT).parts[0] in _VERB_PATHS:
+        for line, name in functions_named_by_participle(ast.parse(path.read_text(encoding="utf-8"))):
+            yield line, name, _PARTICIPLE_ADVICE
+
+
+def functions_named_by_participle(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each function whose name is a single participle; a property may have such a name."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or any(map(_is_property, node.decorator_list)):
+            continue
+        if _PARTICIPLE.fullmatch(node.name.strip("_")):
+            yield node.lineno, node.name
+
+
+def _is_property(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Name) and decorator.id in ("property", "cached_property")
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -350,18 +350,18 @@ async def _load_nodes(
             if left_bytes is not None and max_bytes is not None:
                 size = encoded_size(document["result"]) + _NODE_BYTES
                 if (left_bytes := left_bytes - size) < 0:
-                    loaded[name] = _unloaded(loaded[name], document["result"], max_bytes=max_bytes)
-                    return _add_unloaded(loaded, view, max_bytes=max_bytes)
+                    loaded[name] = _replace_result(loaded[name], document["result"], max_bytes=max_bytes)
+                    return _add_unloaded_nodes(loaded, view, max_bytes=max_bytes)
     return loaded, 0
 
 
-def _add_unloaded(
+def _add_unloaded_nodes(
     loaded: dict[str, NodeResult], view: "RunView", *, max_bytes: int
 ) -> tuple[dict[str, NodeResult], int]:
     """Return the loaded nodes and, without results, the other nodes of the run document, in plan order."""
     document = view.document_with_refs()
     unloaded = {
-        name: _unloaded(node_of(name, node), node["result"], max_bytes=max_bytes)
+        name: _replace_result(node_of(name, node), node["result"], max_bytes=max_bytes)
         for name, node in document["nodes"].items()
         if name not in loaded
     }
@@ -372,7 +372,7 @@ def _add_unloaded(
     return {name: merged[name] for name in (*document_nodes, *inner)}, max(count, 0)
 
 
-def _unloaded(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
+def _replace_result(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
     if result is None:
         return node
     compact = compact_value(result, ref=f"node:{node.id}")
