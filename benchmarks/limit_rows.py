@@ -17,7 +17,7 @@ from benchmarks import shapes
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
-from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_compiled, seconds_of
+from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_compiled_plan, seconds_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import ToolDeclaration
@@ -44,8 +44,8 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     tools = one_queue_toolset(bench.settings).declarations()
     large, small = [], []
     for _ in range(_FEW):
-        large.append(await _run_unchecked(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
-        small.append(await _run_unchecked(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
+        large.append(await _run_plan(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
+        small.append(await _run_plan(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
     activations = [await _longest_activation_s(sample.handle) for sample in large]
     name = f"{PURE_LARGE:,} pure nodes"
     cost_of_large = [sample.seconds / PURE_LARGE for sample in large]
@@ -63,8 +63,8 @@ async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     tools = one_queue_toolset(bench.settings).declarations()
     beside, alone = await in_turns(
         min(pairs, _FEW),
-        partial(_run_unchecked, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
-        partial(_run_unchecked, bench, shapes.slow_and_pure(0), tools),
+        partial(_run_plan, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
+        partial(_run_plan, bench, shapes.slow_and_pure(0), tools),
     )
     title = "slow nodes beside pure nodes: makespan of the slow nodes"
     together, apart = [[await _slow_makespan_s(one.handle) for one in samples] for samples in (beside, alone)]
@@ -107,9 +107,9 @@ async def watchers(bench: Bench, pairs: int) -> list[Figure]:
     return [ratio_figure(title, seconds_of(many), seconds_of(one), goal=WATCHERS_RATIO)]
 
 
-async def _run_unchecked(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
+async def _run_plan(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
     """Run a plan; its check and compilation are not measured, as `check` has its own row."""
-    return await run_compiled(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
+    return await run_compiled_plan(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
 
 
 async def _events(handle: WorkflowHandle[Any, Any]) -> Sequence[HistoryEvent]:

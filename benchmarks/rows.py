@@ -147,7 +147,7 @@ async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[li
     """Run a compiled plan and the hand-written workflow."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled = prepare_plan(check_plan(shape.make_plan(), tools), {})
-    ours = partial(run_compiled, bench.one_queue, compiled, client=bench.client)
+    ours = partial(run_compiled_plan, bench.one_queue, compiled, client=bench.client)
     return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
@@ -223,7 +223,7 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
 
     ours, theirs = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
-        one = await measure_cpu_s(partial(run_compiled, bench.own_queue, compiled, client=bench.client))
+        one = await measure_cpu_s(partial(run_compiled_plan, bench.own_queue, compiled, client=bench.client))
         other = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
             ours.append(one)
@@ -328,10 +328,12 @@ async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], l
 async def dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client) -> Sample:
     """Run a plan as `run` does: check, compile, start and wait; all of it is measured."""
     before = time.perf_counter()
-    return await run_compiled(runs, prepare_plan(check_plan(plan, tools), {}), client=client, before=before)
+    return await run_compiled_plan(runs, prepare_plan(check_plan(plan, tools), {}), client=client, before=before)
 
 
-async def run_compiled(runs: Runs, compiled: CompiledPlan, *, client: Client, before: float | None = None) -> Sample:
+async def run_compiled_plan(
+    runs: Runs, compiled: CompiledPlan, *, client: Client, before: float | None = None
+) -> Sample:
     """Run a compiled plan; measure from `before`, a reading of the performance counter, or from now."""
     before = time.perf_counter() if before is None else before
     started = await runs.start(StartRequest(compiled))

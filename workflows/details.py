@@ -48,7 +48,7 @@ def render_details(scheduler: RunScheduler) -> str:
         "| node | state | tool | note |",
         "|---|---|---|---|",
     ]
-    for number in _select_displayed(records):
+    for number in _select_displayed_records(records):
         node, record = scheduler.plan.nodes[number], records[number]
         label = _escape(node.title or node.id)
         state = f"{_MARKS.get(record.status, '')} {record.status.value}".strip()
@@ -76,7 +76,7 @@ def _requests(scheduler: RunScheduler) -> list[str]:
     return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{example}`", ""]
 
 
-def _select_displayed(records: list[Record]) -> list[int]:
+def _select_displayed_records(records: list[Record]) -> list[int]:
     if len(records) <= DETAIL_LINES:
         return list(range(len(records)))
     displayed: list[int] = []

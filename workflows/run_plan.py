@@ -192,7 +192,7 @@ class PlanWorkflow(Steerable):
         self, map_batch: MapBatchInput, node: CompiledNode, *, deadline_s: float | None
     ) -> Sequence[Any]:
         try:
-            return await items_of_map_batch(map_batch, node, time_left=self._time_left(deadline_s))
+            return await items_of_map_batch(map_batch, node, time_left=self._remaining_time(deadline_s))
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the items cannot be loaded")) from None
         except ValueError as error:
@@ -208,7 +208,7 @@ class PlanWorkflow(Steerable):
                 start_map_batch(scheduler, run_input.map_batch, at=now_s())
             return
         try:
-            restore_state(scheduler, await state_of(snapshot, time_left=self._time_left(deadline_s)))
+            restore_state(scheduler, await state_of(snapshot, time_left=self._remaining_time(deadline_s)))
             start_restored_run(scheduler, run_input, at=now_s())
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the run cannot continue")) from None
@@ -259,7 +259,7 @@ class PlanWorkflow(Steerable):
         )
         return pydantic_core.to_json(run_input_to_json(replace(run_input, snapshot=snapshot, notes=())))
 
-    def _time_left(self, deadline_s: float | None) -> timedelta | None:
+    def _remaining_time(self, deadline_s: float | None) -> timedelta | None:
         """Return the time until a deadline that counts from the start of the run, at least a millisecond."""
         if deadline_s is None:
             return None
@@ -278,7 +278,9 @@ class PlanWorkflow(Steerable):
                 plan = plan_from_columns(compiled)
                 return plan, replace(run_input, compiled=plan)
         try:
-            return await load_plan(run_input.pages, time_left=self._time_left(deadline_of(None, run_input))), run_input
+            return await load_plan(
+                run_input.pages, time_left=self._remaining_time(deadline_of(None, run_input))
+            ), run_input
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
         except PlanTooLarge as error:
@@ -307,7 +309,7 @@ class PlanWorkflow(Steerable):
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=INTERNAL_ATTEMPT,
                 heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-                schedule_to_close_timeout=self._time_left(run_input.deadline_s),
+                schedule_to_close_timeout=self._remaining_time(run_input.deadline_s),
                 retry_policy=FIVE_ATTEMPTS,
                 summary="reading the plan",
                 result_type=dict[str, Any],

@@ -99,7 +99,7 @@ def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrappe
 
 def _unwrap(value: Any) -> UnwrappedResult:
     if isinstance(value, StoredValue):
-        return _unwrap_stored(value)
+        return _unwrap_stored_result(value)
     if not isinstance(value, dict) or not isinstance(value.get("outputs", {}), dict):
         return UnwrappedResult(value)
     match value.get("status"):
@@ -111,7 +111,7 @@ def _unwrap(value: Any) -> UnwrappedResult:
     return UnwrappedResult(value)
 
 
-def _unwrap_stored(value: StoredValue) -> UnwrappedResult:
+def _unwrap_stored_result(value: StoredValue) -> UnwrappedResult:
     """Return the content of a large result, of which four fields were projected."""
     status, outputs, error, message = (
         _projected_field(value, name) for name in ("status", "outputs", "error", "message")
@@ -169,7 +169,7 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
     if record.status is NodeStatus.COMPLETED or (is_replaced and error is None):
         status: WorkerStatus = "partial" if record.partial else "success"
         return WorkerResult(number, status, record.result, message=record.message)
-    return WorkerResult(number, "failed", error=error_of_unfinished(record), message=record.message)
+    return WorkerResult(number, "failed", error=error_of_unfinished_task(record), message=record.message)
 
 
 def displayed_status(record: Record) -> NodeStatus:
@@ -179,7 +179,7 @@ def displayed_status(record: Record) -> NodeStatus:
     return NodeStatus.FAILED if is_abandoned and has_failed else record.status
 
 
-def error_of_unfinished(record: Record) -> str:
+def error_of_unfinished_task(record: Record) -> str:
     """Return why a node has no outputs; the node did not complete."""
     error = record.error
     if error is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.graph_folding import diagram_of, is_folded
 from dagwright.core.model.states import NodeError, NodeStatus, Record
-from dagwright.core.model.worker_results import error_of_unfinished
+from dagwright.core.model.worker_results import error_of_unfinished_task
 from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_explainer import RunExplanation
@@ -230,8 +230,8 @@ def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> No
 
 
 def test_cancelled_sub_goal_reports_it() -> None:
-    assert error_of_unfinished(Record(NodeStatus.CANCELLED)) == "it was cancelled"
-    assert error_of_unfinished(Record(NodeStatus.SKIPPED)) == "it was skipped"
+    assert error_of_unfinished_task(Record(NodeStatus.CANCELLED)) == "it was cancelled"
+    assert error_of_unfinished_task(Record(NodeStatus.SKIPPED)) == "it was skipped"
 
 
 @pytest.mark.parametrize(
