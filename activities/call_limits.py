@@ -47,8 +47,8 @@ MAX_HELD_SUBJECTS = 100
 """Maximum number of subjects that one worker holds at a time: each is a workflow, and a plan may call many hosts."""
 _SAME_HOLD_S = 0.5
 """Difference of two ends that belong to the same hold: calls in flight get the same answer."""
-_DEFERRING_LIMITS = "waited"
-"""Field of the state of a deferred attempt: the limits that have deferred the call."""
+_DEFERRING_LIMITS, _LEADS = "waited", "leads"
+"""Fields of the state of a deferred attempt: the limits that have deferred the call, and its leads."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
 """Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A deferred
 call first requests the limit that deferred it, to use up no starts of the others meanwhile.
@@ -269,8 +269,12 @@ class _AdmissionRequest:
         waited = state.get(_DEFERRING_LIMITS) if isinstance(state, Mapping) else None
         self._waited: list[str] = [str(subject) for subject in waited] if isinstance(waited, list) else []
         """Limits that have deferred the call, the last one first."""
+        leads = state.get(_LEADS) if isinstance(state, Mapping) else None
+        self._leads: dict[str, float] = dict(leads) if isinstance(leads, Mapping) else {}
+        """Limit -> lead of the next request, in seconds. It survives a deferral: without it, a call whose answers are
+        late would miss each start, and at a low rate never run."""
         last = self._waited[0] if self._waited else None
-        self._limiters = sorted(limiters, key=lambda limiter: str(limiter.settings.subject) != last)
+        self._limiters = sorted(limiters, key=lambda limiter: _name(limiter) != last)
         self._kind: RequestKind = kind
         self._call = call_id(info)
         self._heartbeats = heartbeats
@@ -285,15 +289,14 @@ class _AdmissionRequest:
         """
         admission = Admission()
         starts: dict[Limiter, float] = {}
-        leads = dict.fromkeys(self._limiters, 0.0)
         try:
             while late := [limiter for limiter in self._limiters if _late_s(limiter, starts) > LATE_S]:
                 for limiter in late:
                     is_first = limiter not in starts
                     if not is_first:
                         # The lead accumulates: with a lead of only the last delay, the next start would be late again.
-                        leads[limiter] += _late_s(limiter, starts)
-                    starts[limiter] = await self._start(limiter, lead_s=leads[limiter])
+                        self._leads[_name(limiter)] = self._lead_s(limiter) + _late_s(limiter, starts)
+                    starts[limiter] = await self._start(limiter)
                     if is_first:
                         admission.add(limiter, self._call, has_lease=limiter.has_leases)
                 await asyncio.sleep(max(starts.values()) - time.monotonic())
@@ -304,14 +307,17 @@ class _AdmissionRequest:
         admission.keep()
         return admission
 
-    async def _start(self, limiter: Limiter, *, lead_s: float) -> float:
+    def _lead_s(self, limiter: Limiter) -> float:
+        return self._leads.get(_name(limiter), 0.0)
+
+    async def _start(self, limiter: Limiter) -> float:
         """Return the start of the call on the monotonic clock.
 
         Raises:
             CallDeferred: the call must request again later.
         """
-        subject = str(limiter.settings.subject)
-        request = CallRequest(subject in self._waited, self._kind, lead_s)
+        subject = _name(limiter)
+        request = CallRequest(subject in self._waited, self._kind, self._lead_s(limiter))
         ends_at = time.monotonic() + min(_LINE_WAIT_S, self._timeout_s * _LINE_SHARE_OF_TIMEOUT)
         while True:
             answer = await _request_start(limiter, self._call, request, self._heartbeats)
@@ -321,9 +327,15 @@ class _AdmissionRequest:
             if answer.decision != "line" or remaining_s <= 0:
                 reason, delay = _reason(limiter, answer), timedelta(seconds=max(SHORT_WAIT_S, answer.delay_s))
                 waited = [subject, *(other for other in self._waited if other != subject)]
-                raise CallDeferred(reason, delay, code=ERROR_RATE_LIMITED, state={_DEFERRING_LIMITS: waited})
+                raise CallDeferred(
+                    reason, delay, code=ERROR_RATE_LIMITED, state={_DEFERRING_LIMITS: waited, _LEADS: self._leads}
+                )
             self._heartbeats.report_limit(_reason(limiter, answer))
             await limiter.wait_in_line(min(answer.delay_s, remaining_s))
+
+
+def _name(limiter: Limiter) -> str:
+    return str(limiter.settings.subject)
 
 
 def _late_s(limiter: Limiter, starts: Mapping[Limiter, float]) -> float:

@@ -76,7 +76,8 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
     )
 
 
-MAX_LEAD_S = 5.0
+MAX_LEAD_S = 10.0
+"""Longest lead: a later answer of a limit counts as missing (`server.call_limits.RESPONSE_TIMEOUT_S`)."""
 _MAX_USAGE = 10**15
 """Largest number of tokens, calls or units of money in one message."""
 

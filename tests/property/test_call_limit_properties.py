@@ -66,13 +66,15 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
             assert answer.delay_s > 0
             is_later = answer.decision == "later"
             back_at = now + answer.delay_s + (calls[number].late_return_s if is_later else 0.0)
-            waiting.append((awake(max(start, back_at)), number, has_waited or is_later, 0.0))
+            waiting.append((awake(max(start, back_at)), number, has_waited or is_later, lead_s))
         waiting.sort()
     return [spans[number] for number in sorted(spans)]
 
 
-# A lead of only the last lateness would make every other start late, for ever.
+# A lead of only the last delay would make every other start late, without end.
 @example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
+# At a low rate, a missed start that stays booked defers the call, and without its lead the call misses the next one.
+@example(CallLimit(Rate(1, "min")), [_Call(1.0, 0.1, 0.0, 0.3)], (0.0, 0.0))
 @given(_LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_AT_ONCE, min_size=30, max_size=40), _PAUSES)
 def test_no_limit_is_exceeded_and_every_call_starts(
     limit: CallLimit, calls: list[_Call], pause: tuple[float, float]

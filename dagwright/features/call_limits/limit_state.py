@@ -2,7 +2,8 @@
 
 A call gets a start time if it is at most `HORIZON_S` away. Calls further back get only an estimate and request again
 later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all others. A start
-is valid for `LATE_S` after its time; then the call requests another one, so late calls do not start together.
+is valid for `LATE_S` after its time; then the call requests another one with a longer lead, so late calls do not start
+together. If no other call has booked a start since, the missed start takes up nothing of the rate.
 
 With a concurrency limit a call also needs a lease, which expires unless it is renewed. As many calls as may run at once
 wait in line for the next lease; the calls after them get an estimate.
@@ -81,6 +82,21 @@ class Lease:
     started_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """The last booked start, which is cancelled if its call misses it.
+
+    Args:
+        lead_s: lead of the request; a request with a longer lead has missed the start.
+        starts, tokens: `next_at` of the schedule before and after the booking.
+    """
+
+    call: str
+    lead_s: float
+    starts: tuple[float, float]
+    tokens: tuple[float, float]
+
+
 @dataclass(slots=True)
 class LimitState:
     """State of one limit. All times are seconds since the epoch.
@@ -94,6 +110,7 @@ class LimitState:
         leases: call -> its lease.
         line: calls in line for a lease, first come first -> time at which each loses its place.
         hold_s, tokens_per_call: moving averages of the seconds for which a call has its lease, and of its tokens.
+        booking: last booked start.
     """
 
     starts: Schedule = field(default_factory=Schedule)
@@ -106,6 +123,7 @@ class LimitState:
     line: dict[str, float] = field(default_factory=dict)
     hold_s: float = _FIRST_LEASE_S
     tokens_per_call: float = _FIRST_TOKENS
+    booking: Booking | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "today": self.today.to_json()}
@@ -126,10 +144,12 @@ class LimitState:
             call: id of the call, the same for each of its requests.
             has_waited: whether an earlier request of the call was answered with `later`.
             kind: determines the parts of the limit that apply.
-            lead_s: minimum seconds until the start, if the call received an earlier start too late.
+            lead_s: minimum seconds until the start; each start that the call receives too late makes it longer.
         """
         limit = _applicable_parts(limit, kind)
         self._expire(now)
+        if self.booking is not None and self.booking.call == call and lead_s > self.booking.lead_s:
+            self._cancel(self.booking)
         if call in self.leases:
             return self._start_again(limit, call, now, lead_s=lead_s)
         if (start_at := self.hold.book_start(now, has_waited=has_waited)) is not None:
@@ -148,7 +168,7 @@ class LimitState:
         if wait_s <= (HORIZON_S if is_turn else IDLE_S):
             if has_waited and limit.rate is None and limit.concurrency is None and self.hold.is_recent(now):
                 at = self.hold.book_paced_start(at)
-            self._start(limit, call, at)
+            self._start(limit, call, at, lead_s=lead_s)
             ahead = round(wait_s / self._interval_s(limit)) if reason else 0
             return LimitAnswer("start", at - now, reason, ahead)
         return self._estimate(at, reason, now, limit, has_waited=has_waited)
@@ -214,14 +234,24 @@ class LimitState:
             intervals.append(self.tokens_per_call * 60.0 / limit.tokens_per_minute)
         return max(intervals)
 
-    def _start(self, limit: CallLimit, call: str, at: float) -> None:
+    def _start(self, limit: CallLimit, call: str, at: float, *, lead_s: float) -> None:
         self.line.pop(call, None)
+        starts_at, tokens_at = self.starts.next_at, self.tokens.next_at
         if limit.rate is not None:
             self.starts.book(at, cost_s=limit.rate.interval_s)
         if limit.tokens_per_minute is not None:
             self.tokens.book(at, cost_s=self.tokens_per_call * 60.0 / limit.tokens_per_minute)
+        starts, tokens = (starts_at, self.starts.next_at), (tokens_at, self.tokens.next_at)
+        self.booking = Booking(call, lead_s, starts=starts, tokens=tokens)
         if limit.concurrency is not None:
             self.leases[call] = Lease(at + LEASE_S, at)
+
+    def _cancel(self, booking: Booking) -> None:
+        """Restore the schedules that only this booking has changed since."""
+        for schedule, (before, after) in ((self.starts, booking.starts), (self.tokens, booking.tokens)):
+            if schedule.next_at == after:
+                schedule.next_at = before
+        self.booking = None
 
     def _start_again(self, limit: CallLimit, call: str, now: float, *, lead_s: float) -> LimitAnswer:
         """Answer a call that has a lease: the response was lost or late, or the worker of an earlier attempt died."""
@@ -230,7 +260,7 @@ class LimitState:
             self.renew(call, now)
             return LimitAnswer("start", max(0.0, started_at - now))
         at, reason = self._earliest(limit, now + lead_s)
-        self._start(limit, call, at)
+        self._start(limit, call, at, lead_s=lead_s)
         return LimitAnswer("start", at - now, reason)
 
     def _wait_for_lease(
@@ -266,6 +296,9 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
         values[name] = Schedule(**values[name])
     values["today"] = day_use_from_json(values["today"])
     values["hold"] = Hold(**values["hold"])
+    if (booking := values.get("booking")) is not None:
+        pairs = {name: tuple(booking[name]) for name in ("starts", "tokens")}
+        values["booking"] = Booking(**{**booking, **pairs})
     values["leases"] = {call: Lease(**lease) for call, lease in values["leases"].items()}
     return LimitState(**values)
 

@@ -1,6 +1,7 @@
 """Calls of a worker at a limit, without a server: waits in their slots, and requests that the limit rejects."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,14 +20,15 @@ _NO_CLIENT: Any = None
 
 
 class _Limiter(Limiter):
-    """A limit with given answers; records the times of requests."""
+    """A limit with given answers; records the requests and their times."""
 
-    def __init__(self, *answers: LimitAnswer) -> None:
-        settings = LimitSettings(_MODEL, parse_limit("concurrency=5"))
+    def __init__(self, *answers: LimitAnswer, limit: str = "concurrency=5") -> None:
+        settings = LimitSettings(_MODEL, parse_limit(limit))
         super().__init__(_NO_CLIENT, settings, declared=None, task_queue="queue")
-        self.answers, self.requested_at = list(answers), list[float]()
+        self.answers, self.requested_at, self.leads_s = list(answers), list[float](), list[float]()
 
     async def request(self, call: str, request: CallRequest) -> LimitAnswer:
+        self.leads_s.append(request.lead_s)
         self.requested_at.append(asyncio.get_running_loop().time())
         return self.answers.pop(0)
 
@@ -35,6 +37,9 @@ class _Limiter(Limiter):
 
 
 class _Heartbeats:
+    def __init__(self, deferred_state: Any = None) -> None:
+        self.deferred_state = deferred_state
+
     def report_limit(self, reason: str | None) -> None:
         pass
 
@@ -64,6 +69,28 @@ async def test_model_call_of_a_tool_that_is_next_for_a_lease_requests_it_when_an
     await asyncio.sleep(0)
     limit.release("another")
     await asyncio.wait_for(waiting, 2)
+
+
+async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
+    limit = _Limiter(
+        LimitAnswer("start", -0.6, "rate limit 1/min"),
+        LimitAnswer("later", 55.0, "rate limit 1/min"),
+        LimitAnswer("start", 0.0),
+        limit="1/min",
+    )
+
+    class Known(CallLimits):
+        async def limiters(self, subjects: Any) -> list[Limiter]:
+            return [limit]
+
+    limits = Known(_NO_CLIENT, task_queue="queue")
+    info: Any = SimpleNamespace(workflow_run_id="run", activity_id="a", start_to_close_timeout=None)
+    first_attempt: Any = _Heartbeats()
+    with pytest.raises(CallDeferred, match="rate limit 1/min") as deferral:
+        await limits.admit([_MODEL], info, first_attempt)
+    second_attempt: Any = _Heartbeats(deferral.value.state)
+    (await limits.admit([_MODEL], info, second_attempt)).release()
+    assert limit.leads_s == [0.0, pytest.approx(0.6, abs=0.2), limit.leads_s[1]]
 
 
 async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_are_sent(

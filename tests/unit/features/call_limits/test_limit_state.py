@@ -48,6 +48,17 @@ def test_late_call_gets_another_start_and_one_with_a_lease_keeps_it() -> None:
     assert state.starts.next_at == pytest.approx(_NOW + 1.7)
 
 
+def test_missed_start_takes_up_the_rate_only_if_another_call_has_booked_a_start_since() -> None:
+    state, limit = LimitState(), parse_limit("1/min")
+    assert state.request(limit, "a", _NOW) == LimitAnswer("start")
+    assert state.request(limit, "a", _NOW + 0.6, lead_s=0.6).delay_s == pytest.approx(0.6)
+    assert state.starts.next_at == pytest.approx(_NOW + 61.2)
+    # A request with the same lead belongs to another attempt: the first one has started.
+    assert state.request(limit, "a", _NOW + 2, lead_s=0.6).decision == "later"
+    assert state.request(limit, "b", _NOW + 56, has_waited=True).decision == "start"
+    assert state.request(limit, "a", _NOW + 57, lead_s=1.6, has_waited=True).decision == "later"
+
+
 def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_first_served() -> None:
     state, limit = LimitState(), parse_limit("concurrency=2")
     assert [answer.decision for answer in _ask(state, limit, 5)] == ["start", "start", "line", "line", "later"]
