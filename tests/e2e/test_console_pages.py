@@ -46,9 +46,9 @@ TRIED_AGAIN = """async () => {
   const step = { node_id: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
   const why = { message: "it is tried again", chain: [step] };
   const api = { get: async (path) => (path.includes("/explain") ? why : node) };
-  const steering = () => document.createElement("span");
-  const now = () => ({ status: "running" });
-  const detail = new Detail("run-1", { api, steering, now, go() {}, onClose() {}, onNode() {} });
+  const createCommands = () => document.createElement("span");
+  const currentRun = () => ({ status: "running" });
+  const detail = new Detail("run-1", { api, createCommands, currentRun, go() {}, onClose() {}, onNode() {} });
   document.body.append(detail.element);
   detail.show("one");
 }"""
