@@ -151,7 +151,8 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     await _wait_for_ends(handle, 1)
     sent_at = time.time()
     await handle.signal(wire.CANCEL, {"reason": "measured"})
-    with suppress(WorkflowFailureError):  # A cancelled run ends so.
+    # The result of a cancelled run is this error.
+    with suppress(WorkflowFailureError):
         await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     events = await _events(handle)
     signalled = next(

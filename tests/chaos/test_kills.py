@@ -27,8 +27,8 @@ pytestmark = pytest.mark.server
 def _steps(run: str) -> dict[str, Any]:
     """Return a plan of three steps in a row, of which the second may be killed, and one beside them."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
-    patient = partial(effect, heartbeat="10s")
-    return {"nodes": [patient(a), effect(b, a), patient(c, b), patient(beside)]}
+    living = partial(effect, heartbeat="10s")
+    return {"nodes": [living(a), effect(b, a), living(c, b), living(beside)]}
 
 
 async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
