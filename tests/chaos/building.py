@@ -1,10 +1,10 @@
-"""Assertions shared by the kill tests."""
+"""Waits and checks shared by the kill tests."""
 
 from tests.support.runs import Handle, assert_clean, assert_replays
 
 
-async def assert_whole(handle: Handle) -> None:
-    """Check that the history of a run is without a failed workflow task, and replays."""
+async def assert_clean_and_replays(handle: Handle) -> None:
+    """Check that no workflow task of a run failed, and that its history replays."""
     history = await handle.fetch_history()
     assert_clean(history)
     await assert_replays(history)

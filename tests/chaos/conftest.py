@@ -1,4 +1,4 @@
-"""A server, a worker and a folder that one chaos test has for itself."""
+"""A server, a worker and a folder for one chaos test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,17 +15,17 @@ async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     """A server with no other workers, which the test may kill."""
     async with live_server(tmp_path / "server") as server:
         yield server
-        # Nothing reads its data again, so nothing waits for an orderly end.
+        # Its data is not read again, so an orderly shutdown would only cost time.
         await server.kill_all()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Folder shared by test, tools and worker."""
-    found = tmp_path / "shared"
-    found.mkdir()
-    make_database(found)
-    return found
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    make_database(shared)
+    return shared
 
 
 @pytest.fixture

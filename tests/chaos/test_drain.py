@@ -22,16 +22,18 @@ _PLAN = {
 }
 
 
-async def test_write_outlasts_grace_and_completes(own_server: LiveServer, folder: Path, points: FaultPoints) -> None:
-    brief = ROOT / "tests" / "support" / "brief_worker.py"
+async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    program = ROOT / "tests" / "support" / "brief_worker.py"
     points.hold("w")
-    async with worker_process(own_server.address, folder, program=brief) as stopping:
+    async with worker_process(own_server.address, folder, program=program) as stopping:
         handle = await start_run(await own_server.start(), _PLAN, workflow_id="drained")
         await points.wait_for_point("w")
-        async with worker_process(own_server.address, folder) as other:
-            await eventually(lambda: other.log.count('"worker started"') == 2)
+        async with worker_process(own_server.address, folder) as second_worker:
+            await eventually(lambda: second_worker.log.count('"worker started"') == 2)
             stopped = asyncio.create_task(stopping.stop())
-            # Only then is the call past the time that every call has.
+            # The grace period that each call gets has ended.
             await eventually(lambda: "write continues while the worker stops" in stopping.log)
             points.release("w")
             document = await result_within(handle, 60)

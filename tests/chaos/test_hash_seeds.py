@@ -1,4 +1,4 @@
-"""Order never comes from a hash: histories of workers with different hash seeds are the same and replay in another."""
+"""The order of calls does not depend on the hash seed of the worker, and histories replay under another seed."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 SEEDS = ("0", "4242")
 
-# It leaves at once: threads of the SDK have been seen to crash an interpreter that shuts down around them.
+# `os._exit` skips the shutdown of the interpreter, during which threads of the SDK have crashed it.
 _REPLAY = """
 import asyncio, os, sys
 from pathlib import Path
@@ -31,7 +31,7 @@ os._exit(0)
 """
 
 
-def _calls(history: WorkflowHistory) -> list[str]:
+def _first_calls(history: WorkflowHistory) -> list[str]:
     """Return the activities of the first workflow task; their order depends on the plan only."""
     scheduled = [
         event.activity_task_scheduled_event_attributes
@@ -42,14 +42,14 @@ def _calls(history: WorkflowHistory) -> list[str]:
     return [call.activity_id for call in scheduled if call.workflow_task_completed_event_id == first]
 
 
-async def test_histories_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+async def test_call_order_and_replay_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     roots = [f"{letter}{number}" for letter in "qazwsx" for number in range(5)]
     nodes = [
         {"id": name, "tool": "echo", "arguments": {"x": name, "y": 1}, "priority": 1 + len(name) % 3} for name in roots
     ]
-    ends = {name: f"{{{{{name}.result.x}}}}" for name in roots}
-    joins = [{"id": f"join{number}", "tool": "echo", "arguments": ends, "join": "any"} for number in range(3)]
-    # Workers of one task queue have one payload store.
+    results = {name: f"{{{{{name}.result.x}}}}" for name in roots}
+    joins = [{"id": f"join{number}", "tool": "echo", "arguments": results, "join": "any"} for number in range(3)]
+    # Workers of one task queue share a payload store.
     environment = {"DAGWRIGHT_STATE_DIR": str(tmp_path / "state")}
     paths = []
     orders = []
@@ -63,11 +63,11 @@ async def test_histories_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
                 handle = await start_run(client, {"nodes": [*nodes, *joins]}, workflow_id=f"seed-{seed}")
                 await result_within(handle, 240)
             history = await handle.fetch_history()
-            orders.append(_calls(history))
+            orders.append(_first_calls(history))
             paths.append(tmp_path / f"seed-{seed}.json")
             paths[-1].write_text(history.to_json())
     assert orders == [roots] * len(SEEDS)
-    replaying = await asyncio.create_subprocess_exec(
+    replay_process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _REPLAY, *map(str, paths), cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "99"}
     )
-    assert await replaying.wait() == 0
+    assert await replay_process.wait() == 0

@@ -1,7 +1,6 @@
-"""The health endpoints of a worker while its Temporal server goes away and comes back."""
+"""The health endpoints of a worker while its Temporal server is killed and restarted."""
 
 import asyncio
-import socket
 import sys
 from pathlib import Path
 
@@ -10,18 +9,17 @@ import pytest
 
 from tests.support.chaos import ROOT, worker_process
 from tests.support.eventually import eventually
+from tests.support.ports import free_port
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
 
-async def test_outage_of_temporal_affects_readiness_and_not_liveness(own_server: LiveServer, folder: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = {"DAGWRIGHT_HEALTH_ADDRESS": f"127.0.0.1:{port}"}
+async def test_worker_is_alive_but_not_ready_while_temporal_is_down(own_server: LiveServer, folder: Path) -> None:
+    port = free_port()
+    environment = {"DAGWRIGHT_HEALTH_ADDRESS": f"127.0.0.1:{port}"}
     async with (
-        worker_process(own_server.address, folder, environment=address),
+        worker_process(own_server.address, folder, environment=environment),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
     ):
 
@@ -38,9 +36,9 @@ async def test_outage_of_temporal_affects_readiness_and_not_liveness(own_server:
             return await status("/readyz") == 503
 
         await eventually(is_ready)
-        probe = [sys.executable, "-I", "-S", str(ROOT / "docker" / "probe.py"), str(port), "/readyz"]
-        probed = [await asyncio.create_subprocess_exec(*probe) for _ in range(20)]
-        assert {await each.wait() for each in probed} == {0}
+        command = [sys.executable, "-I", "-S", str(ROOT / "docker" / "probe.py"), str(port), "/readyz"]
+        probes = [await asyncio.create_subprocess_exec(*command) for _ in range(20)]
+        assert {await each.wait() for each in probes} == {0}
 
         await own_server.kill()
         await eventually(is_unready)

@@ -1,4 +1,4 @@
-"""Kills of a worker in a call batch: only calls without a record are repeated, with their keys, and none is lost."""
+"""Kills of a worker in a call batch: only calls without a recorded result are repeated, with the same key."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.building import assert_whole
+from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.server import LiveServer
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.server
 _CHAIN, _LEAVES = 8, 10
 
 
-def _short(name: str, before: str | None = None) -> dict[str, Any]:
+def _call(name: str, before: str | None = None) -> dict[str, Any]:
     arguments = {"name": name, **({} if before is None else {"before": f"{{{{{before}.result}}}}"})}
     return {"id": name, "tool": "short_effect", "arguments": arguments, "retry": {"max_attempts": 5}}
 
 
-async def test_worker_killed_in_a_chain_and_fan_out(
+async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     own_server: LiveServer, worker: WorkerProcess, folder: Path
 ) -> None:
     client = await own_server.start()
@@ -29,8 +29,8 @@ async def test_worker_killed_in_a_chain_and_fan_out(
     await worker.start_and_serve()
     chain = [f"c{number}" for number in range(_CHAIN)]
     leaves = [f"leaf{number}" for number in range(_LEAVES)]
-    nodes = [_short(name, chain[place - 1] if place else None) for place, name in enumerate(chain)]
-    nodes += [_short(name, chain[-1]) for name in leaves]
+    nodes = [_call(name, chain[position - 1] if position else None) for position, name in enumerate(chain)]
+    nodes += [_call(name, chain[-1]) for name in leaves]
     last = {"id": "last", "tool": "short_effect", "arguments": {"name": "last"}, "depends_on": leaves}
     for name in ("c4", "leaf5"):
         (folder / f"die-{name}").touch()
@@ -43,12 +43,12 @@ async def test_worker_killed_in_a_chain_and_fan_out(
     assert document["status"] == "completed"
     assert {name: document["nodes"][name]["result"] for name in names} == {name: name for name in names}
     assert effects_of(folder) == sorted(names), "each effect has one key"
-    made = Counter(attempts_of(folder))
+    attempts = Counter(attempts_of(folder))
     # Each call of the chain was recorded before the next one started.
-    assert {name: made[name] for name in chain} == {name: 2 if name == "c4" else 1 for name in chain}
+    assert {name: attempts[name] for name in chain} == {name: 2 if name == "c4" else 1 for name in chain}
     assert document["nodes"]["c4"]["attempts"] == 2
     assert document["nodes"]["c3"]["attempts"] == 1
-    assert made["leaf5"] == 2
-    assert max(made.values()) == 2
-    assert made["last"] == 1
-    await assert_whole(handle)
+    assert attempts["leaf5"] == 2
+    assert max(attempts.values()) == 2
+    assert attempts["last"] == 1
+    await assert_clean_and_replays(handle)

@@ -1,4 +1,4 @@
-"""Kills of a worker during a region batch, a page of a plan, or a payload: another worker continues immediately."""
+"""Kills of a worker that runs a region batch, loads a page of a plan or stores a result: another worker continues."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from dagwright.core.boundary.limits import INLINE_PLAN_NODES
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_large_run, worker_process
-from tests.support.chaos_tools import calls_of, make_database, value_of
+from tests.support.chaos_tools import calls_of, value_of
 from tests.support.held_worker import READING, WRITING
 from tests.support.runs import Handle, assert_clean, assert_replays, events_of
-from tests.support.server import live_server
+from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _CONTINUES_WITHIN_S = 4.0
-"""After the death of its worker an activity is with another one; a second is left to hand it out."""
+"""Maximum time from the death of a worker until its activity is retried: the heartbeat timeout and the retry delay."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Scene:
     """Client, workers and folder of a test.
 
     Args:
-        worker: the one that is killed.
-        other: the worker that continues; it is not started yet.
-        folder: what test, tools and workers share.
+        worker: the worker that the test kills.
+        other: the worker that continues; `kill_at` starts it.
+        folder: folder shared by the test, the tools and the workers.
     """
 
     client: Client
@@ -45,7 +45,7 @@ class Scene:
         return await start_large_run(self.client, plan, workflow_id="killed", folder=self.folder)
 
     async def kill_at(self, point: str) -> None:
-        """Kill the worker at a fault point, with the other one at hand."""
+        """Kill the worker at a fault point, after the start of the other worker."""
         await self.points.wait_for_point(point)
         await self.other.start_and_serve()
         await self.worker.kill()
@@ -53,23 +53,17 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    make_database(folder)
-    async with (
-        live_server(tmp_path / "server") as server,
-        worker_process(server.address, folder, program=HELD_WORKER) as worker,
-    ):
-        other = WorkerProcess(server.address, folder)
+async def scene(own_server: LiveServer, folder: Path, points: FaultPoints) -> AsyncIterator[Scene]:
+    async with worker_process(own_server.address, folder, program=HELD_WORKER) as worker:
+        other = WorkerProcess(own_server.address, folder)
         try:
-            yield Scene(await server.start(), worker, other, FaultPoints(folder), folder)
+            yield Scene(await own_server.start(), worker, other, points, folder)
         finally:
             await other.stop()
 
 
 def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a plan of pure nodes in one region, each using the two before it, and an ordinary node at its end."""
+    """Return a plan and its values: a region of pure nodes, each with the two nodes before it, and an ordinary node."""
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):
@@ -82,10 +76,10 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
     return {"nodes": [*nodes, end_node], "output": "{{end.result.last}}"}, values
 
 
-async def _answers(handle: Handle) -> list[dict[str, Any]]:
+async def _batch_results(handle: Handle) -> list[dict[str, Any]]:
     """Return the results of the region batches of a run so far."""
     history = await handle.fetch_history()
-    slices = {
+    batches = {
         event.event_id
         for event in history.events
         if event.activity_task_scheduled_event_attributes.activity_type.name == "run_region"
@@ -93,58 +87,60 @@ async def _answers(handle: Handle) -> list[dict[str, Any]]:
     return [
         pydantic_core.from_json(event.activity_task_completed_event_attributes.result.payloads[0].data)
         for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        if event.activity_task_completed_event_attributes.scheduled_event_id in slices
+        if event.activity_task_completed_event_attributes.scheduled_event_id in batches
     ]
 
 
-def _timeout_of(history: WorkflowHistory, kind: str) -> float:
-    """Return how long the server waits for a lost attempt before it schedules the next one.
+def _retry_wait_s(history: WorkflowHistory, kind: str) -> float:
+    """Return how long the server waits for a lost attempt before it schedules the next attempt.
 
-    It is read from the history, not from a clock, because the machine may be busy.
+    The time is computed from the options in the history and not measured, because the machine may be busy.
     """
     started_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-    again = [event for event in started_events if event.activity_task_started_event_attributes.attempt > 1]
+    retries = [event for event in started_events if event.activity_task_started_event_attributes.attempt > 1]
     scheduled = {event.event_id: event for event in history.events}
     actual = []
-    for event in again:
+    for event in retries:
         attributes = event.activity_task_started_event_attributes
         call = scheduled[attributes.scheduled_event_id].activity_task_scheduled_event_attributes
         assert call.activity_type.name == kind
-        assert attributes.last_failure.timeout_failure_info.timeout_type, "it was not lost"
+        assert attributes.last_failure.timeout_failure_info.timeout_type, "the attempt did not time out"
         waited = call.heartbeat_timeout.ToTimedelta() + call.retry_policy.initial_interval.ToTimedelta()
         actual.append(waited.total_seconds())
     return max(actual)
 
 
 @pytest.mark.parametrize(
-    ("count", "pause_ms", "at"), [(60, 15.0, 45), (INLINE_PLAN_NODES + 500, 1.0, 1_500)], ids=["small", "large"]
+    ("count", "pause_ms", "killed_at"), [(60, 15.0, 45), (INLINE_PLAN_NODES + 500, 1.0, 1_500)], ids=["small", "large"]
 )
-async def test_worker_killed_in_a_region_batch(scene: Scene, count: int, pause_ms: float, at: int) -> None:
+async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
+    scene: Scene, count: int, pause_ms: float, killed_at: int
+) -> None:
     plan, values = _pure_graph(count, pause_ms=pause_ms)
-    scene.points.hold(f"n{at}")
+    scene.points.hold(f"n{killed_at}")
     handle = await scene.start(plan)
-    await scene.points.wait_for_point(f"n{at}")
-    answered = await _answers(handle)
+    await scene.points.wait_for_point(f"n{killed_at}")
+    batch_results = await _batch_results(handle)
     if count > INLINE_PLAN_NODES:
-        result = answered[-1]["counts"]["completed"]
+        reported_count = batch_results[-1]["counts"]["completed"]
     else:
-        result = sum(len(answer["ended"]) for answer in answered)
-    assert 0 < result <= at, "the slice in flight must not be the first one"
-    await scene.kill_at(f"n{at}")
+        reported_count = sum(len(result["ended"]) for result in batch_results)
+    assert 0 < reported_count <= killed_at, "the batch in flight must not be the first batch"
+    await scene.kill_at(f"n{killed_at}")
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
     calls = calls_of(scene.folder)
-    # Nodes run one after the other here, so the reported nodes are the first ones.
+    # The nodes run one after the other, so the reported nodes are the first in the plan.
     assert {name: calls[name] for name in values} == {
-        f"n{number}": 1 if number < result or number > at else 2 for number in range(count)
+        f"n{number}": 1 if number < reported_count or number > killed_at else 2 for number in range(count)
     }
     history = await handle.fetch_history()
-    assert _timeout_of(history, "run_region") <= _CONTINUES_WITHIN_S
+    assert _retry_wait_s(history, "run_region") <= _CONTINUES_WITHIN_S
     assert_clean(history)
     await assert_replays(history)
 
 
-async def test_worker_killed_while_a_plan_is_loaded_in_pages(scene: Scene) -> None:
+async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
     names = [f"n{number}" for number in range(INLINE_PLAN_NODES + 500)]
     skipped = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
     first_node = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
@@ -155,12 +151,12 @@ async def test_worker_killed_while_a_plan_is_loaded_in_pages(scene: Scene) -> No
     assert (document["status"], document["output"]) == ("completed", {"n": 1})
     assert document["nodes_ref"]["counts"] == {"completed": 1, "skipped": len(names)}
     history = await handle.fetch_history()
-    assert _timeout_of(history, "load_plan") <= _CONTINUES_WITHIN_S
+    assert _retry_wait_s(history, "load_plan") <= _CONTINUES_WITHIN_S
     assert_clean(history)
     await assert_replays(history)
 
 
-async def test_worker_killed_while_a_result_is_written_into_the_store(scene: Scene) -> None:
+async def test_result_is_stored_again_after_a_kill_during_the_write(scene: Scene) -> None:
     nodes = [
         {"id": "long", "tool": "long_text", "arguments": {"name": "abc"}},
         {"id": "next", "tool": "echo", "arguments": {"text": "{{long.result}}"}, "depends_on": ["long"]},
@@ -170,7 +166,7 @@ async def test_worker_killed_while_a_result_is_written_into_the_store(scene: Sce
     await scene.points.wait_for_point(WRITING)
     store = scene.folder / "state" / "payloads"
     assert len(list((store / "tmp").iterdir())) == 1
-    assert list(store.glob("??/??/*")) == [], "what may not be on the disk has no name"
+    assert list(store.glob("??/??/*")) == [], "an incomplete payload has no final name"
     await scene.kill_at(WRITING)
     document = await result_within(handle, 240)
     assert document["status"] == "completed"
@@ -179,6 +175,6 @@ async def test_worker_killed_while_a_result_is_written_into_the_store(scene: Sce
     assert pydantic_core.from_json(content) == "abc" * 20_000
     assert document["nodes"]["long"]["attempts"] == 2
     history = await handle.fetch_history()
-    assert _timeout_of(history, "long_text") <= _CONTINUES_WITHIN_S
+    assert _retry_wait_s(history, "long_text") <= _CONTINUES_WITHIN_S
     assert_clean(history)
     await assert_replays(history)

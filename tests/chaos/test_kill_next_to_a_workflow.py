@@ -1,9 +1,9 @@
-"""A worker that is killed while the workflow of another worker runs as a node of its run."""
+"""A kill of the worker of a run while a node of the run executes a workflow of another worker."""
 
 import pytest
 
 from dagwright.history.run_reader import RunReader
-from tests.chaos.building import assert_whole
+from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.eventually import eventually
 from tests.support.order_shop import ShipmentWorkflow
@@ -14,7 +14,9 @@ from tests.support.shop_worker import shop_worker
 pytestmark = pytest.mark.server
 
 
-async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: LiveServer, worker: WorkerProcess) -> None:
+async def test_workflow_of_a_node_completes_while_the_worker_of_the_run_is_dead(
+    own_server: LiveServer, worker: WorkerProcess
+) -> None:
     client = await own_server.start()
     nodes = [
         {"id": "ship", "tool": "ship", "arguments": {"item": "lamp", "waits": True}},
@@ -35,4 +37,4 @@ async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: Liv
         document = bare(await result_within(handle, 60))
     shipped = {"shipped": "lamp", "as": "order/ship"}
     assert document["nodes"] == {"ship": completed_node(shipped), "notify": completed_node({"shipped": "lamp"})}
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)

@@ -13,42 +13,42 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_whole
-from tests.support.chaos import TOOLS, FaultPoints, result_within, start_workflow, worker_process
+from tests.chaos.building import assert_clean_and_replays
+from tests.support.chaos import TOOLS, FaultPoints, model_environment, result_within, start_workflow, worker_process
 from tests.support.goals import call, plan_text
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-async def test_next_attempt_finishes_the_started_plan(
+async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     first_node = call("a", "compute", name="a", values=[])
     plan = plan_text(first_node, call("b", "compute", name="b", values=["{{a.result}}"]))
     rest = plan_text(call("b", "compute", name="b", values=["{{a.result}}"]))
-    pieces = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
-    stopped = slow(text(plan), held_after=pieces, released=asyncio.Event())
+    chunk_count = -(-(plan.index(json.dumps(first_node)) + len(json.dumps(first_node))) // 8)
+    held_response = slow(text(plan), held_after=chunk_count, released=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
-    started, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
-    # A worker that dies is noticed by its heartbeats.
-    started = replace(started, nodes=(replace(started.nodes[0], heartbeat_s=2.0), *started.nodes[1:]))
-    async with ModelServer(stopped, rest, "Done.") as server:
-        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-        async with worker_process(own_server.address, folder, environment=environment) as worker:
-            handle = await start_workflow(
-                await own_server.start(),
-                RunInput(compiled=started),
-                workflow_id="killed-while-planning",
-                workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
-            )
-            await points.wait_for_point("a")
-            await worker.kill()
-            await worker.start()
-            document = await result_within(handle, 120)
+    compiled, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
+    # A short heartbeat timeout detects the dead worker soon.
+    compiled = replace(compiled, nodes=(replace(compiled.nodes[0], heartbeat_s=2.0), *compiled.nodes[1:]))
+    async with (
+        ModelServer(held_response, rest, "Done.") as server,
+        worker_process(own_server.address, folder, environment=model_environment(server)) as worker,
+    ):
+        handle = await start_workflow(
+            await own_server.start(),
+            RunInput(compiled=compiled),
+            workflow_id="killed-while-planning",
+            workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
+        )
+        await points.wait_for_point("a")
+        await worker.restart()
+        document = await result_within(handle, 120)
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "answer"]
-    result = server.calls[1].messages[-1]["content"]
-    assert result.startswith("Your last answer ended before the plan was complete.")
-    assert json.dumps(first_node) in result
-    await assert_whole(handle)
+    repair_message = server.calls[1].messages[-1]["content"]
+    assert repair_message.startswith("Your last answer ended before the plan was complete.")
+    assert json.dumps(first_node) in repair_message
+    await assert_clean_and_replays(handle)

@@ -1,4 +1,4 @@
-"""Kills of the worker and the server at named points of a run: nothing is lost, nothing happens twice."""
+"""Kills of the worker and the server at fault points of a run: no result is lost, and no effect happens twice."""
 
 from functools import partial
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.building import assert_whole
+from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import (
     RETRY,
     FaultPoints,
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.server
 
 
 def _steps(run: str) -> dict[str, Any]:
-    """Return a plan of three steps in a row, of which the second may be killed, and one beside them."""
+    """Return a plan with a chain of three steps, of which the second may be killed, and one independent step."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
-    living = partial(effect, heartbeat="10s")
-    return {"nodes": [living(a), effect(b, a), living(c, b), living(beside)]}
+    undisturbed = partial(effect, heartbeat="10s")
+    return {"nodes": [undisturbed(a), effect(b, a), undisturbed(c, b), undisturbed(beside)]}
 
 
-async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
+async def test_cached_result_survives_the_kill_of_its_worker(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints
 ) -> None:
     client = await own_server.start()
@@ -50,11 +50,11 @@ async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
     assert second["nodes"]["x"]["lineage"]["cached"]["run_id"] == "before-the-kill"
 
 
-async def test_worker_killed_in_runs(
+async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     client = await own_server.start()
-    mapped = effect("map-{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
+    map_node = effect("map-{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
     unknown = {
         "nodes": [
             {"id": "w", "tool": "write_then_hold", "arguments": {"name": "made"}, "heartbeat": "1s", "retry": RETRY},
@@ -65,7 +65,7 @@ async def test_worker_killed_in_runs(
     plans: dict[str, Any] = {
         "during": _steps("during"),
         "between": _steps("between"),
-        "map": {"nodes": [mapped]},
+        "map": {"nodes": [map_node]},
         "unknown": unknown,
     }
     held = ["during-b", "between-b", "map-140", "map-499", "made"]
@@ -74,10 +74,10 @@ async def test_worker_killed_in_runs(
     handles = {name: await start_run(client, plan, workflow_id=name) for name, plan in plans.items()}
     for point in held:
         await points.wait_for_point(point)
-    # Last, as a check of arguments holds up the whole worker.
+    # This run starts last, because its argument check blocks the whole worker.
     handles["checked"] = await start_run(client, {"nodes": [checked]}, workflow_id="checked")
     await points.wait_for_point("checked")
-    # This step ends, and the worker is gone before anybody could react to its end.
+    # This step ends, and the worker is killed before the run reacts.
     points.release("between-b")
     await worker.kill()
     handles["before"] = await start_run(client, _steps("before"), workflow_id="before")
@@ -98,30 +98,33 @@ async def test_worker_killed_in_runs(
     }
     for name in ("during", "between", "before"):
         assert documents[name]["output"] == {f"{name}-c": f"{name}-c", f"{name}-beside": f"{name}-beside"}
-    ran = [1, 140, 260, 499]
+    executed_items = [1, 140, 260, 499]
     assert documents["map"]["nodes"]["m"]["items"] == {"completed": 4, "skipped": 497}
-    assert documents["map"]["output"] == {"m": [f"map-{number}" if number in ran else None for number in range(501)]}
+    assert documents["map"]["output"] == {
+        "m": [f"map-{number}" if number in executed_items else None for number in range(501)]
+    }
     outcome = "outcome unknown: its worker died, so write_then_hold may or may not have made its change"
     assert bare(documents["unknown"])["nodes"] == {
         "w": failed_node(f"outcome_unknown: {outcome}"),
         "report": completed_node({"why": "outcome_unknown"}),
     }
-    # The plan allows one attempt; that of the killed worker called nothing, nor did one that missed a heartbeat.
+    # The plan allows one attempt. Attempts that never called the tool do not count: they were lost with the killed
+    # worker, or missed a heartbeat.
     attempts = bare(documents["checked"])["nodes"]["w"]["attempts"]
     assert attempts >= 2
     assert bare(documents["checked"])["nodes"] == {"w": completed_node("checked", attempts=attempts)}
 
     steps = [f"{name}-{step}" for name in ("during", "between", "before") for step in ("a", "b", "beside", "c")]
-    assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in ran), "made", "checked"])
-    attempts = attempts_of(folder)
-    repeated = {
+    assert effects_of(folder) == sorted([*steps, *(f"map-{number}" for number in executed_items), "made", "checked"])
+    effect_attempts = attempts_of(folder)
+    max_attempts = {
         "during-b": during["during-b"]["attempts"],
         "before-b": documents["before"]["nodes"]["before-b"]["attempts"],
     }
     for step in (step for step in steps if not step.startswith("between")):
-        assert 1 <= attempts.count(step) <= repeated.get(step, 1)
-    assert attempts.count("during-b") >= 2
-    assert (attempts.count("made"), attempts.count("checked")) == (1, 1)
+        assert 1 <= effect_attempts.count(step) <= max_attempts.get(step, 1)
+    assert effect_attempts.count("during-b") >= 2
+    assert (effect_attempts.count("made"), effect_attempts.count("checked")) == (1, 1)
     for name, handle in handles.items():
         history = await handle.fetch_history()
         if name == "during":
@@ -129,7 +132,7 @@ async def test_worker_killed_in_runs(
         await assert_replays(history)
 
 
-async def test_server_killed_in_a_step(
+async def test_run_completes_after_a_kill_of_the_server_during_a_step(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     points.hold("server-b")
@@ -143,7 +146,7 @@ async def test_server_killed_in_a_step(
     assert effects_of(folder) == steps
 
 
-async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_and_server(
+async def test_graph_has_correct_values_after_kills_of_worker_and_server(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     plan, values = reactive_graph(100, seed=7)
@@ -162,4 +165,4 @@ async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_an
     output = (await handle.query("status"))["output"]
     assert (document["status"], output) == ("completed", values)
     assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)

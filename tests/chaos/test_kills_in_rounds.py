@@ -1,6 +1,6 @@
-"""Kills while a question is answered in rounds: no model is asked again that has answered, nothing ended is done twice.
+"""Kills while a question is answered in rounds: a completed call of a model or a tool is not repeated.
 
-A call in flight is repeated if its worker died, because its outcome is unknown.
+A call in flight is repeated after the death of its worker, because its outcome is unknown.
 """
 
 import asyncio
@@ -17,8 +17,17 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_whole
-from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, restart, result_within, start_workflow, worker_process
+from tests.chaos.building import assert_clean_and_replays
+from tests.support.chaos import (
+    QUICK_WORKER,
+    TOOLS,
+    FaultPoints,
+    model_environment,
+    restart,
+    result_within,
+    start_workflow,
+    worker_process,
+)
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import purposes
@@ -28,55 +37,56 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_LOST = "Nobody hears it."
+_LOST = "response to a killed worker"
 _FIRST = continue_with(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
 _SECOND = continue_with(sub_goal(3, "make_slot", name="c"))
 _DONE = done_response(all=[ref(number, "made") for number in (1, 2, 3)])
 
 
-def _question(folder: Path, limits: RoundsLimits) -> CompiledPlan:
+def _plan(folder: Path, limits: RoundsLimits) -> CompiledPlan:
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
     plan = prepare_rounds("Make them.", tools, RoundsOptions(limits=limits))[0]
-    # A worker that dies is noticed by its heartbeats.
+    # A short heartbeat timeout detects a dead worker soon.
     return replace(plan, nodes=tuple(replace(node, heartbeat_s=2.0) for node in plan.nodes))
 
 
-def _environment(model: ModelServer) -> dict[str, str]:
-    return {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-
-
 async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_timeout_s: float = 60.0) -> Handle:
-    question = _question(folder, RoundsLimits(worker_timeout_s=worker_timeout_s, synthesis="model"))
+    plan = _plan(folder, RoundsLimits(worker_timeout_s=worker_timeout_s, synthesis="model"))
     return await start_workflow(
         await server.start(),
-        RunInput(compiled=question),
+        RunInput(compiled=plan),
         workflow_id=workflow_id,
         workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
     )
 
 
-async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, folder: Path, points: FaultPoints) -> None:
-    held = {place: asyncio.Event() for place in (0, 2, 4, 8)}
+async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_call(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    releases = {place: asyncio.Event() for place in (0, 2, 4, 8)}
     script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
-    # A heartbeat is lost with its worker, and sent again.
-    steps = [step(_LOST, released=held[place]) if place in held else words for place, words in enumerate(script)]
+    steps = [
+        step(_LOST, released=releases[place]) if place in releases else words for place, words in enumerate(script)
+    ]
     points.hold("b")
     async with (
         ModelServer(*steps) as model,
-        worker_process(own_server.address, folder, environment=_environment(model), program=QUICK_WORKER) as worker,
+        worker_process(
+            own_server.address, folder, environment=model_environment(model), program=QUICK_WORKER
+        ) as worker,
     ):
         handle = await _start(own_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
 
         async def kill_during_call(place: int) -> None:
             await eventually(lambda: len(model.calls) == place + 1)
             await worker.kill()
-            held[place].set()
+            releases[place].set()
             await worker.start()
 
-        # While the intention, the planner and its repair are asked.
+        # During the calls of the intention, the planner and the repair.
         for place in (0, 2, 4):
             await kill_during_call(place)
-        # While one sub-goal of a round is done, and one is in flight.
+        # While one sub-goal of a round is done, and another is in flight.
         await points.wait_for_point("b")
 
         async def is_first_done() -> bool:
@@ -104,21 +114,21 @@ async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, fol
         *[("answer", "answer")] * 2,
     ]
     assert (calls_of(folder)["a"], calls_of(folder)["c"]) == (1, 1)
-    # The call in flight was lost and repeated once, or twice if the worker starts so slowly that the second attempt is
-    # lost too. There are no calls besides those attempts.
+    # The call in flight was repeated once, or twice if the worker started so slowly that the second attempt was lost
+    # too. Each call is an attempt of the node.
     assert 2 <= calls_of(folder)["b"] <= document["nodes"]["sg2"]["attempts"] <= 3
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)
 
 
-async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_is_asked(
+async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_planning(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    event = asyncio.Event()
-    script = ("Make them.", _FIRST, step(_SECOND, released=event), _DONE, "All made.")
+    released = asyncio.Event()
+    script = ("Make them.", _FIRST, step(_SECOND, released=released), _DONE, "All made.")
     points.hold("b")
     async with (
         ModelServer(*script) as model,
-        worker_process(own_server.address, folder, environment=_environment(model)),
+        worker_process(own_server.address, folder, environment=model_environment(model)),
     ):
         handle = await _start(own_server, folder, workflow_id="server-killed-in-rounds")
         await points.wait_for_point("b")
@@ -127,7 +137,7 @@ async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_i
         points.release("b")
         await eventually(lambda: len(model.calls) == 3)
         await restart(own_server)
-        event.set()
+        released.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
     assert purposes([*model.calls]) == [
@@ -138,4 +148,4 @@ async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_i
         ("answer", "answer"),
     ]
     assert calls_of(folder) == {"a": 1, "b": 1, "c": 1}
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)

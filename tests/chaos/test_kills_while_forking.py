@@ -1,4 +1,4 @@
-"""Kills of the command, of the worker and of the server during `fork`: one fork, nothing asked, lost or done twice."""
+"""Kills of the command, the worker and the server during `fork`: there is one fork, which repeats no completed work."""
 
 import asyncio
 import json
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader
-from tests.chaos.building import assert_whole
+from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import (
     HELD_STARTER,
     ROOT,
@@ -24,6 +23,7 @@ from tests.support.chaos import (
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
 from tests.support.held_starter import READ, STARTED
+from tests.support.people import wait_for_requests
 from tests.support.programs import Running, start_program
 from tests.support.runs import Handle
 from tests.support.server import LiveServer
@@ -42,27 +42,27 @@ _PLAN = {
     "nodes": [_write("first"), _CHECK, effect("done", "check"), effect("cut", "done"), _write("last", "cut")],
     "output": "{{last.result}}",
 }
-"""`first`, `done` and `last` change the world once; `cut` is stopped after its effect, and done again with its key."""
+"""`first`, `done` and `last` run once. The run is cancelled after the effect of `cut`, which repeats with its key."""
 
 
 class Forker:
-    """Request the same fork several times."""
+    """Calls of the command `fork` for one run."""
 
-    def __init__(self, server: LiveServer, folder: Path, run: str) -> None:
+    def __init__(self, server: LiveServer, folder: Path, run_id: str) -> None:
         self._server = server
         self._folder = folder
-        self._run = run
+        self._run = run_id
 
     async def start(self) -> Running:
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run, "--yes", "--json"),
-            # Where its worker runs too: a command from another folder is rejected beside it.
+            # The folder of the worker: the command of another folder would be rejected.
             folder=ROOT,
             environment=environment_of(self._server.address, self._folder),
         )
 
-    async def __call__(self) -> dict[str, Any]:
+    async def run(self) -> dict[str, Any]:
         """Run the command to its end and return its output."""
         return await output_of(await self.start())
 
@@ -81,11 +81,11 @@ async def _kill(process: Running) -> None:
     await process.communicate()
 
 
-async def _cut_off(server: LiveServer, points: FaultPoints, run: str) -> None:
-    """Create a run with an answered request that was cancelled between an effect and its end."""
+async def _cancel_after_effect(server: LiveServer, points: FaultPoints, run_id: str) -> None:
+    """Start a run, answer its request, and cancel the run after the effect of `cut` and before the result."""
     points.hold("cut")
     client = await server.start()
-    handle = await start_run(client, _PLAN, workflow_id=run)
+    handle = await start_run(client, _PLAN, workflow_id=run_id)
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, _ANSWER)
     await points.wait_for_point("cut")
     await handle.signal(wire.CANCEL, {"by": "ann"})
@@ -93,13 +93,13 @@ async def _cut_off(server: LiveServer, points: FaultPoints, run: str) -> None:
     points.forget("cut")
 
 
-async def _forks_of(server: LiveServer, run: str) -> list[str]:
+async def _forks_of(server: LiveServer, run_id: str) -> list[str]:
     client = await server.start()
-    return [found.id async for found in client.list_workflows(f"WorkflowId STARTS_WITH '{run}-fork-'")]
+    return [found.id async for found in client.list_workflows(f"WorkflowId STARTS_WITH '{run_id}-fork-'")]
 
 
-async def _assert_done_once(server: LiveServer, folder: Path, fork: str) -> None:
-    """Check that a fork did the remaining work, and that neither run repeated completed work or questions."""
+async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork: str) -> None:
+    """Check that a fork did the remaining work, and that it repeated no completed node and no request."""
     handle: Handle = (await server.start()).get_workflow_handle(fork)
     document = await result_within(handle, 240)
     assert {
@@ -114,13 +114,13 @@ async def _assert_done_once(server: LiveServer, folder: Path, fork: str) -> None
     assert effects_of(folder) == ["cut", "done", "first", "last"]
     assert set(attempts_of(folder)) == {"cut", "done", "first", "last"}
     assert [attempts_of(folder).count(name) for name in ("done", "first", "last")] == [1, 1, 1]
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)
 
 
-async def test_all_killed_between_reading_the_old_run_and_starting_the_new_one(
+async def test_two_commands_after_kills_before_the_start_make_one_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cut_off(own_server, points, "cut-before-the-start")
+    await _cancel_after_effect(own_server, points, "cut-before-the-start")
     fork = Forker(own_server, folder, "cut-before-the-start")
     points.hold(READ)
     held = await fork.start()
@@ -132,19 +132,19 @@ async def test_all_killed_between_reading_the_old_run_and_starting_the_new_one(
 
     points.release(READ)
     points.release("cut")
-    first, second = await asyncio.gather(fork(), fork())
+    first, second = await asyncio.gather(fork.run(), fork.run())
     assert first["fork_run_id"] == second["fork_run_id"]
     assert first["difference"] == second["difference"]
     await worker.start()
-    await _assert_done_once(own_server, folder, first["fork_run_id"])
+    await _assert_fork_finishes_the_run(own_server, folder, first["fork_run_id"])
     assert await _forks_of(own_server, "cut-before-the-start") == [first["fork_run_id"]]
 
 
-async def test_server_killed_under_two_commands_that_have_read_the_old_run(
+async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cut_off(own_server, points, "cut-under-the-command")
-    fork = Forker(own_server, folder, "cut-under-the-command")
+    await _cancel_after_effect(own_server, points, "cut-during-the-command")
+    fork = Forker(own_server, folder, "cut-during-the-command")
     points.hold(READ)
     commands = [await fork.start() for _ in range(2)]
     await eventually(lambda: all((folder / f"{READ}-{command.pid}").exists() for command in commands))
@@ -156,14 +156,14 @@ async def test_server_killed_under_two_commands_that_have_read_the_old_run(
     assert entries[0]["fork_run_id"] == entries[1]["fork_run_id"]
     assert sorted("already" in entry["message"] for entry in entries) == [False, True]
     await worker.start()
-    await _assert_done_once(own_server, folder, entries[0]["fork_run_id"])
+    await _assert_fork_finishes_the_run(own_server, folder, entries[0]["fork_run_id"])
 
 
-async def test_all_killed_when_the_fork_has_been_started_without_a_record(
+async def test_command_after_kills_finds_the_fork_that_was_started(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cut_off(own_server, points, "cut-behind-the-start")
-    fork = Forker(own_server, folder, "cut-behind-the-start")
+    await _cancel_after_effect(own_server, points, "cut-after-the-start")
+    fork = Forker(own_server, folder, "cut-after-the-start")
     await worker.kill()
     points.hold(STARTED)
     held = await fork.start()
@@ -172,43 +172,44 @@ async def test_all_killed_when_the_fork_has_been_started_without_a_record(
     await restart(own_server)
     points.release(STARTED)
     points.release("cut")
-    again = await fork()
+    again = await fork.run()
     assert "was already forked" in again["message"]
     await worker.start()
-    await _assert_done_once(own_server, folder, again["fork_run_id"])
-    assert await _forks_of(own_server, "cut-behind-the-start") == [again["fork_run_id"]]
+    await _assert_fork_finishes_the_run(own_server, folder, again["fork_run_id"])
+    assert await _forks_of(own_server, "cut-after-the-start") == [again["fork_run_id"]]
 
 
-async def test_both_killed_while_the_fork_makes_an_effect_and_it_is_asked_for_again(
+async def test_command_after_kills_during_an_effect_finds_the_running_fork(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
-    await _cut_off(own_server, points, "cut-in-the-fork")
+    await _cancel_after_effect(own_server, points, "cut-in-the-fork")
     fork = Forker(own_server, folder, "cut-in-the-fork")
-    first = await fork()
+    first = await fork.run()
     await points.wait_for_point("cut")
     await worker.kill()
     await restart(own_server)
     points.release("cut")
-    second = await fork()
+    second = await fork.run()
     assert second["fork_run_id"] == first["fork_run_id"]
     await worker.start()
-    await _assert_done_once(own_server, folder, first["fork_run_id"])
+    await _assert_fork_finishes_the_run(own_server, folder, first["fork_run_id"])
 
 
-async def test_both_killed_between_the_question_of_a_running_run_and_the_answers_of_it_and_its_fork(
+async def test_run_and_its_fork_complete_after_kills_before_their_answers(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     plan = {"nodes": [_write("first"), _CHECK, effect("shared", "check")]}
-    handle = await start_run(await own_server.start(), plan, workflow_id="forked-while-it-asks")
-    await _asks(own_server, handle.id)
+    client = await own_server.start()
+    handle = await start_run(client, plan, workflow_id="forked-while-it-asks")
+    await wait_for_requests(client, handle.id, "check")
     fork = Forker(own_server, folder, handle.id)
-    name = (await fork())["fork_run_id"]
-    await _asks(own_server, name)
+    fork_id = (await fork.run())["fork_run_id"]
+    await wait_for_requests(client, fork_id, "check")
     await worker.kill()
     await restart(own_server)
-    assert (await fork())["fork_run_id"] == name
+    assert (await fork.run())["fork_run_id"] == fork_id
     client = await own_server.start()
-    runs = [client.get_workflow_handle(run) for run in (handle.id, name)]
+    runs = [client.get_workflow_handle(run_id) for run_id in (handle.id, fork_id)]
     for run in runs:
         await run.signal(wire.SIGNAL_FEEDBACK, _ANSWER)
     await worker.start()
@@ -217,17 +218,7 @@ async def test_both_killed_between_the_question_of_a_running_run_and_the_answers
         answers = document["nodes"]["check"]["lineage"]["answers"]
         assert [(answer["request_id"], answer["by"]) for answer in answers] == [("check", "ann")]
         assert (document["status"], document["waiting_for"]) == ("completed", [])
-        await assert_whole(run)
-    # Both execute the nodes that had not started, under one key.
+        await assert_clean_and_replays(run)
+    # The run and its fork both execute the node that had not started, with the same idempotency key.
     assert effects_of(folder) == ["first", "shared"]
     assert attempts_of(folder) == ["first", "shared", "shared"]
-
-
-async def _asks(server: LiveServer, run: str) -> None:
-    client = await server.start()
-
-    async def does() -> bool:
-        waiting = (await RunReader(client, run).read()).document()["waiting_for"]
-        return [request["request_id"] for request in waiting] == ["check"]
-
-    await eventually(does)

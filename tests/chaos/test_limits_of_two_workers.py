@@ -1,4 +1,4 @@
-"""Limits that two worker processes share, and a kill of the worker that holds a lease: the other calls proceed."""
+"""Limits that two worker processes share; after a kill of the worker that holds a lease, the waiting calls proceed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from dagwright.server.call_limits import set_limit
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_whole
+from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import LIMITED_WORKER, TOOLS, FaultPoints, result_within, worker_process
 from tests.support.chaos_tools import Span, spans_of
 from tests.support.eventually import eventually
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.server
 _RATE, _CALLS = 50, 150
 _LAST = f"paced{_CALLS - 1}"
 _OWNER, _TEMPLATE = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
-_SOON_LOST: dict[str, Any] = {"heartbeat": "1s"}
-"""Options of a call whose killed worker the server notices soon."""
+_SHORT_HEARTBEAT: dict[str, Any] = {"heartbeat": "1s"}
+"""Options of a call: the server detects the death of its worker soon."""
 _UNSERVED, _HELD = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
 
 
@@ -64,12 +64,12 @@ async def _start(client: Client, group: str, plan: dict[str, Any], memo: dict[st
     )
 
 
-async def _limit(client: Client, subject: Subject, limit: str, *, queue: str = wire.DEFAULT_TASK_QUEUE) -> None:
+async def _set_limit(client: Client, subject: Subject, limit: str, *, queue: str = wire.DEFAULT_TASK_QUEUE) -> None:
     await set_limit(client, subject, parse_limit(limit), task_queue=queue, by=None)
 
 
-async def _waits_for(client: Client, handle: Handle, calls: int, reason: str, *, folder: Path) -> None:
-    """Wait until the explanation of one call in a run contains a reason: they come in any order."""
+async def _wait_for_reason(client: Client, handle: Handle, calls: int, reason: str, *, folder: Path) -> None:
+    """Wait until the explanation of any of the calls of a run contains a reason; the order of calls is undefined."""
     store = open_store(Settings(state_dir=folder / "state").payload_store)
     explainer = RunExplainer(lambda run: RunReader(client, run), store)
 
@@ -84,69 +84,69 @@ async def _waits_for(client: Client, handle: Handle, calls: int, reason: str, *,
     await eventually(is_explained)
 
 
-def _most_at_once(spans: Sequence[Span]) -> int:
+def _max_concurrency(spans: Sequence[Span]) -> int:
     return max(sum(each.start <= span.start < (each.end or 0.0) for each in spans) for span in spans)
 
 
 async def _status_and_attempts(handle: Handle) -> tuple[str, set[int]]:
     document = await result_within(handle, 240)
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)
     return document["status"], {node["attempts"] for node in document["nodes"].values()}
 
 
-async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
+async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
     own_server: LiveServer, folder: Path, points: FaultPoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_limits, "RESPONSE_TIMEOUT_S", 1.0)
     client = await own_server.start()
-    await _limit(client, Subject("owner", "ann"), "concurrency=2")
-    await _limit(client, Subject("template", "report"), f"{_RATE}/s")
-    await _limit(client, Subject("template", "held"), "concurrency=1")
-    await _limit(client, Subject("template", "slow"), "2/min")
+    await _set_limit(client, Subject("owner", "ann"), "concurrency=2")
+    await _set_limit(client, Subject("template", "report"), f"{_RATE}/s")
+    await _set_limit(client, Subject("template", "held"), "concurrency=1")
+    await _set_limit(client, Subject("template", "slow"), "2/min")
     unserved = Subject("template", "unserved")
-    await _limit(client, unserved, "100/s", queue="nobody")
+    await _set_limit(client, unserved, "100/s", queue="nobody")
     address = own_server.address
     async with (
-        worker_process(address, folder, program=LIMITED_WORKER) as one,
-        worker_process(address, folder, program=LIMITED_WORKER) as other,
+        worker_process(address, folder, program=LIMITED_WORKER) as first_worker,
+        worker_process(address, folder, program=LIMITED_WORKER) as second_worker,
     ):
         points.hold("held0")
-        first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}, **_SOON_LOST), _HELD)
+        first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}, **_SHORT_HEARTBEAT), _HELD)
         await points.wait_for_point("held0")
         shared = await _start(client, "shared", _calls("shared", 12, pause_ms=150), _OWNER)
         paced = await _start(client, "paced", _calls("paced", _CALLS), _TEMPLATE)
         slow = await _start(client, "slow", _calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
         silent = await _start(client, "silent", _calls("silent", 3), _UNSERVED)
         await asyncio.gather(
-            _waits_for(client, slow, 4, "(rate limit 2/min on template slow, ", folder=folder),
-            _waits_for(client, silent, 3, "the limit of template:unserved does not respond", folder=folder),
+            _wait_for_reason(client, slow, 4, "(rate limit 2/min on template slow, ", folder=folder),
+            _wait_for_reason(client, silent, 3, "the limit of template:unserved does not respond", folder=folder),
         )
         assert spans_of(folder, "silent") == []
         await slow.cancel()
-        await _limit(client, unserved, "100/s")
-        # Waiting uses up no attempt.
+        await _set_limit(client, unserved, "100/s")
+        # Waiting for a limit is not an attempt.
         ends = await asyncio.gather(*map(_status_and_attempts, (shared, paced, silent)))
         assert ends == [("completed", {1})] * 3
         _check_shared_limits(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
-        # The call fails with its worker, so only the end of its lease lets the others start.
-        others = await _start(client, "others", _calls("others", 4, **_SOON_LOST), _HELD)
-        await _waits_for(client, others, 4, "concurrency limit 1 on template held", folder=folder)
+        # The held call fails with its worker, so the waiting calls start only when its lease expires.
+        waiting = await _start(client, "others", _calls("others", 4, **_SHORT_HEARTBEAT), _HELD)
+        await _wait_for_reason(client, waiting, 4, "concurrency limit 1 on template held", folder=folder)
         [held] = spans_of(folder, "held")
-        await next(worker for worker in (one, other) if worker.pid == held.pid).kill()
+        await next(worker for worker in (first_worker, second_worker) if worker.pid == held.pid).kill()
         assert (await result_within(first, 240))["status"] == "failed"
         # A call that waited in a slot of the killed worker has another attempt.
-        assert (await result_within(others, 240))["status"] == "completed"
-        await assert_whole(others)
-        assert (len(spans_of(folder, "others")), _most_at_once(spans_of(folder, "others"))) == (4, 1)
+        assert (await result_within(waiting, 240))["status"] == "completed"
+        await assert_clean_and_replays(waiting)
+        assert (len(spans_of(folder, "others")), _max_concurrency(spans_of(folder, "others"))) == (4, 1)
 
 
 def _check_shared_limits(shared: Sequence[Span], paced: Sequence[Span]) -> None:
-    """Check the calls of two limits that both workers made."""
+    """Check the calls under two limits, which both workers served."""
     assert [len({span.pid for span in spans}) for spans in (shared, paced)] == [2, 2]
-    assert (len(shared), _most_at_once(shared)) == (12, 2)
+    assert (len(shared), _max_concurrency(shared)) == (12, 2)
     starts = [span.start for span in paced]
-    most = max(sum(start <= each < start + 1.0 for each in starts) for start in starts)
+    max_starts = max(sum(start <= each < start + 1.0 for each in starts) for start in starts)
     capacity = _RATE * (EARLY_SHARE + LATE_S)
-    assert (len(paced), most <= _RATE + capacity + 1) == (_CALLS, True), most
+    assert (len(paced), max_starts <= _RATE + capacity + 1) == (_CALLS, True), max_starts
     assert starts[-1] - starts[0] >= _CALLS / _RATE - 1.0

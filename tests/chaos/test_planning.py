@@ -1,4 +1,4 @@
-"""Kill the worker while a model plans a request and while an agent runs: no answered model call is repeated."""
+"""Kills of the worker while a model plans a request and while an agent runs: no answered model call is repeated."""
 
 import asyncio
 import json
@@ -21,13 +21,15 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_whole
+from tests.chaos.building import assert_clean_and_replays
 from tests.support.answer_texts import PIECE, Reader, held_answer, texts_of
 from tests.support.chaos import (
     QUICK_WORKER,
+    RETRY,
     TOOLS,
     FaultPoints,
     WorkerProcess,
+    model_environment,
     result_within,
     start_workflow,
     worker_process,
@@ -42,7 +44,7 @@ from tests.support.server import LiveServer
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LOST = "response to a killed worker"
-_RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}, "heartbeat": "1s"}
+_RETRIES = {"retry": RETRY, "heartbeat": "1s"}
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +55,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def serving(server: LiveServer, folder: Path, model: ModelServer) -> AsyncIterator[WorkerProcess]:
-    """Serve with a worker that asks the scripted model, and may be killed."""
-    environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+    """Serve with a worker that calls the scripted model, and may be killed."""
+    environment = model_environment(model)
     async with worker_process(server.address, folder, environment=environment, program=QUICK_WORKER) as worker:
         yield worker
 
@@ -103,32 +105,31 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
 ) -> None:
     plan = plan_text({**call("made", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        *(
-            lost_response("plan"),
-            response_to("plan", "I would make it."),
-            lost_response("plan#2"),
-            response_to("plan#2", plan),
-        ),
-        *(lost_response("answer"), response_to("answer", "It is made.")),
+        lost_response("plan"),
+        response_to("plan", "I would make it."),
+        lost_response("plan#2"),
+        response_to("plan#2", plan),
+        lost_response("answer"),
+        response_to("answer", "It is made."),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
-        # Before the first model call.
+        # The run starts before its worker.
         handle = await start_goal(await own_server.start(), "Make it.", "effect_then_hold")
         async with serving(own_server, folder, model) as worker:
             # During the planning call, and during the repair of an invalid plan.
             await wait_for_calls(model, "plan")
-            await restart_worker(worker)
+            await worker.restart()
             await wait_for_calls(model, "plan", "plan", "plan#2")
-            await restart_worker(worker)
-            # After the plan, in the middle of its nodes.
+            await worker.restart()
+            # During a node of the plan.
             await points.wait_for_point("made")
             await worker.kill()
             points.release("made")
             await worker.start()
             # During the call that writes the answer.
             await wait_for_calls(model, "plan", "plan", "plan#2", "plan#2", "answer")
-            await restart_worker(worker)
+            await worker.restart()
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "It is made.")
     assert {name: node["attempts"] for name, node in document["nodes"].items()} == {
@@ -149,22 +150,21 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
         "answer",
     ]
     assert _LOST not in json.dumps(document)
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)
 
 
-async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_calls(
+async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     plan = plan_text({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
-    repeated_text = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
+    new_plan = plan_text({**call("a", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        *(
-            response_to("plan", plan),
-            lost_response("plan#2"),
-            response_to("plan#2", "Let me think."),
-            lost_response("plan#3"),
-        ),
-        *(response_to("plan#3", repeated_text), response_to("answer", "It is made.")),
+        response_to("plan", plan),
+        lost_response("plan#2"),
+        response_to("plan#2", "Let me think."),
+        lost_response("plan#3"),
+        response_to("plan#3", new_plan),
+        response_to("answer", "It is made."),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
@@ -173,9 +173,9 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
         async with serving(own_server, folder, model) as worker:
             # During the replan, and during the repair of the new plan.
             await wait_for_calls(model, "plan", "plan#2")
-            await restart_worker(worker)
+            await worker.restart()
             await wait_for_calls(model, "plan", "plan#2", "plan#2", "plan#3")
-            await restart_worker(worker)
+            await worker.restart()
             # In the node that replaces the failed node.
             await points.wait_for_point("made")
             await worker.kill()
@@ -184,7 +184,7 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "It is made.")
     fields = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
-    assert {name: one for name, one in fields.items() if name[0] in "ab"} == {
+    assert {name: node_fields for name, node_fields in fields.items() if name[0] in "ab"} == {
         "a": ("superseded", 1),
         "b": ("completed", 1),
         "a#2": ("completed", 2),
@@ -200,7 +200,7 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
         "answer",
     ]
     assert _LOST not in json.dumps(document)
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)
 
 
 async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_calls(
@@ -208,30 +208,29 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
 ) -> None:
     both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
     script = [
-        *(
-            lost_response("turn1"),
-            response_to("turn1", both),
-            lost_response("turn2"),
-            response_to("turn2", tool_call("echo", n=3)),
-        ),
-        *(lost_response("turn3"), response_to("turn3", "Both are made.")),
+        lost_response("turn1"),
+        response_to("turn1", both),
+        lost_response("turn2"),
+        response_to("turn2", tool_call("echo", n=3)),
+        lost_response("turn3"),
+        response_to("turn3", "Both are made."),
     ]
     points.hold("one")
     async with ModelServer(*script) as model:
         handle = await start_agent(await own_server.start(), "Make both.", "effect_then_hold", "echo")
         async with serving(own_server, folder, model) as worker:
             await wait_for_calls(model, "turn1")
-            await restart_worker(worker)
-            # Between two turns: one of two calls is done, the other one is not.
+            await worker.restart()
+            # Between two turns: the call `two` is done, the call `one` is not.
             await points.wait_for_point("one")
             await points.wait_for_point("two")
             await worker.kill()
             points.release("one")
             await worker.start()
             await wait_for_calls(model, "turn1", "turn1", "turn2")
-            await restart_worker(worker)
+            await worker.restart()
             await wait_for_calls(model, "turn1", "turn1", "turn2", "turn2", "turn3")
-            await restart_worker(worker)
+            await worker.restart()
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "Both are made.")
     assert [*document["nodes"]] == ["turn1", "turn1.1", "turn1.2", "turn2", "turn2.1", "turn3"]
@@ -239,37 +238,33 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
     assert Counter(received.metadata["node_id"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
     entries = [message for message in model.calls[-1].messages if message["role"] == "tool"]
     assert [message["content"] for message in entries] == ["one", "two", '{"n":3}']
-    await assert_whole(handle)
+    await assert_clean_and_replays(handle)
 
 
-@pytest.mark.parametrize("again", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
-async def test_answer_of_a_killed_worker_is_continued(own_server: LiveServer, folder: Path, again: str) -> None:
-    words = "Oslo has rain today. Bergen has more of it."
+@pytest.mark.parametrize("second_answer", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
+async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
+    own_server: LiveServer, folder: Path, second_answer: str
+) -> None:
+    first_answer = "Oslo has rain today. Bergen has more of it."
     script = [
         response_to("plan", plan_text(call("a", "echo", n=1))),
-        response_to("answer", held_answer(words, asyncio.Event(), after=3)),
-        response_to("answer", again),
+        response_to("answer", held_answer(first_answer, asyncio.Event(), after=3)),
+        response_to("answer", second_answer),
     ]
     async with ModelServer(*script) as model:
         client = await own_server.start()
         handle = await start_goal(client, "What is the weather?", "echo")
         reader = Reader(texts_of(client), handle.id)
         async with serving(own_server, folder, model) as worker:
-            await eventually(lambda: reader.text == words[: 3 * PIECE])
+            await eventually(lambda: reader.text == first_answer[: 3 * PIECE])
             await worker.kill()
             # Text that the dead worker streamed is still available to new clients.
-            late = Reader(texts_of(client), handle.id)
-            await eventually(lambda: late.text == words[: 3 * PIECE])
+            late_reader = Reader(texts_of(client), handle.id)
+            await eventually(lambda: late_reader.text == first_answer[: 3 * PIECE])
             await worker.start()
             document = await result_within(handle, 240)
-        entries = [await each.end(again) for each in (reader, late)]
-    assert document["output"] == again
-    assert entries == [words if again == words else words[: 3 * PIECE] + again] * 2
-    assert {piece.restarts for piece in reader.pieces} == {False, again != words}
-    await assert_whole(handle)
-
-
-async def restart_worker(worker: WorkerProcess) -> None:
-    """Kill a worker and start it again at once."""
-    await worker.kill()
-    await worker.start()
+        texts = [await each.end(second_answer) for each in (reader, late_reader)]
+    assert document["output"] == second_answer
+    assert texts == [first_answer if second_answer == first_answer else first_answer[: 3 * PIECE] + second_answer] * 2
+    assert {piece.restarts for piece in reader.pieces} == {False, second_answer != first_answer}
+    await assert_clean_and_replays(handle)

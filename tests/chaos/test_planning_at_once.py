@@ -1,9 +1,10 @@
-"""A hundred requests at once on one worker, again and again: none hears of another, and none leaves anything."""
+"""Rounds of a hundred concurrent requests on one worker: requests are isolated, and their memory is released."""
 
 import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
+from dagwright.core.model.tools import ToolDeclaration
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.model_calls.model_requests import ModelConfig
 from dagwright.protocol.run_input import RunInput, run_input_to_json
@@ -29,19 +31,20 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
 REQUESTS = 100
 ROUNDS = 5
-WARM = 2
-"""Rounds in which caches fill and modules are loaded."""
+WARM_UP_ROUNDS = 2
+"""Rounds in which caches are filled and modules are loaded."""
 MAX_OBJECTS = REQUESTS
-"""By which the worker may have more after a later round than after the one before, in most of them: one object for each
-request. Not in all, for the pool of connections to the model service keeps those that the end of a round has opened
-until the next request, 60 objects each. On a quiet machine it is one or two, and counts are the same to 80; a busy one
-asks more at once."""
+"""Maximum growth of the number of objects in the worker per round: one object for each request.
+
+The connection pool of the model client keeps connections until the next request, 60 objects each, so single rounds have
+more objects."""
 MAX_GROWTH_MB = 5.0
-"""Between the mean of the rounds in the middle and that of the last ones, 150 requests later, each with its garbage
-collected and free memory returned. It varies by 3 MB; if each request kept the 100 KB of a running run, it would grow
-by 15 MB."""
+"""Maximum growth of the memory from the mean of the middle rounds to the mean of the last rounds, 150 requests later.
+
+It is measured after garbage collection, and varies by 3 MB. If each request kept the 100 KB of a running run, the
+memory would grow by 15 MB."""
 _WORD = re.compile(r"word-\d+-\d+-")
-_WITHIN_S = 420
+_ROUND_TIMEOUT_S = 420
 
 
 def word(turn: int, number: int) -> str:
@@ -55,20 +58,22 @@ def model_of(number: int) -> str:
 
 
 def steps_of(turn: int) -> list[Step]:
-    """Return the plan and the answer of each request of a round, in an order of their own."""
-    actual = []
+    """Return the plan and the answer of each request of a round, in the reverse order of the requests."""
+    steps = []
     for number in reversed(range(REQUESTS)):
-        own, model = word(turn, number), model_of(number)
-        plan = plan_text(call("a", "echo", said=own), call("b", "echo", of="{{a.result.said}}"))
-        actual.append(step(plan, model=model, metadata={"purpose": "plan"}, last=own))
-        actual.append(step(f"heard {own}", model=model, metadata={"purpose": "answer"}, last=own))
-    return actual
+        request_word, model = word(turn, number), model_of(number)
+        plan = plan_text(call("a", "echo", said=request_word), call("b", "echo", of="{{a.result.said}}"))
+        steps.append(step(plan, model=model, metadata={"purpose": "plan"}, last=request_word))
+        steps.append(step(f"heard {request_word}", model=model, metadata={"purpose": "answer"}, last=request_word))
+    return steps
 
 
-async def run_goal(client: Client, known: Any, *, turn: int, number: int) -> tuple[str, dict[str, Any]]:
-    """Return the id and the document of one request."""
+async def run_goal(
+    client: Client, tools: Mapping[str, ToolDeclaration], *, turn: int, number: int
+) -> tuple[str, dict[str, Any]]:
+    """Run one request, and return its run ID and document."""
     options = PlanningOptions(ModelConfig(model=model_of(number)))
-    compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, options)
+    compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": tools["echo"]}, options)
     handle = await client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=compiled)),
@@ -79,7 +84,7 @@ async def run_goal(client: Client, known: Any, *, turn: int, number: int) -> tup
     return handle.id, document
 
 
-def assert_own_word(received: ReceivedCall) -> None:
+def assert_has_only_its_word(received: ReceivedCall) -> None:
     """Check that a call contains the word of its own run and no other word, and names the model of its run."""
     turn, number = map(int, received.metadata["run_id"].split("-")[2:4])
     assert {*_WORD.findall(received.text)} == {word(turn, number)}
@@ -98,46 +103,46 @@ def largest_increases(before: Counter[str], after: Counter[str]) -> list[tuple[s
     return (after - before).most_common(20)
 
 
-async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_nothing(
+async def test_concurrent_requests_are_isolated_and_release_their_memory(
     own_server: LiveServer, folder: Path, record_property: Any
 ) -> None:
     client = await own_server.start()
-    known = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    tools = load_toolset(Settings(), [str(TOOLS)]).declarations()
     memory: list[float] = []
-    counted: list[Counter[str]] = []
+    counts: list[Counter[str]] = []
     rounds: list[Counter[str]] = []
 
     async def is_settled() -> bool:
-        # The last runs of a round are let go a moment after they have ended.
-        counted.append(await living_objects(client, folder))
-        return len(counted) > 1 and abs(counted[-1].total() - counted[-2].total()) < MAX_OBJECTS
+        # The worker releases the last runs of a round shortly after they have ended.
+        counts.append(await living_objects(client, folder))
+        return len(counts) > 1 and abs(counts[-1].total() - counts[-2].total()) < MAX_OBJECTS
 
     steps = [step for turn in range(ROUNDS) for step in steps_of(turn)]
     async with ModelServer(*steps) as model:
         environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
         async with worker_process(own_server.address, folder, environment=environment) as worker:
             for turn in range(ROUNDS):
-                async with asyncio.timeout(_WITHIN_S):
-                    final_results = await asyncio.gather(
-                        *(run_goal(client, known, turn=turn, number=number) for number in range(REQUESTS))
+                async with asyncio.timeout(_ROUND_TIMEOUT_S):
+                    ended_runs = await asyncio.gather(
+                        *(run_goal(client, tools, turn=turn, number=number) for number in range(REQUESTS))
                     )
-                entries = [(document["status"], document["output"]) for _, document in final_results]
-                assert entries == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
-                counted.clear()
+                outcomes = [(document["status"], document["output"]) for _, document in ended_runs]
+                assert outcomes == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
+                counts.clear()
                 await eventually(is_settled)
-                rounds.append(counted[-1])
+                rounds.append(counts[-1])
                 memory.append(worker.memory_mb)
         for received in model.calls:
-            assert_own_word(received)
+            assert_has_only_its_word(received)
         assert len(model.calls) == 2 * REQUESTS * ROUNDS
-    objects = [each.total() for each in rounds]
-    record_property("objects", objects)
+    object_counts = [count.total() for count in rounds]
+    record_property("objects", object_counts)
     record_property("memory_mb", memory)
-    warm = rounds[WARM - 1 :]
-    half = len(warm) // 2
-    # Objects that are released late appear in some rounds only; a leak also raises the lowest count.
-    lowest, lowest_later = (min(part, key=Counter.total) for part in (warm[:half], warm[half:]))
-    growth = (lowest_later.total() - lowest.total()) / half
-    assert growth < MAX_OBJECTS, (objects, largest_increases(lowest, lowest_later))
-    middle, last = memory[WARM : (WARM + ROUNDS) // 2], memory[(WARM + ROUNDS) // 2 :]
+    warm_rounds = rounds[WARM_UP_ROUNDS - 1 :]
+    half = len(warm_rounds) // 2
+    # Objects that are released late appear in some rounds only, while a leak also raises the minimum of the rounds.
+    early, late = (min(part, key=Counter.total) for part in (warm_rounds[:half], warm_rounds[half:]))
+    growth = (late.total() - early.total()) / half
+    assert growth < MAX_OBJECTS, (object_counts, largest_increases(early, late))
+    middle, last = memory[WARM_UP_ROUNDS : (WARM_UP_ROUNDS + ROUNDS) // 2], memory[(WARM_UP_ROUNDS + ROUNDS) // 2 :]
     assert mean(last) - mean(middle) < MAX_GROWTH_MB, memory

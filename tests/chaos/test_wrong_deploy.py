@@ -1,4 +1,4 @@
-"""A worker with other workflow code gets open runs: they wait, report the reason, and continue after the rollback."""
+"""A worker with different workflow code receives open runs: they wait, report why, and continue after the rollback."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ from temporalio.client import Client
 
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
-from tests.support.chaos import WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
-from tests.support.chaos_tools import effects_of, make_database
+from tests.support.chaos import RETRY, WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
+from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.runs import assert_replays
 from tests.support.server import LiveServer
@@ -29,7 +29,7 @@ def _plan(run: str) -> dict[str, Any]:
             "priority": priority,
             "depends_on": list(after),
             "heartbeat": "1s",
-            "retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0},
+            "retry": RETRY,
         }
 
     nodes = [effect("urgent", 1), effect("usual", 3), effect("late", 5), effect("last", 3, "urgent", "late")]
@@ -37,22 +37,21 @@ def _plan(run: str) -> dict[str, Any]:
 
 
 async def _failing_view(client: Client, run: str) -> RunView:
-    actual: list[RunView] = []
+    views: list[RunView] = []
 
     async def is_failing() -> bool:
-        actual.append(await RunReader(client, run).read())
-        return any(note["code"] == "workflow_task_failing" for note in actual[-1].notes)
+        views.append(await RunReader(client, run).read())
+        return any(note["code"] == "workflow_task_failing" for note in views[-1].notes)
 
     await eventually(is_failing)
-    return actual[-1]
+    return views[-1]
 
 
-async def test_runs_wait_for_the_right_code_and_then_end_normally(own_server: LiveServer, tmp_path: Path) -> None:
+async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
     client = await own_server.start()
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    make_database(folder)
-    points = FaultPoints(folder)
+
     for run in _RUNS:
         points.hold(f"{run}-usual")
     async with worker_process(own_server.address, folder):
@@ -79,10 +78,10 @@ async def test_runs_wait_for_the_right_code_and_then_end_normally(own_server: Li
     for run, document, handle in zip(_RUNS, documents, handles, strict=True):
         assert document["status"] == "completed"
         assert document["output"] == {name: f"{run}-{name}" for name in _NAMES}
-        # The first worker may have ended with `last` under way, so how often it was tried is not asked.
+        # The number of attempts is not checked: the first worker may have stopped during the call of `last`.
         last = document["nodes"]["last"]
         assert (last["status"], last["result"]) == ("completed", f"{run}-last")
-        # The rejected workflow tasks of the wrong worker left no trace except failed workflow tasks.
+        # The wrong worker left nothing in the history but failed workflow tasks.
         await assert_replays(await handle.fetch_history())
         assert (await RunReader(client, run).read()).notes == []
     assert effects_of(folder) == sorted(f"{run}-{name}" for run in _RUNS for name in _NAMES)

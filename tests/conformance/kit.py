@@ -4,38 +4,38 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 
 Graph = Mapping[int, Sequence[int]]
-"""Node number, from 1 in order -> the numbers it waits for."""
+"""Node number, counted from 1 -> numbers of its dependencies."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One dialect, as the kit needs it.
+    """A dialect and the facts that the tests need.
 
     Args:
-        entries: the path from the document to its list of entries.
-        write: makes a document of a graph.
-        id_of: number -> node id.
+        entries_path: the path from the document to its list of entries.
+        write: return the document of a graph.
+        id_of: return the node ID of a node number.
         tool_key: the key for the tool of an entry.
         required: keys that an entry must have.
-        optional: the other keys it may have, and keys inside of them.
-        unknown_code: error code of a dependency on a missing node.
-        is_text: its documents are texts, which have no entries and no places inside.
+        optional: other keys that an entry may have, and the keys of their values.
+        unknown_dependency_code: error code of a dependency on a missing node.
+        is_text: whether documents are texts, so that no JSON pointer points into a document.
     """
 
     name: str
-    list_payloads: tuple[str, ...]
+    entries_path: tuple[str, ...]
     write: Callable[[Graph], Any]
     id_of: Callable[[int], str]
     tool_key: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    unknown_code: str
+    unknown_dependency_code: str
     is_text: bool = False
 
     @property
@@ -44,18 +44,22 @@ class Dialect:
         return (*self.required, *self.optional)
 
     def entries_of(self, document: Any) -> list[Any]:
-        actual: list[Any] = document[self.list_payloads[0]] if self.list_payloads else document
-        return actual
+        entries: list[Any] = document[self.entries_path[0]] if self.entries_path else document
+        return entries
+
+    def entry_pointer(self, index: int, *keys: str | int) -> str:
+        """Return the JSON pointer to an entry or to a part of the entry; the whole document if it is a text."""
+        return "" if self.is_text else pointer(*self.entries_path, index, *keys)
 
 
 def _write_plan(graph: Graph) -> Any:
-    def reads(needs: Sequence[int]) -> list[str]:
+    def references(needs: Sequence[int]) -> list[str]:
         return [f"{{{{n {other}.result}}}}" for other in needs]
 
     return {
         "plan": 1,
         "nodes": [
-            {"id": f"n {number}", "tool": "t", "arguments": {"x": reads(needs)}} for number, needs in graph.items()
+            {"id": f"n {number}", "tool": "t", "arguments": {"x": references(needs)}} for number, needs in graph.items()
         ],
     }
 
@@ -216,7 +220,7 @@ DIALECTS = (
     Dialect("llmcompiler", (), _write_llmcompiler, str, "tool", (), (), "invalid_reference", is_text=True),
     Dialect("rewoo", (), _write_rewoo, "E{}".format, "tool", (), (), "invalid_reference", is_text=True),
 )
-"""Rows of the table: name, path to the entries, writer, node id, tool key, required and optional keys, error code."""
+"""The values of each row have the order of the fields of `Dialect`."""
 
 JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 
@@ -226,7 +230,7 @@ def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | 
 
 
 def problems_of(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Sequence[Problem]:
-    """Return everything that is wrong with a document; nothing if it is valid."""
+    """Return all problems of a document; an empty sequence if the document is valid."""
     try:
         check(raw, dialect=dialect, context=context)
     except PlanInvalid as invalid:
@@ -239,7 +243,7 @@ def codes_of(raw: Any, *, dialect: str | None = None) -> list[tuple[str, str]]:
 
 
 def value_at(document: Any, pointer: str) -> Any:
-    """Return what stands at an RFC 6901 pointer.
+    """Return the value at an RFC 6901 pointer.
 
     Raises:
         LookupError: the pointer does not exist.

@@ -1,4 +1,4 @@
-"""The stores that the kit runs on, each with a way to damage its values."""
+"""The stores that the conformance tests use, each with functions that damage its values."""
 
 import functools
 import os
@@ -26,13 +26,13 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class StoreAtHand:
+class StoreUnderTest:
     """A store under test.
 
     Args:
-        location: what `open_store` takes.
-        overwrite: puts other content, or none, under a reference, behind the store's back.
-        add: puts something that is no payload beside the payloads.
+        location: argument of `open_store`.
+        overwrite: replace the content of a reference, or delete it with `None`, without the store's methods.
+        add: add an entry that is not a payload next to the payloads.
     """
 
     location: str
@@ -40,34 +40,34 @@ class StoreAtHand:
     add: Callable[[str], None]
 
     def open(self) -> PayloadStore:
-        """Return the store as another process would have it."""
+        """Return a new store object, as in another process."""
         return open_store(self.location)
 
 
-def folder_at_hand(folder: Path) -> StoreAtHand:
+def folder_under_test(folder: Path) -> StoreUnderTest:
     def overwrite(ref: str, content: bytes | None) -> None:
         (path,) = folder.rglob(ref)
         path.unlink() if content is None else path.write_bytes(content)
 
     def add(name: str) -> None:
         (folder / "ab" / "cd").mkdir(parents=True, exist_ok=True)
-        for place in (folder, folder / "ab", folder / "ab" / "cd"):
-            (place / name).write_text("no payload", encoding="ascii")
+        for parent in (folder, folder / "ab", folder / "ab" / "cd"):
+            (parent / name).write_text("not a payload", encoding="ascii")
 
-    return StoreAtHand(str(folder), overwrite, add)
+    return StoreUnderTest(str(folder), overwrite, add)
 
 
 @contextmanager
 def s3_service() -> Iterator[str]:
-    """Serve S3 on a port of its own, as boto3's environment variables say inside the block; yields its address."""
-    # All servers of this process keep their buckets in the same place, so buckets of an earlier server are removed.
+    """Serve S3 during the block, with boto3's environment variables set accordingly; yield the address."""
+    # All servers of this process share one dictionary of buckets, so the buckets of an earlier server are removed.
     s3_backends.reset()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
     with pytest.MonkeyPatch.context() as patch:
-        # Each client would read the 2 MB of the description of S3 again.
+        # Without this cache, each client would read the description of S3 again, which has 2 MB.
         patch.setattr("botocore.session.create_loader", functools.cache(create_loader))
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -75,26 +75,26 @@ def s3_service() -> Iterator[str]:
         for name, value in _ENVIRONMENT.items():
             patch.setenv(name, value)
         try:
-            place: Any = {"LocationConstraint": _ENVIRONMENT["AWS_REGION"]}
-            boto3.Session().client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
+            configuration: Any = {"LocationConstraint": _ENVIRONMENT["AWS_REGION"]}
+            boto3.Session().client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=configuration)
             yield address
         finally:
             server.stop()
 
 
-def bucket_at_hand(prefix: str) -> StoreAtHand:
-    """Return a store in the bucket of `s3_service`, under a prefix that no other test has."""
+def bucket_under_test(prefix: str) -> StoreUnderTest:
+    """Return a store in the bucket of `s3_service`, under a prefix that no other test uses."""
     client: Any = boto3.Session().client("s3")
 
     def overwrite(ref: str, content: bytes | None) -> None:
-        named = {"Bucket": BUCKET, "Key": f"{prefix}/{ref}"}
-        client.delete_object(**named) if content is None else client.put_object(**named, Body=content)
+        address = {"Bucket": BUCKET, "Key": f"{prefix}/{ref}"}
+        client.delete_object(**address) if content is None else client.put_object(**address, Body=content)
 
     def add(name: str) -> None:
         for key in (name, f"{prefix}/{name}", f"{prefix}-other/{name}"):
-            client.put_object(Bucket=BUCKET, Key=key, Body=b"no payload")
+            client.put_object(Bucket=BUCKET, Key=key, Body=b"not a payload")
 
-    return StoreAtHand(f"s3://{BUCKET}/{prefix}", overwrite, add)
+    return StoreUnderTest(f"s3://{BUCKET}/{prefix}", overwrite, add)
 
 
 async def list_entries(store: PayloadStore) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Any document is checked or rejected; no other error is raised, and every reported pointer exists."""
+"""Any document is accepted or rejected without another error, and every reported pointer exists."""
 
 from contextlib import suppress
 from typing import Any
@@ -15,7 +15,7 @@ from tests.support.example_counts import examples
 from tests.support.json_places import places_of, replace_at
 
 ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")
-KEYS = sorted({*ROOT_KEYS, *(key for known in DIALECTS for key in known.keys)})
+KEYS = sorted({*ROOT_KEYS, *(key for dialect in DIALECTS for key in dialect.keys)})
 TEXTS = ("@result_1", "@result_0", "@cbu", "{{a.result}}", "{{", "a", "sg1", "continue", "~/", "")
 scalars = st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False, allow_infinity=False)
 leaves = scalars | st.sampled_from(TEXTS) | st.text(max_size=6)
@@ -30,7 +30,7 @@ values = st.recursive(
 
 @settings(max_examples=examples(300), deadline=None)
 @given(raw=values, dialect=st.sampled_from((None, *Dialect)))
-def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str | None) -> None:
+def test_any_json_value_is_a_document_or_is_rejected_with_existing_pointers(raw: Any, dialect: str | None) -> None:
     with suppress(PlanInvalid):
         assert isinstance(to_document(raw, dialect=dialect), Document)
     for problem in problems_of(raw, dialect=dialect):
@@ -39,7 +39,7 @@ def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.data())
-def test_any_change_of_a_good_document_is_reported_with_its_place(data: st.DataObject) -> None:
+def test_problems_of_a_changed_document_have_existing_pointers_and_messages(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(DIALECTS))
     raw = dialect.write({1: [], 2: [1], 3: [1, 2]})
     for _ in range(data.draw(st.integers(1, 3))):
@@ -51,7 +51,7 @@ def test_any_change_of_a_good_document_is_reported_with_its_place(data: st.DataO
 
 @settings(max_examples=examples(100), deadline=None)
 @given(raw=values)
-def test_any_json_value_as_a_sub_plan_is_reported_with_its_place(raw: Any) -> None:
+def test_problems_of_any_sub_plan_have_existing_pointers(raw: Any) -> None:
     plan = {"plan": 1, "nodes": [{"id": "sub", "plan": raw}]}
     for problem in problems_of(plan):
         value_at(plan, problem.pointer)

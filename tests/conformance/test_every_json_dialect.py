@@ -13,26 +13,22 @@ pytestmark = pytest.mark.parametrize("dialect", JSON_DIALECTS, ids=lambda dialec
 WRONG_VALUES: tuple[Any, ...] = (None, True, 7, -0.5, "", "{{", [], [None], {}, {"": None}, [[[]]])
 
 
-def entry_at(dialect: Dialect, index: int, *keys: str | int) -> str:
-    return pointer(*dialect.list_payloads, index, *keys)
-
-
-def test_empty_list_is_an_empty_plan(dialect: Dialect) -> None:
-    raw = [] if not dialect.list_payloads else {dialect.list_payloads[0]: []}
+def test_empty_list_of_entries_is_reported(dialect: Dialect) -> None:
+    raw = [] if not dialect.entries_path else {dialect.entries_path[0]: []}
     (problem,) = problems_of(raw, dialect=dialect.name)
-    assert (problem.code, problem.pointer) == ("empty_plan", pointer(*dialect.list_payloads))
+    assert (problem.code, problem.pointer) == ("empty_plan", pointer(*dialect.entries_path))
 
 
-def test_unknown_key_is_reported_with_the_nearest_known_one(dialect: Dialect) -> None:
+def test_unknown_key_is_reported_with_the_most_similar_known_key(dialect: Dialect) -> None:
     raw = dialect.write({1: [], 2: [1]})
-    wrong = dialect.tool_key + "s"
-    dialect.entries_of(raw)[1][wrong] = "x"
+    unknown_key = dialect.tool_key + "s"
+    dialect.entries_of(raw)[1][unknown_key] = "x"
     (problem,) = problems_of(raw, dialect=dialect.name)
-    assert (problem.code, problem.pointer) == ("invalid_field", entry_at(dialect, 1, wrong))
+    assert (problem.code, problem.pointer) == ("invalid_field", dialect.entry_pointer(1, unknown_key))
     assert problem.hint == f"did you mean {dialect.tool_key!r}?"
 
 
-def test_wrong_entries_are_reported_together_with_what_is_wrong_elsewhere(dialect: Dialect) -> None:
+def test_invalid_entries_are_reported_together_with_other_problems(dialect: Dialect) -> None:
     raw = dialect.write({1: [], 2: [1], 3: [3]})
     dialect.entries_of(raw)[1] = 7
     del dialect.entries_of(raw)[0][dialect.tool_key]
@@ -41,19 +37,19 @@ def test_wrong_entries_are_reported_together_with_what_is_wrong_elsewhere(dialec
     assert "self_dependency" in codes
 
 
-def test_required_key_that_is_missing_or_has_a_wrong_type_is_reported(dialect: Dialect) -> None:
+def test_missing_required_key_and_wrong_type_are_reported(dialect: Dialect) -> None:
     for key in dialect.required:
         raw = dialect.write({1: []})
         (entry,) = dialect.entries_of(raw)
         entry[key] = 0.5
         (first, *more) = codes_of(raw, dialect=dialect.name)
-        assert first == ("invalid_field", entry_at(dialect, 0, key))
+        assert first == ("invalid_field", dialect.entry_pointer(0, key))
         assert not more or dialect.name == "plan"
         del entry[key]
-        assert codes_of(raw, dialect=dialect.name) == [("invalid_field", entry_at(dialect, 0))]
+        assert codes_of(raw, dialect=dialect.name) == [("invalid_field", dialect.entry_pointer(0))]
 
 
-def test_any_value_anywhere_is_reported_with_a_pointer_into_the_document(dialect: Dialect) -> None:
+def test_problems_of_any_wrong_value_have_existing_pointers(dialect: Dialect) -> None:
     keys = sorted(dialect.entries_of(dialect.write({1: []}))[0])
     for key, value in [*itertools.product(keys, WRONG_VALUES), *((None, value) for value in WRONG_VALUES)]:
         raw = dialect.write({1: [], 2: [1], 3: [2]})
@@ -65,15 +61,15 @@ def test_any_value_anywhere_is_reported_with_a_pointer_into_the_document(dialect
             value_at(raw, problem.pointer)
 
 
-def test_document_as_a_sub_plan_is_read_and_reported_in_place(dialect: Dialect) -> None:
+def test_sub_plan_in_the_dialect_is_read_and_its_problems_have_full_pointers(dialect: Dialect) -> None:
     inner = dialect.write({1: [], 2: []})
     plan = {"plan": 1, "nodes": [{"id": "first", "tool": "t"}, {"id": "sub", "plan": inner}]}
     checked = check(plan)
     assert checked.sub_plans[1].levels == [[dialect.id_of(1), dialect.id_of(2)]]
     dialect.entries_of(inner)[1][dialect.tool_key + "s"] = "x"
     dialect.entries_of(inner)[0] = 7
-    at = pointer("nodes", 1, "plan")
+    sub_plan_pointer = pointer("nodes", 1, "plan")
     assert codes_of(plan) == [
-        ("invalid_field", at + entry_at(dialect, 0)),
-        ("invalid_field", at + entry_at(dialect, 1, dialect.tool_key + "s")),
+        ("invalid_field", sub_plan_pointer + dialect.entry_pointer(0)),
+        ("invalid_field", sub_plan_pointer + dialect.entry_pointer(1, dialect.tool_key + "s")),
     ]

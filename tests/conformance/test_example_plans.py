@@ -1,4 +1,4 @@
-"""The plans in `examples/seeds`: each is in the index there, and is checked with its tools; those with stubs run."""
+"""The plans in `examples/seeds`: the index lists each plan, and each is checked; plans with stub tools run."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset
 
 FOLDER = Path(__file__).parents[2] / "examples" / "seeds"
 PLANS = sorted(path.name for path in FOLDER.glob("*.json"))
-REFUSED = {
+EXPECTED_ERROR_CODES = {
     "intents_circular.json": ["cycle"],
     "intents_result_of_nothing.json": ["invalid_reference", "self_dependency"],
 }
@@ -57,7 +57,7 @@ def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
 
 
 def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Call every tool in an order that the edges allow; the engine itself has tests of its own."""
+    """Call every tool in topological order, without the scheduler."""
     results: dict[str, Any] = {}
     levels = levels_of([node.dependencies for node in plan.nodes]) or []
     scope = Scope(node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
@@ -72,31 +72,31 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
     return results
 
 
-def test_index_names_every_plan_with_its_command() -> None:
-    named = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
-    assert sorted(set(named)) == PLANS
+def test_index_lists_every_plan() -> None:
+    names = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
+    assert sorted(set(names)) == PLANS
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_example_is_valid_with_its_tools_or_refused_as_the_index_declares(name: str, toolset: Toolset) -> None:
+def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset) -> None:
     raw = read_plan_file(FOLDER / name)
-    if name in REFUSED:
+    if name in EXPECTED_ERROR_CODES:
         with pytest.raises(PlanInvalid) as caught:
             check_plan(raw, toolset.declarations())
-        assert [problem.code for problem in caught.value.problems] == REFUSED[name]
+        assert [problem.code for problem in caught.value.problems] == EXPECTED_ERROR_CODES[name]
     else:
         checked = check_plan(raw, toolset.declarations(), context={"cbu": "CBU-1"})
         assert list(checked.inputs) == list(INPUTS.get(name, {}))
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_example_with_stubs_gives_the_result_that_it_is_about(name: str, toolset: Toolset) -> None:
+def test_example_with_stub_tools_returns_the_expected_results(name: str, toolset: Toolset) -> None:
     plan = compile_plan(check_plan(read_plan_file(FOLDER / name), toolset.declarations()))
     results = run(plan, toolset, INPUTS.get(name, {}))
     assert {node: json.loads(json.dumps(results[node])) for node in RESULTS[name]} == RESULTS[name]
 
 
-def test_failing_exercise_fails_at_its_second_step(toolset: Toolset) -> None:
+def test_failing_exercise_fails_with_the_error_of_its_tool(toolset: Toolset) -> None:
     plan = compile_plan(check_plan(read_plan_file(FOLDER / "steps_exercise_failing.json"), toolset.declarations()))
     with pytest.raises(GiveUp, match="the mailbox is closed"):
         run(plan, toolset, {})

@@ -1,7 +1,7 @@
 """Every example of the five formats, with the expected result of its check.
 
-Each file in `seeds/` holds a `document` and either `valid` (the result of the check) or `errors` (the reported
-problems); `resolves` adds the arguments that one node gets for given results.
+Each file in `seeds/` has a `document`, and either `valid` (the result of the check) or `errors` (the reported
+problems). Some files have `resolves`: the arguments of a node for given results.
 """
 
 import json
@@ -17,18 +17,18 @@ from tests.conformance.kit import check, problems_of
 
 SEEDS = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))}
 VALID = {name: example for name, example in SEEDS.items() if "valid" in example}
-WRONG = {name: example for name, example in SEEDS.items() if "errors" in example}
+INVALID = {name: example for name, example in SEEDS.items() if "errors" in example}
 RESOLVED = {name: example for name, example in SEEDS.items() if "resolves" in example}
 
 
-def test_every_example_names_its_expected_outcome() -> None:
-    assert VALID.keys() | WRONG.keys() == SEEDS.keys()
+def test_every_example_has_an_expected_outcome() -> None:
+    assert VALID.keys() | INVALID.keys() == SEEDS.keys()
     dialects = {example["valid"]["dialect"] for example in VALID.values()}
     assert dialects == {"tasks", "steps", "agents", "intents", "subgoals"}
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_valid_example_has_the_graph_of_its_format(name: str) -> None:
+def test_valid_example_has_the_expected_graph(name: str) -> None:
     example, expected = VALID[name], VALID[name]["valid"]
     checked = check(example["document"], context=example.get("context"))
     actual: dict[str, Any] = {
@@ -46,21 +46,21 @@ def test_valid_example_has_the_graph_of_its_format(name: str) -> None:
     assert {key: actual[key] for key in {"notes", *expected}} == {"notes": [], **expected}
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: str) -> None:
-    example = WRONG[name]
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_example_has_the_expected_errors(name: str) -> None:
+    example = INVALID[name]
     problems = problems_of(example["document"], context=example.get("context"))
     expected = example["errors"]
     assert [problem.code for problem in problems] == [error["code"] for error in expected]
     for problem, error in zip(problems, expected, strict=True):
         document = problem.to_json()
-        exact = {{"node": "node_id"}.get(key, key): value for key, value in error.items() if key != "hint"}
-        assert {key: document[key] for key in exact} == exact
+        exact_fields = {{"node": "node_id"}.get(key, key): value for key, value in error.items() if key != "hint"}
+        assert {key: document[key] for key in exact_fields} == exact_fields
         assert error.get("hint", "") in (problem.hint or "")
 
 
 @pytest.mark.parametrize("name", RESOLVED)
-def test_arguments_get_the_values_of_the_format(name: str) -> None:
+def test_arguments_are_resolved_as_expected(name: str) -> None:
     example, expected = RESOLVED[name], RESOLVED[name]["resolves"]
     plan = compile_plan(check(example["document"]))
     (node,) = (node for node in plan.nodes if node.id == expected["node"])
@@ -71,7 +71,7 @@ def test_arguments_get_the_values_of_the_format(name: str) -> None:
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == expected["arguments"]
 
 
-def test_bindings_of_an_intent_are_where_the_arguments_are_null() -> None:
+def test_arguments_with_a_binding_are_null_in_the_document() -> None:
     document = to_document(SEEDS["intents-onboarding"]["document"])
     for (number, key), _ in document.bindings.items():
         assert document.plan["nodes"][number]["arguments"][key] is None

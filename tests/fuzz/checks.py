@@ -32,13 +32,13 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
-    """Check all invariants of a started run; return how it ended.
+    """Check all invariants of a started run; return the final status, or the error type `Bug`.
 
     Args:
-        may_be_bug: the run was given what no client of ours makes, so it may end by the type `Bug`.
+        may_be_bug: whether the run may fail with the error type `Bug`, because no client sends such an input.
 
     Raises:
-        AssertionError: something does not hold.
+        AssertionError: an invariant is violated.
     """
     histories = await histories_of(client, handle)
     for history in histories:
@@ -48,33 +48,33 @@ async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
         return wire.ERROR_BUG
     document = await document_of(handle)
     check_document(document)
-    check_details(await handle.query(wire.QUERY_STATUS), document)
+    check_status_query(await handle.query(wire.QUERY_STATUS), document)
     if sum(history.workflow_id == handle.id for history in histories) == 1:
-        await check_projection(histories[0], document)
-    await check_feed(client, handle, document)
+        await check_replay(histories[0], document)
+    await check_reader(client, handle, document)
     return str(document["status"])
 
 
 def _is_bug(history: WorkflowHistory) -> bool:
-    failed = history.events[-1].workflow_execution_failed_event_attributes
-    return failed.failure.application_failure_info.type == wire.ERROR_BUG
+    attributes = history.events[-1].workflow_execution_failed_event_attributes
+    return attributes.failure.application_failure_info.type == wire.ERROR_BUG
 
 
 def check_document(document: Document) -> None:
-    """Check a document of an ended run against docs/reference/states.md."""
+    """Check the result document of a run against docs/reference/states.md."""
     assert set(document) >= _DOCUMENT_KEYS, document.keys()
     status = document["status"]
     assert status in _RUN_FINAL, status
-    _check_error(document["error"], names={"code", "message"})
+    _check_error(document["error"], required={"code", "message"})
     nodes = document["nodes"]
     for name, node in nodes.items():
         _check_node(name, node)
     if nodes and status == "completed":
-        assert {node["status"] for node in nodes.values()} <= _PASSED, "completed, with nodes that are not"
+        assert {node["status"] for node in nodes.values()} <= _PASSED, "a completed run has unsuccessful nodes"
     if status == "completed_with_failures":
         assert any(node["status"] == "completed" for node in nodes.values()) or "nodes_ref" in document
     if status == "failed" and not nodes and "nodes_ref" not in document:
-        assert document["error"] is not None, "failed without a word"
+        assert document["error"] is not None, "a failed run has no error"
     for note in document["notes"]:
         assert set(note) >= {"code", "message"}
 
@@ -84,22 +84,22 @@ def _check_node(name: str, node: Mapping[str, Any]) -> None:
     assert node["status"] in _FINAL, (name, node["status"])
     assert isinstance(node["attempts"], int), (name, node["attempts"])
     assert node["attempts"] >= 0, (name, node["attempts"])
-    _check_error(node["error"], names={"code", "message", "retryable"})
+    _check_error(node["error"], required={"code", "message", "retryable"})
     if node["status"] in ("failed", "blocked"):
-        assert node["error"] is not None, f"{name} {node['status']} without a word"
+        assert node["error"] is not None, f"{name} {node['status']} without an error"
     if node["status"] == "blocked":
         assert node["blocked_by"], name
     if node["status"] != "completed":
         assert node["result"] is None, (name, node["status"], node["result"])
     for key in ("started_at", "ended_at"):
         assert node[key] is None or _TIME.fullmatch(node[key]), (name, key, node[key])
-    assert node["ended_at"] is not None, f"{name} has ended, at no time"
+    assert node["ended_at"] is not None, f"{name} has ended without a time"
 
 
-def _check_error(error: Any, *, names: Set[str]) -> None:
+def _check_error(error: Any, *, required: Set[str]) -> None:
     if error is None:
         return
-    assert names <= set(error), error
+    assert required <= set(error), error
     assert isinstance(error["code"], str), error
     assert isinstance(error["message"], str), error
     assert error["code"], error
@@ -107,49 +107,49 @@ def _check_error(error: Any, *, names: Set[str]) -> None:
     assert len(error["message"].encode()) < 100_000, "an error of 100 kB"
 
 
-def check_details(answer: Document, document: Document) -> None:
-    """Check that the query of an ended run returns the result document of the run."""
-    assert answer["status"] == document["status"], (answer["status"], document["status"])
-    _check_same(answer, document, what="the query")
+def check_status_query(response: Document, document: Document) -> None:
+    """Check that the status query of an ended run agrees with its result document."""
+    assert response["status"] == document["status"], (response["status"], document["status"])
+    _check_same(response, document, source="the query")
 
 
-def _check_same(reported: Document, document: Document, *, what: str) -> None:
-    known, written = _states(reported), _states(document)
-    wrong = {name: (known.get(name), written.get(name)) for name in {**known, **written}}
-    wrong = {name: pair for name, pair in wrong.items() if pair[0] != pair[1]}
-    assert not wrong, f"{what} tells, written: {wrong}"
+def _check_same(reported: Document, document: Document, *, source: str) -> None:
+    actual, expected = _states(reported), _states(document)
+    pairs = {name: (actual.get(name), expected.get(name)) for name in {**actual, **expected}}
+    different = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    assert not different, f"{source} and the document differ: {different}"
 
 
 def _states(document: Document) -> dict[str, Any]:
     return {name: (node["status"], node["error"], node["reason"]) for name, node in document["nodes"].items()}
 
 
-async def check_projection(history: WorkflowHistory, document: Document) -> None:
-    """Check that the events of a run before its end agree with the state of the run."""
-    projection = HistoryReplay(history.workflow_id, data_converter)
+async def check_replay(history: WorkflowHistory, document: Document) -> None:
+    """Check that a replay of the events before the last event gives the nodes of the result document."""
+    replay = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
-        await projection.apply(event)
-    await projection.complete_state()
-    if projection.scheduler is None or not document["nodes"]:
+        await replay.apply(event)
+    await replay.complete_state()
+    if replay.scheduler is None or not document["nodes"]:
         return
-    wrong: dict[str, Any] = {}
+    different: dict[str, Any] = {}
     for name, node in document["nodes"].items():
-        record = projection.scheduler.record_of(name)
+        record = replay.scheduler.record_of(name)
         if record is None:
-            wrong[name] = ("nothing", node["status"])
+            different[name] = ("nothing", node["status"])
             continue
         error = record.error.to_json() if record.error else None
-        # A call cancelled in the workflow task that made it leaves no event.
+        # A call that is cancelled in the workflow task that started it leaves no event.
         attempts = None if record.status == "cancelled" else record.attempts
-        projected = (record.status.value, error, attempts, record.partial)
+        replayed = (record.status.value, error, attempts, record.partial)
         written = (node["status"], node["error"], node["attempts"] if attempts is not None else None, node["partial"])
-        if projected != written:
-            wrong[name] = (projected, written)
+        if replayed != written:
+            different[name] = (replayed, written)
         elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
             result = format_value_refs(record.result, _reference) if record.status == "completed" else None
             if result != node["result"]:
-                wrong[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
-    assert not wrong, f"projected, written: {wrong}"
+                different[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
+    assert not different, f"the replay and the document differ: {different}"
 
 
 def _reference(part: ValueRef) -> Any:
@@ -160,14 +160,14 @@ def _is_stored(value: Any) -> bool:
     return isinstance(value, dict) and {"ref", "bytes"} <= value.keys()
 
 
-async def check_feed(client: Client, handle: Handle, document: Document) -> None:
-    """Check that the reader of a closed run returns the result document of the run, and that the run can be drawn."""
+async def check_reader(client: Client, handle: Handle, document: Document) -> None:
+    """Check that the reader of a closed run agrees with the result document, and that the run can be drawn."""
     view = await RunReader(client, handle.id).read()
     shown = view.document()
     assert view.is_closed
     assert shown["status"] == document["status"], (shown["status"], document["status"])
     if document["nodes"]:
-        _check_same(shown, document, what="the reader")
+        _check_same(shown, document, source="the reader")
     check_document(shown)
     graph = view.graph()
     assert svg(graph)

@@ -1,4 +1,4 @@
-"""Run many cases at once against one server and one worker process, and report the failures."""
+"""Run many cases concurrently against one server, and collect the failures."""
 
 import asyncio
 import math
@@ -26,21 +26,22 @@ from tests.fuzz.tools import registry
 from tests.support.json_places import places_of, replace_at
 from tests.support.runs import Handle, Runs, serving_runs
 
-AT_ONCE = 12
+MAX_CONCURRENT_CASES = 12
 BATCH = 40
-"""Cases that one seed makes."""
-_BOUND_S = 90.0
-"""Much more than a run and its checks need on a busy machine; the deadline of a run is 4 s."""
+"""Maximum number of cases of one seed."""
+_CASE_TIMEOUT_S = 90.0
+"""Much longer than a run and its checks take on a busy machine; the deadline of a run is 4 s."""
 
-REFUSED = "refused"
+REJECTED = "rejected"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that did not hold.
+    """A case in which an invariant was violated.
 
     Args:
-        seed, number: which case of which batch.
+        seed: the seed of the batch.
+        number: position of the case in the batch.
     """
 
     seed: int
@@ -67,44 +68,44 @@ class Tally:
 
 @dataclass(frozen=True)
 class Session:
-    """One server and its workers: one that caches workflows, and one that does not."""
+    """Runs on two workers: one worker caches workflows, the other does not."""
 
     cached: Runs
     uncached: Runs
 
     async def run(self, case: Case) -> str:
-        """Run one case; return how it ended.
+        """Run one case; return the final status of its run, or `REJECTED`.
 
         Raises:
-            AssertionError: something does not hold.
+            AssertionError: an invariant is violated.
         """
         runs = self.cached if case.workflow_cache else self.uncached
-        async with asyncio.timeout(_BOUND_S):
+        async with asyncio.timeout(_CASE_TIMEOUT_S):
             handle = await _start(runs, case)
             if handle is None:
-                return REFUSED
+                return REJECTED
             await asyncio.gather(*(_send(handle, message) for message in case.messages))
             return await check_run(runs.client, handle, may_be_bug=case.form == "compiled")
 
     async def run_batch(self, number: int, tally: Tally, *, only: Callable[[int], bool] = lambda _: True) -> None:
-        """Run all cases of a seed, many at once."""
-        turns = asyncio.Semaphore(AT_ONCE)
+        """Run the cases of a seed whose positions `only` accepts, many concurrently."""
+        slots = asyncio.Semaphore(MAX_CONCURRENT_CASES)
 
         async def run(position: int, case: Case) -> None:
-            async with turns:
+            async with slots:
                 try:
                     tally.ends[f"{case.form} {await self.run(case)}"] += 1
                 # Any unexpected exception of a case is a finding.
                 except (Exception, asyncio.CancelledError) as error:
                     tally.failures.append(Failure(number, position, case, error))
 
-        made = cases_of(number)
-        await asyncio.gather(*(run(position, case) for position, case in enumerate(made) if only(position)))
+        batch = cases_of(number)
+        await asyncio.gather(*(run(position, case) for position, case in enumerate(batch) if only(position)))
 
 
 def cases_of(number: int) -> list[Case]:
-    """Return the cases of a seed, which change only if the strategies change."""
-    made: list[Case] = []
+    """Return the cases of a seed; they change only if the strategies change."""
+    generated: list[Case] = []
 
     @seed(number)
     @settings(
@@ -116,16 +117,16 @@ def cases_of(number: int) -> list[Case]:
     )
     @given(cases())
     def make(case: Case) -> None:
-        if case not in made:
-            made.append(case)
+        if case not in generated:
+            generated.append(case)
 
     make()
-    return made
+    return generated
 
 
 @asynccontextmanager
-async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
-    """Serve the tools of the fuzzer as long as the block lasts."""
+async def open_session(client: Client, folder: Path) -> AsyncIterator[Session]:
+    """Serve the tools of the fuzzer during the block."""
     async with AsyncExitStack() as stack:
         cached, uncached = [
             await stack.enter_async_context(
@@ -137,28 +138,24 @@ async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
 
 
 async def run_for(
-    found: Session,
+    session: Session,
     *,
     seconds: float,
     first_seed: int,
     report: Callable[[Tally, int], None],
     last_seed: float = math.inf,
 ) -> Tally:
-    """Run batch after batch until the time is over or the last seed is done; call `report` after each batch.
-
-    Returns:
-        Tally of all cases up to a number of seeds that depends on the time alone.
-    """
+    """Run one batch after another until the time is over or the last seed is done; call `report` after each batch."""
     tally, number, end = Tally(), first_seed, time.monotonic() + seconds
     while time.monotonic() < end and number <= last_seed:
-        await found.run_batch(number, tally)
+        await session.run_batch(number, tally)
         report(tally, number)
         number += 1
     return tally
 
 
 async def _start(runs: Runs, case: Case) -> Handle | None:
-    """Start the run of a case; `None` if the start was rejected with a proper error."""
+    """Start the run of a case; return `None` if its plan was rejected with codes and messages."""
     if case.form == "payloads":
         return await runs.start_raw(*map(payload_of, case.content))
     if case.form == "client":
@@ -168,9 +165,9 @@ async def _start(runs: Runs, case: Case) -> Handle | None:
                 case.content, inputs=inputs, context=context, deadline_s=parse_duration(DEADLINE).total_seconds()
             )
         except PlanInvalid as invalid:
-            refused = invalid
-        assert refused.problems
-        assert all(problem.code and problem.message for problem in refused.problems)
+            problems = invalid.problems
+        assert problems
+        assert all(problem.code and problem.message for problem in problems)
         return None
     message = {**case.fields}
     if isinstance(message.setdefault("options", {}), dict):
@@ -182,21 +179,21 @@ async def _start(runs: Runs, case: Case) -> Handle | None:
 
 
 def _changed_plan(runs: Runs, case: Case) -> Any:
-    """Return the compiled plan of a case with its changes, `None` if the plan cannot be compiled."""
+    """Return the compiled plan of a case with its changes, or `None` if the plan cannot be compiled."""
     try:
         checked = check_plan(case.content["plan"], runs.tools)
-        given = dict.fromkeys(checked.inputs, "x")
-        compiled: Any = plan_to_json(prepare_plan(checked, given))
+        inputs = dict.fromkeys(checked.inputs, "x")
+        compiled: Any = plan_to_json(prepare_plan(checked, inputs))
     except PlanInvalid:
         return None
-    for where, value in case.content["changes"]:
+    for fraction, value in case.content["changes"]:
         places = places_of(compiled)
-        compiled = replace_at(compiled, places[int(where * len(places))], value)
+        compiled = replace_at(compiled, places[int(fraction * len(places))], value)
     return compiled
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return an object: the client accepts nothing else."""
+    """Return the value if it is an object, otherwise an empty object: the client accepts only objects."""
     return value if isinstance(value, dict) else {}
 
 
@@ -213,5 +210,5 @@ async def _send(handle: Handle, message: Message) -> None:
         else:
             await handle.cancel()
     except (RPCError, WorkflowUpdateFailedError, QueryFailed, UnicodeEncodeError):
-        # The run had ended, or rejected the message: the sender gets an error, and there must be no other effect.
+        # The run had ended, or rejected the message.
         return

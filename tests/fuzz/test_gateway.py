@@ -1,6 +1,6 @@
-"""Generated requests to every endpoint of a real gateway: no 500, nothing that hangs, answers as the document says.
+"""Generated requests to every endpoint of a real gateway: no status 500, no timeout, responses match the schema.
 
-`EXAMPLES=500 SEED=7 pytest tests/fuzz/test_gateway.py` makes more of them than the tests do, and others.
+`EXAMPLES=500 SEED=7 pytest tests/fuzz/test_gateway.py` sends more and different requests.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "20"))
-"""Requests to each operation, of each of two kinds: such as the document lets through, and others."""
+"""Number of valid requests and of invalid requests to each operation."""
 SEED = int(os.environ.get("SEED", "0"))
-"""The same one makes the same requests."""
-ANSWER_S = 30.0
-"""By when an answer has to be whole: a longer request counts as hanging."""
+"""Each seed always gives the same requests."""
+RESPONSE_TIMEOUT_S = 30.0
+"""Maximum time until a response is complete."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
-ASKING = {
+PLAN_WITH_APPROVAL = {
     "plan": 1,
     "title": "Publish a number",
     "inputs": {"number": {"type": "integer"}},
@@ -53,9 +53,9 @@ ASKING = {
     ],
     "output": "{{double.result}}",
 }
-PLANNED = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+MODEL_PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
-    step(json_text(PLANNED), metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step(json_text(MODEL_PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
     step(json_text({"answer": "It is 3.", "missing": []}), metadata={"purpose": "answer"}, times=ANY_NUMBER),
     step(json_text({"route": "orchestration"}), metadata={"purpose": "route"}, times=ANY_NUMBER),
     step("Three.", times=ANY_NUMBER),
@@ -65,19 +65,19 @@ MODELS = ["small", "plan/ask", "profile/plan", "agent/none"]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A gateway with something of everything: what ids in addresses may be."""
+    """A gateway, a run that waits, an ended run and a session, whose IDs the requests use."""
 
     live: Gateway
-    waiting: str
-    ended: str
+    waiting_run: str
+    ended_run: str
     session: str
 
-    def places(self, path: str) -> dict[str, list[str]]:
+    def parameter_values(self, path: str) -> dict[str, list[str]]:
         """Return additional values for the parameters of a path."""
         # A stream of a waiting run stays open for as long as the run waits.
-        runs = [self.ended] if path.endswith("/events") else [self.waiting, self.ended]
+        runs = [self.ended_run] if path.endswith("/events") else [self.waiting_run, self.ended_run]
         nodes = ["double", "check", "broken", "check[0]", "none"]
-        response = f"resp_{self.ended}.cGxhbi9hc2s"
+        response = f"resp_{self.ended_run}.cGxhbi9hc2s"
         return {
             **{"run_id": runs, "session_id": [self.session], "node_id": nodes, "model": MODELS},
             **{"response_id": [response], "name": ["ask"]},
@@ -86,43 +86,46 @@ class Served:
 
 @pytest.fixture(scope="module")
 async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    # OpenAI's server would reject some requests that are passed on to the model; this server reports them at its end.
+    # The gateway forwards some requests that a real model service would reject; `ModelServer` reports them at its end.
     with suppress(ScriptNotFollowed):
         async with (
             ModelServer(*SCRIPT) as models,
             gateway(
-                server, folder=tmp_path_factory.mktemp("fuzz"), plans={"ask": ASKING}, service=models.base_url
+                server,
+                folder=tmp_path_factory.mktemp("fuzz"),
+                plans={"ask": PLAN_WITH_APPROVAL},
+                service=models.base_url,
             ) as live,
         ):
             session = f"s-{uuid4().hex[:8]}"
             message = {"role": "user", "content": '{"number": 21}'}
             body = {"model": "plan/ask", "messages": [message], "session_id": session}
-            ended = (await live.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
-            await live.post(f"/v1/runs/{ended}/feedback", {"answer": "yes"})
+            ended_run = (await live.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
+            await live.post(f"/v1/runs/{ended_run}/feedback", {"answer": "yes"})
             run = {"template": "ask", "inputs": {"number": 21}}
-            waiting = (await live.post("/v1/runs", run)).json()["run_id"]
+            waiting_run = (await live.post("/v1/runs", run)).json()["run_id"]
 
             async def is_ended() -> bool:
-                return (await live.http.get(f"/v1/runs/{ended}")).json()["status"] not in ("running", "waiting")
+                return (await live.http.get(f"/v1/runs/{ended_run}")).json()["status"] not in ("running", "waiting")
 
             await eventually(is_ended)
-            yield Served(live, waiting, ended, session)
+            yield Served(live, waiting_run, ended_run, session)
 
 
-def kinds() -> Iterator[Any]:
+def operations_and_modes() -> Iterator[Any]:
     for name, operation in OPERATIONS.items():
-        takes_something = "requestBody" in operation or operation.get("parameters")
-        for mode in GenerationMode if takes_something else [GenerationMode.POSITIVE]:
+        has_input = "requestBody" in operation or operation.get("parameters")
+        for mode in GenerationMode if has_input else [GenerationMode.POSITIVE]:
             yield pytest.param(name, mode, id=f"{name} {mode.value}")
 
 
-@pytest.mark.parametrize(("name", "mode"), list(kinds()))
-async def test_generated_requests_are_answered_as_the_document_describes(
+@pytest.mark.parametrize(("name", "mode"), list(operations_and_modes()))
+async def test_responses_to_generated_requests_match_the_api_document(
     name: str, mode: GenerationMode, fuzzed_gateway: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, path = name.split(" ")
     operation = SCHEMA[path][method]
-    known = fuzzed_gateway.places(path)
+    known_values = fuzzed_gateway.parameter_values(path)
 
     @seed(SEED)
     @settings(
@@ -135,15 +138,15 @@ async def test_generated_requests_are_answered_as_the_document_describes(
     @given(case=operation.as_strategy(generation_mode=mode), choice=st.data())
     def send_case(case: Case[Any], choice: st.DataObject) -> None:
         for parameter in case.path_parameters or {}:
-            # Endpoints without names here are tested with generated values only.
-            if parameter in known and choice.draw(st.integers(0, 3)):
-                case.path_parameters[parameter] = choice.draw(st.sampled_from(known[parameter]))
+            # Other parameters get generated values only.
+            if parameter in known_values and choice.draw(st.integers(0, 3)):
+                case.path_parameters[parameter] = choice.draw(st.sampled_from(known_values[parameter]))
         if isinstance(case.body, dict) and "model" in case.body and choice.draw(st.integers(0, 3)):
             case.body["model"] = choice.draw(st.sampled_from(MODELS))
-        answer = case.call(base_url=fuzzed_gateway.live.url, timeout=ANSWER_S)
-        case.validate_response(answer, checks=CHECKS)
+        response = case.call(base_url=fuzzed_gateway.live.url, timeout=RESPONSE_TIMEOUT_S)
+        case.validate_response(response, checks=CHECKS)
 
     with caplog.at_level(logging.ERROR):
-        # The gateway answers in the loop of this test.
+        # The gateway runs in the event loop of this test, so the requests need a thread.
         await asyncio.to_thread(send_case)
     assert [record.getMessage() for record in caplog.records] == []

@@ -1,4 +1,4 @@
-"""Tools that return and raise whatever there is, of every kind of effects, for the plans of the fuzzer."""
+"""Tools of every kind of effects that return odd values and raise odd errors, for the plans of the fuzzer."""
 
 import asyncio
 import dataclasses
@@ -21,7 +21,7 @@ from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Function
 
 EFFECTS = ("pure", "read", "idempotent", "write")
 MAX_MS = 400
-"""Longest time that a tool takes, for any input."""
+"""Maximum time that a tool takes, for any input."""
 
 
 class _Model(BaseModel):
@@ -39,7 +39,7 @@ class _Colour(enum.Enum):
 
 
 class _Text(str):
-    """A text that is more than a text."""
+    """A subclass of `str`."""
 
 
 class _BadIterable:
@@ -52,24 +52,24 @@ class _HugeText(Exception):
         return "y" * 5_000_000
 
 
-class _OwnBase(BaseException):
+class _BaseError(BaseException):
     """An exception that is not a subclass of `Exception`."""
 
 
 def _cycle() -> Any:
-    actual: list[Any] = []
-    actual.append({"again": actual})
-    return actual
+    value: list[Any] = []
+    value.append({"again": value})
+    return value
 
 
 def _deep_recursion(depth: int = 0) -> int:
     return _deep_recursion(depth + 1) + 1
 
 
-def _circle_of_causes() -> BaseException:
-    one, two = ValueError("one"), RuntimeError("two")
-    one.__cause__, two.__cause__ = two, one
-    return one
+def _cyclic_causes() -> BaseException:
+    first, second = ValueError("first"), RuntimeError("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
 
 
 def _status_error(status: int, retry_after: str | None) -> BaseException:
@@ -95,7 +95,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "enum": lambda: _Colour.RED,
     "date": lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
     "decimal": lambda: decimal.Decimal("0.1"),
-    "text_of_more": lambda: _Text("t"),
+    "text_subclass": lambda: _Text("t"),
     "bad_iterable": _BadIterable,
     "exception": lambda: ValueError("as a value"),
     "raw": lambda: RawValue(Payload(data=b"x")),
@@ -113,41 +113,41 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "template": lambda: "{{a.result}} {{secret.X}} ${x} {{",
     "nul": lambda: "a\x00b\u2028\ufeff",
 }
-"""Return values of tools, by name."""
+"""Functions that return the results of tools, by name."""
 
 FAILURES: dict[str, Callable[[], BaseException]] = {
     **ODD_FAILURES,
     "later": lambda: RetryLater("later", after=timedelta(milliseconds=10)),
-    "later_before": lambda: RetryLater("later", after=timedelta(days=-3)),
-    "later_for_ever": lambda: RetryLater("later", after=timedelta(days=400_000)),
+    "later_before_now": lambda: RetryLater("later", after=timedelta(days=-3)),
+    "later_forever": lambda: RetryLater("later", after=timedelta(days=400_000)),
     "later_without_time": lambda: RetryLater("later"),
     "give_up": lambda: GiveUp("enough"),
     "not_started": lambda: NotStarted("before"),
     "ask": lambda: AskPerson({"type": "APPROVAL", "prompt": "?", "deadline": "50ms"}),
     "ask_oddly": lambda: AskPerson({"prompt": float("nan"), "x": "\ud800"}),
-    "own_base": _OwnBase,
+    "own_base_exception": _BaseError,
     "text_of_numbers": type("TextOfNumbers", (Exception,), {"__str__": lambda _: 7}),
     "huge_text": _HugeText,
     "named_oddly": lambda: type("K\ud800" + "x" * 3_000, (Exception,), {})("odd"),
-    "circle_of_causes": _circle_of_causes,
+    "cyclic_causes": _cyclic_causes,
     "temporal_cancelled": lambda: CancelledError("not me"),
     "temporal_terminated": lambda: TerminatedError("not me"),
     "application": lambda: ApplicationError("a", {"b": 1}, type="Own"),
     "application_with_odd_details": lambda: ApplicationError("a", object(), float("nan"), type="Own"),
     "application_with_long_type": lambda: ApplicationError("a", type="t" * 5_000),
-    "application_before_now": lambda: ApplicationError("a", next_retry_delay=timedelta(seconds=-5)),
+    "application_delay_in_the_past": lambda: ApplicationError("a", next_retry_delay=timedelta(seconds=-5)),
     "application_final": lambda: ApplicationError("a", type="", non_retryable=True),
     "group": lambda: ExceptionGroup("g", [ValueError("a"), ExceptionGroup("h", [KeyError("b")])]),
     "time_out": TimeoutError,
     "throttled": lambda: _status_error(429, "1"),
     "throttled_oddly": lambda: _status_error(429, "soon"),
-    "throttled_for_ever": lambda: _status_error(503, "99999999999999999999"),
+    "throttled_forever": lambda: _status_error(503, "99999999999999999999"),
     "refused": lambda: _status_error(404, None),
     "key": lambda: KeyError("\x00"),
     "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
     "without_text": lambda: RuntimeError(""),
 }
-"""Exceptions of tools, by name."""
+"""Functions that return the exceptions of tools, by name."""
 
 
 def registry() -> ToolRegistry:
@@ -201,25 +201,25 @@ def _any_tools() -> list[Function]:
         time.sleep(min(abs(ms), MAX_MS) / 1000)
         return ms
 
-    @tool(name="deaf", effects="idempotent")
-    async def deaf(ms: int) -> str:
+    @tool(name="ignores_cancellation", effects="idempotent")
+    async def ignores_cancellation(ms: int) -> str:
         """Ignore cancellation and continue."""
         end = time.monotonic() + min(abs(ms), MAX_MS) / 1000
-        while (left := end - time.monotonic()) > 0:
+        while (remaining_s := end - time.monotonic()) > 0:
             try:
-                await asyncio.sleep(left)
+                await asyncio.sleep(remaining_s)
             except asyncio.CancelledError:
                 continue
-        return "heard nothing"
+        return "ended"
 
-    @tool(name="narrow", effects="read", max_parallel=1)
-    async def narrow(**arguments: Any) -> Any:
+    @tool(name="limited_parallel", effects="read", max_parallel=1)
+    async def limited_parallel(**arguments: Any) -> Any:
         await asyncio.sleep(0.01)
         return arguments
 
-    @tool(name="chatty", effects="read")
-    def chatty(details: Any = None, **_more: Any) -> Any:
-        """Heartbeats and reports progress with anything."""
+    @tool(name="sends_heartbeats", effects="read")
+    def sends_heartbeats(details: Any = None, **_more: Any) -> Any:
+        """Send a heartbeat with any details, and report progress."""
         context().heartbeat(details)
         context().progress(1, 3)
         return context().last_heartbeat
@@ -228,4 +228,4 @@ def _any_tools() -> list[Function]:
     def recursive() -> int:
         return _deep_recursion()
 
-    return [anything, slow, slow_in_thread, deaf, narrow, chatty, recursive]
+    return [anything, slow, slow_in_thread, ignores_cancellation, limited_parallel, sends_heartbeats, recursive]

@@ -1,4 +1,4 @@
-"""Strategies for the small parts of a case: ids, texts, JSON of any shape, numbers at the edges."""
+"""Strategies for the small parts of a case: IDs, texts, JSON of any shape, boundary numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,18 +37,18 @@ json_values = st.recursive(
 )
 odd_leaves = json_leaves | st.sampled_from((float("nan"), float("inf"), "\ud800", "x" * 5_000, 10**400, [[[[[[]]]]]]))
 odd_values = json_values | odd_leaves | st.lists(odd_leaves, max_size=3) | st.dictionaries(ids, odd_leaves, max_size=3)
-"""JSON, and what only looks like it."""
+"""JSON, and values that only resemble JSON, such as NaN."""
 
 
 @st.composite
-def rarely(draw: st.DrawFn, odd: st.SearchStrategy[Any], otherwise: st.SearchStrategy[Any], *, one_in: int = 20) -> Any:
-    """Draw `otherwise` mostly, and `odd` sometimes."""
-    return draw(odd if draw(st.integers(1, one_in)) == one_in else otherwise)
+def mostly(draw: st.DrawFn, usual: st.SearchStrategy[Any], *, rare: st.SearchStrategy[Any], one_in: int = 20) -> Any:
+    """Draw from `usual`, and once in `one_in` times from `rare`."""
+    return draw(rare if draw(st.integers(1, one_in)) == one_in else usual)
 
 
-def chance(draw: st.DrawFn, one_in: int) -> bool:
-    """Return true once in so many times."""
-    return draw(st.integers(1, one_in)) == one_in
+def one_in_n(draw: st.DrawFn, n: int) -> bool:
+    """Return true once in `n` times."""
+    return draw(st.integers(1, n)) == n
 
 
 @st.composite
@@ -70,7 +70,7 @@ def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
 
 def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
     """Return objects that contain references to these nodes."""
-    leaves = references(earlier) | references(earlier) | texts(earlier) | rarely(json_leaves, plain_leaves)
+    leaves = references(earlier) | references(earlier) | texts(earlier) | mostly(plain_leaves, rare=json_leaves)
     values = st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),

@@ -10,7 +10,7 @@ from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
 from tests.support.agents import agent
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
-from tests.support.people import answer, asks, child_asks
+from tests.support.people import answer, wait_for_requests, wait_for_requests_of_children
 from tests.support.rounds import continue_with, question, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
@@ -23,10 +23,10 @@ async def _agent(runs: Runs, bench: Bench) -> Handle:
     plan = agent(runs, "plus", "write", feedback_policy="on_request")
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
     handle = await runs.start_compiled_plan(CompiledPlan((node,)))
-    await child_asks(runs, handle, "agent/turn1.2")
+    await wait_for_requests_of_children(runs, handle, "agent/turn1.2")
     below = runs.client.get_workflow_handle(f"{handle.id}/agent")
     await answer(below, "turn1.2", {"approved": False, "reason": "no"})
-    await child_asks(runs, handle, "agent/turn2.ask")
+    await wait_for_requests_of_children(runs, handle, "agent/turn2.ask")
     await answer(below, "turn2.ask", {"text": "Yes"})
     await document_of(handle)
     return handle
@@ -36,9 +36,9 @@ async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
     """An agent of which a person sees each answer before it counts."""
     plan = agent(runs, feedback_policy="always")
     handle = await runs.start_compiled_plan(plan, inputs={"objective": "Write a line."})
-    await asks(runs, handle, "turn1.check")
+    await wait_for_requests(runs.client, handle.id, "turn1.check")
     await answer(handle, "turn1.check", {"approved": False, "reason": "too short"})
-    await asks(runs, handle, "turn2.check")
+    await wait_for_requests(runs.client, handle.id, "turn2.check")
     await answer(handle, "turn2.check", {"approved": True})
     await document_of(handle)
     return handle
@@ -46,7 +46,7 @@ async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
 
 async def _goal(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start_compiled_plan(goal(runs, "Add up.", "plus", "give_up", approve_plan=True))
-    await asks(runs, handle, "approve")
+    await wait_for_requests(runs.client, handle.id, "approve")
     await answer(handle, "approve", {"approved": True})
     await document_of(handle)
     return handle
@@ -72,9 +72,9 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
     inner = CompiledPlan((_speaker("deep"), _speaker("deeper")))
     outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _speaker("near")))
     handle = await runs.start_compiled_plan(outer, budget={"calls": 1})
-    await asks(runs, handle, "budget")
+    await wait_for_requests(runs.client, handle.id, "budget")
     await answer(handle, "budget", {"data": {"calls": 1}})
-    await asks(runs, handle, "budget#2")
+    await wait_for_requests(runs.client, handle.id, "budget#2")
     await answer(handle, "budget#2", {"data": {"calls": None}})
     await document_of(handle)
     return handle

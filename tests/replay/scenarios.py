@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
-from tests.support.people import answer, asks, human, signal
+from tests.support.people import answer, human, signal, wait_for_requests
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
@@ -331,9 +331,9 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
         {"id": "after", "tool": "echo", "arguments": {"said": "{{check.result}}", "late": "{{late.result}}"}},
     ]
     handle = await runs.start({"nodes": nodes})
-    await asks(runs, handle, "check", "order")
+    await wait_for_requests(runs.client, handle.id, "check", "order")
     await answer(handle, "order", {"approved": True})
-    await asks(runs, handle, "check", "order#2")
+    await wait_for_requests(runs.client, handle.id, "check", "order#2")
     await signal(handle, "order#2", {"selected": ["b"]})
     await signal(handle, "order#3", {"text": "early"})
     await signal(handle, "nobody", {"text": "?"})
@@ -367,7 +367,7 @@ async def _looked_up(runs: Runs, bench: Bench) -> Handle:
         {"verb": "refuse", "params": {}, "refs": {"message": "@result_1"}, "lookups": {"after": sarah}},
     ]
     handle = await runs.start({"intents": intents}, compensate=True)
-    await asks(runs, handle, "lookup:person:Vera Replay")
+    await wait_for_requests(runs.client, handle.id, "lookup:person:Vera Replay")
     await answer(handle, "lookup:person:Vera Replay", {"text": "create new"})
     await document_of(handle)
     return handle

@@ -19,6 +19,7 @@ from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.settings import Settings
+from dagwright.testing import ModelServer
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos_tools import FOLDER_VARIABLE, value_of
 from tests.support.eventually import eventually
@@ -70,6 +71,11 @@ def environment_of(address: str, folder: Path) -> dict[str, str]:
         "DAGWRIGHT_LOG_FORMAT": "json",
         FOLDER_VARIABLE: str(folder),
     }
+
+
+def model_environment(server: ModelServer) -> dict[str, str]:
+    """Return the environment of processes that call a scripted model."""
+    return {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
 
 
 class WorkerProcess:
@@ -130,6 +136,11 @@ class WorkerProcess:
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
 
+    async def restart(self) -> None:
+        """Kill the worker and start it again immediately."""
+        await self.kill()
+        await self.start()
+
     async def has_died(self) -> None:
         assert self._process is not None
         await asyncio.wait_for(self._process.wait(), _EXIT_S)
@@ -179,6 +190,16 @@ class FaultPoints:
     def forget(self, name: str) -> None:
         """Forget that a tool has reached the point, to detect the next time."""
         (self._folder / f"reached-{name}").unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def killed_at(point: str, points: FaultPoints, worker: WorkerProcess) -> AsyncIterator[None]:
+    """Kill a worker at a fault point; at the end of the block, release the point and start the worker again."""
+    await points.wait_for_point(point)
+    await worker.kill()
+    yield
+    points.release(point)
+    await worker.start()
 
 
 async def start_workflow(
@@ -245,7 +266,6 @@ def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, s
             values[name] = value_of(name, [values[earlier] for earlier in names])
         else:
             values[name] = name
-        retry = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
-        node = {"id": name, "tool": tool, "arguments": arguments, "retry": retry, "heartbeat": "2s"}
+        node = {"id": name, "tool": tool, "arguments": arguments, "retry": RETRY, "heartbeat": "2s"}
         nodes.append(node if tool == "compute" else {**node, "depends_on": names})
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in values}}, values

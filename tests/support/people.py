@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from dagwright.client.feedback.namespace_requests import NamespaceRequests
@@ -33,23 +33,24 @@ async def view_of(runs: Runs, handle: Handle) -> RunView:
     return await RunReader(runs.client, handle.id).read()
 
 
-async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
+async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None:
+    """Wait until these are the open requests of a run, in this order; the run needs no worker."""
 
-    async def does() -> bool:
-        actual = (await view_of(runs, handle)).document()["waiting_for"]
-        return [request["request_id"] for request in actual] == list(requests)
+    async def has_requests() -> bool:
+        open_requests = (await RunReader(client, run_id).read()).document()["waiting_for"]
+        return [request["request_id"] for request in open_requests] == list(requests)
 
-    await eventually(does)
+    await eventually(has_requests)
 
 
-async def child_asks(runs: Runs, handle: Handle, *requests: str) -> None:
+async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: str) -> None:
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
     people = NamespaceRequests(connection, partial(RunReader, runs.client))
 
-    async def does() -> bool:
+    async def has_requests() -> bool:
         return [request.id for request in await people.requests_of(handle.id)] == list(requests)
 
-    await eventually(does)
+    await eventually(has_requests)
 
 
 async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:

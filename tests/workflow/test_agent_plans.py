@@ -23,7 +23,7 @@ from dagwright.testing import step, tool_call
 from tests.support.agent_bench import card_of
 from tests.support.agents import checked_document, messages_of
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, asks, human
+from tests.support.people import after, answer, human, wait_for_requests
 from tests.support.runs import Handle, Runs, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -154,7 +154,7 @@ async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(
     nodes = [{"id": "write", "agent": "writer", "objective": "Write."}]
     async with serve_script("A letter.") as (_, runs):
         handle = await runs.start({"nodes": [human("ask", "GUIDANCE")]})
-        await asks(runs, handle, "ask")
+        await wait_for_requests(runs.client, handle.id, "ask")
         sent = tools_to_json(["agent.writer"], tools)
         await answer(handle, "ask", {"text": "So", "nodes": nodes, "tools": sent})
         document = await checked_document(runs, handle)

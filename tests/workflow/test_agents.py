@@ -15,7 +15,7 @@ from tests.support.agents import agent, checked_document, messages_of, model_ans
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
 from tests.support.goals import checked_document as goal_ended
-from tests.support.people import asks
+from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -82,7 +82,7 @@ async def test_the_model_gets_the_end_of_calls_that_a_person_ended(serve_script:
     async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
         handle = await runs.start_compiled_plan(agent(runs, "hold", "write"), inputs={"objective": "Wait."})
         await eventually(lambda: unique in bench.entered)
-        await asks(runs, handle, "turn1.2")
+        await wait_for_requests(runs.client, handle.id, "turn1.2")
         await handle.execute_update(
             wire.CANCEL_NODE, {"node_id": "turn1.1", "branch": False, "reason": "no", "by": "ann"}
         )

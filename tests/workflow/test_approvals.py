@@ -9,7 +9,17 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from dagwright.core.boundary import limits, wire
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
+from tests.support.people import (
+    after,
+    answer,
+    has_notes,
+    human,
+    refusal_of,
+    signal,
+    view_of,
+    wait_for_requests,
+    wait_for_requests_of_children,
+)
 from tests.support.runs import (
     Handle,
     Runs,
@@ -55,7 +65,7 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
         ]
     }
     handle = await runs.start(plan)
-    await asks(runs, handle, "yes", "other", "no")
+    await wait_for_requests(runs.client, handle.id, "yes", "other", "no")
     request = (await view_of(runs, handle)).document()["waiting_for"]
     assert [(each["tool"], each["arguments"], each["prompt"]) for each in request] == [
         ("change", {"name": f"{unique} yes"}, "Approve 'change'?"),
@@ -90,7 +100,7 @@ async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(run
         {"id": "after", "plan": {"nodes": [_change("d", unique)]}, "depends_on": ["later"]},
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await child_asks(runs, handle, "a", "b", "before/wait")
+    await wait_for_requests_of_children(runs, handle, "a", "b", "before/wait")
     await answer(handle, "a", {"approved": True, "remember": True})
     below_handle = runs.client.get_workflow_handle(f"{handle.id}/before")
     await eventually(lambda: _has_policy(below_handle))
@@ -108,9 +118,9 @@ async def test_approval_of_a_whole_sub_plan_does_not_apply_to_its_parent(runs: R
     below = {"nodes": [_change("c", unique), _change("d", unique, depends_on=["c"]), deeper]}
     nodes = [{"id": "below", "plan": below}, _change("above", unique, depends_on=["below"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await child_asks(runs, handle, "below/c")
+    await wait_for_requests_of_children(runs, handle, "below/c")
     await answer(handle, "below/c", {"approved": True, "remember": True})
-    await asks(runs, handle, "above")
+    await wait_for_requests(runs.client, handle.id, "above")
     await answer(handle, "above", {"approved": True})
     document = await document_of(handle)
     expected = {"below": "completed", "above": "completed"}
@@ -126,12 +136,12 @@ async def _has_policy(handle: Handle) -> bool:
 async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: Runs, unique: str) -> None:
     nodes = [_change("a", unique), {**human("check"), "depends_on": ["a"]}, _change("b", unique, depends_on=["check"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await asks(runs, handle, "a")
+    await wait_for_requests(runs.client, handle.id, "a")
     message = {"policy": {"rules": [{"then": "perhaps"}]}, "by": "ann"}
     assert "rules[0].then" in await refusal_of(handle, message, update=wire.SET_POLICY)
     result = await handle.execute_update(wire.SET_POLICY, {"policy": {"otherwise": "run"}, "by": "ann"})
     assert result == {"ok": True, "message": "the policy is changed"}
-    await asks(runs, handle, "check")
+    await wait_for_requests(runs.client, handle.id, "check")
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
@@ -153,9 +163,9 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
     await answer(handle, "skip", {"selected": ["skip"]})
     await signal(handle, "stop", {"selected": ["stop"]})
     await answer(handle, "retry", {"selected": ["retry"]})
-    await asks(runs, handle, "retry#2")
+    await wait_for_requests(runs.client, handle.id, "retry#2")
     await answer(handle, "retry#2", {"selected": ["retry"], "arguments": {"message": "odder"}})
-    await asks(runs, handle, "retry#3")
+    await wait_for_requests(runs.client, handle.id, "retry#3")
     await answer(handle, "retry#3", {"selected": ["value"], "value": 7})
     document = await ended_document(runs, handle)
     odd = "tool_failed: odd"
@@ -180,12 +190,12 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
 async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
     handle = await runs.start(plan)
-    await asks(runs, handle, "o")
+    await wait_for_requests(runs.client, handle.id, "o")
     (request,) = (await view_of(runs, handle)).document()["waiting_for"]
     expected = ("SELECTION", ["red", "blue"], "ann", "raised")
     assert (request["type"], request["options"], request["assignee"], request["purpose"]) == expected
     await answer(handle, "o", {"selected": ["blue"]})
-    await asks(runs, handle, "o#2")
+    await wait_for_requests(runs.client, handle.id, "o#2")
     await signal(handle, "o#2", {"text": "It is cheap"})
     document = await ended_document(runs, handle)
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
@@ -243,7 +253,7 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_any_node_runs(run
         ],
     }
     handle = await runs.start_raw({"plan": plan, "inputs": {"given": "x"}})
-    await asks(runs, handle, "inputs")
+    await wait_for_requests(runs.client, handle.id, "inputs")
     view = await view_of(runs, handle)
     [request] = view.document()["waiting_for"]
     assert (request["node_id"], request["prompt"], view.status) == (None, "The plan needs n, free", "waiting")
@@ -263,7 +273,7 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
     handle = await runs.start(
         {"nodes": [each, {**human("then"), "depends_on": ["each"]}, after("end", "then", "each")]}
     )
-    await asks(runs, handle, "each[a]", "each[b]")
+    await wait_for_requests(runs.client, handle.id, "each[a]", "each[b]")
     await answer(handle, "then", {"approved": True})
     await answer(handle, "each[b]", {"text": "B"})
     with patch.object(limits, "DRAIN_AT_EVENTS", 30):
@@ -276,7 +286,7 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
             return (await newest.describe()).run_id != handle.first_execution_run_id
 
         await eventually(has_continued)
-        await asks(runs, handle, "each[a]")
+        await wait_for_requests(runs.client, handle.id, "each[a]")
         assert "answered by ann" in await refusal_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)

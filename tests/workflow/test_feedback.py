@@ -6,7 +6,16 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, asks, child_asks, has_notes, human, signal, view_of
+from tests.support.people import (
+    after,
+    answer,
+    has_notes,
+    human,
+    signal,
+    view_of,
+    wait_for_requests,
+    wait_for_requests_of_children,
+)
 from tests.support.runs import (
     Handle,
     Runs,
@@ -28,7 +37,7 @@ _APPROVED = {"approved": True, "reason": None}
 
 async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check", assignee="ann"), after("go", "check")]})
-    await asks(runs, handle, "check")
+    await wait_for_requests(runs.client, handle.id, "check")
     view = await view_of(runs, handle)
     assert (view.status, view.reason) == ("waiting", "waits for ann: What of check?")
     expected = {"status": "waiting", "reason": "waits for ann: What of check?"}
@@ -46,7 +55,7 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
 
 async def test_answer_by_signal_is_applied_and_a_refused_one_is_noted(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("pick", "SELECTION", options=["x", "y"]), after("go", "pick")]})
-    await asks(runs, handle, "pick")
+    await wait_for_requests(runs.client, handle.id, "pick")
     await signal(handle, "pick", {"selected": ["z"]})
     await handle.signal(wire.SIGNAL_FEEDBACK, raw(b"no json"))
     await handle.signal(wire.SIGNAL_FEEDBACK, args=[])
@@ -85,7 +94,7 @@ async def test_question_next_to_an_open_one_leaves_a_command(runs: Runs) -> None
     later = {"tool": "echo", "id": "later", "for_each": [1, 2]}
     asking = {**human("each"), "for_each": [1, 2], "depends_on": ["later"]}
     handle = await runs.start({"nodes": [human("first"), later, asking]})
-    await asks(runs, handle, "first", "each[0]", "each[1]")
+    await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
     last = max(event.event_id for event in events if event.HasField("activity_task_completed_event_attributes"))
     [changed] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
@@ -98,7 +107,7 @@ async def test_question_next_to_an_open_one_leaves_a_command(runs: Runs) -> None
 async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_parent_run(runs: Runs) -> None:
     below = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
-    await child_asks(runs, handle, "in/side/deep/check")
+    await wait_for_requests_of_children(runs, handle, "in/side/deep/check")
     assert (await view_of(runs, handle)).status == "waiting"
     result = await answer(handle, "in/side/deep/check", {"approved": True})
     assert result["ok"] is True
@@ -108,7 +117,7 @@ async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_parent_run
 
 async def test_wrong_answer_that_was_sent_on_is_noted_in_the_child(runs: Runs) -> None:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human("check")]}}]})
-    await child_asks(runs, handle, "sub/check")
+    await wait_for_requests_of_children(runs, handle, "sub/check")
     await signal(handle, "sub/check", {"selected": []})
     below = runs.client.get_workflow_handle(f"{handle.id}/sub")
 

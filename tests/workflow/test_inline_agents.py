@@ -13,7 +13,7 @@ from tests.support.agents import checked_document as ended_run
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import checked_document, goal, plan_text, purposes
-from tests.support.people import answer, asks, refusal_of
+from tests.support.people import answer, refusal_of, wait_for_requests
 from tests.support.runs import Document, completed_node, document_of
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -97,7 +97,7 @@ async def test_the_policy_of_a_continuing_run_holds_also_added_agents(serve_scri
         refused = await refusal_of(handle, added, update=wire.ADD_NODES)
         assert refused.startswith(f"refused at /nodes/0/agent: {_WHY}")
         bench.open(unique)
-        await asks(runs, handle, "asked")
+        await wait_for_requests(runs.client, handle.id, "asked")
         await answer(handle, "asked", {"approved": True})
         document = await ended_run(runs, handle)
     assert document["nodes"]["asked"] == completed_node("It is done.")
@@ -132,7 +132,7 @@ async def test_agents_of_a_model_get_only_rights_of_the_run(
         handle = await runs.start_compiled_plan(plan, policy=ALLOWING)
         below = client.get_workflow_handle(f"{handle.id}/look")
         await eventually(lambda: len(model.calls) >= 3)
-        await asks(runs, below, "turn1.1")
+        await wait_for_requests(runs.client, below.id, "turn1.1")
         assert bench.effects[unique] == []
         await answer(below, "turn1.1", {"approved": False})
         document = await checked_document(runs, handle)

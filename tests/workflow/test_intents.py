@@ -20,7 +20,7 @@ from tests.support.goals import checked_document, purposes, scripted_runs
 from tests.support.intents import fund, intent_statuses, intents_answer, intents_goal, product
 from tests.support.onboarding import intent, looked_up
 from tests.support.people import answer as give
-from tests.support.people import asks, view_of
+from tests.support.people import view_of, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, document_of
 from tests.workflow.building import Scripted
 
@@ -69,7 +69,7 @@ async def test_plan_is_approved_where_the_model_is_less_sure(serve_script: Scrip
             is_asked = asked is not None and float(confidence or 0) < asked
             handle = await runs.start_compiled_plan(intents_goal(runs, confidence=asked))
             if is_asked:
-                await asks(runs, handle, "approve")
+                await wait_for_requests(runs.client, handle.id, "approve")
                 assert intent_statuses((await view_of(runs, handle)).document()) == {}
                 await give(handle, "approve", {"approved": True})
             document = await checked_document(runs, handle)
@@ -137,7 +137,7 @@ def director(lookup: str, of: str = "@result_1") -> dict[str, Any]:
 
 async def request_of(runs: Runs, handle: Handle, name: str) -> dict[str, Any]:
     """Wait until a run asks exactly this, and return it."""
-    await asks(runs, handle, name)
+    await wait_for_requests(runs.client, handle.id, name)
     [request] = (await view_of(runs, handle)).document()["waiting_for"]
     return dict(request)
 

@@ -13,7 +13,7 @@ from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.run_input import RunInput, run_input_to_json
 from tests.support.goals import call, checked_document, goal, plan_text, purposes
 from tests.support.intents import fund, intent_statuses, intents_answer, intents_goal, product, seed
-from tests.support.people import answer, asks
+from tests.support.people import answer, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.workflow.building import Scripted
 
@@ -110,7 +110,7 @@ async def test_intents_continue_in_new_executions_and_in_forks(client: Client, s
             handle = await runs.start_compiled_plan(
                 intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}})
             )
-            await asks(runs, handle, "approve")
+            await wait_for_requests(runs.client, handle.id, "approve")
             await answer(handle, "approve", {"approved": True})
             document = await checked_document(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
@@ -118,7 +118,7 @@ async def test_intents_continue_in_new_executions_and_in_forks(client: Client, s
         assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
         same = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2"))))
         again = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
-        await asks(runs, again, "approve")
+        await wait_for_requests(runs.client, again.id, "approve")
         await answer(again, "approve", {"approved": True})
         other = bare(await document_of(again))
     assert (document["status"], executions[0], executions[-1]) == ("completed", "continued", "completed")

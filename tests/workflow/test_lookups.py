@@ -14,7 +14,7 @@ from dagwright_onboarding.models import Party
 from dagwright_onboarding.parties import NaturalKey, add_party
 from dagwright_onboarding.party_loading import load_parties
 from tests.support.eventually import eventually
-from tests.support.people import answer, asks, view_of
+from tests.support.people import answer, view_of, wait_for_requests
 from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.test_forks import fork
@@ -149,7 +149,7 @@ async def test_person_is_created_once_all_is_settled(runs: Runs, database: Entit
     request = f"lookup:person:{name}"
     await asks_all(runs, handle, request, MARIA)
     await answer(handle, request, {"text": "Create new"})
-    await asks(runs, handle, MARIA)
+    await wait_for_requests(runs.client, handle.id, MARIA)
     assert party_ids(database, name) == []
     await answer(handle, MARIA, {"selected": party_ids(database, "Maria García")})
     document = await document_of(handle)
@@ -193,7 +193,7 @@ async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, databas
     database.write(make)
     names = [f"Crowd {number % 19:03}" for number in range(38)] + ["Crowd", "Crowd 019"]
     handle = await runs.start({"intents": [intent(who=looking(name)) for name in names]})
-    await asks(runs, handle, "lookup:person:Crowd")
+    await wait_for_requests(runs.client, handle.id, "lookup:person:Crowd")
     await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
     document = await runs.read_document(handle) if await document_of(handle) else {}
     assert document["status"] == "completed"
@@ -206,7 +206,7 @@ async def test_fork_reuses_bindings_and_asks_no_person_again(runs: Runs, databas
     [spanish] = party_ids(database, "Maria García")
     plan = {"intents": [intent(who=looking("Maria Garcia")), intent(refs={"with": "@result_1"})]}
     handle = await runs.start(plan)
-    await asks(runs, handle, MARIA)
+    await wait_for_requests(runs.client, handle.id, MARIA)
     await answer(handle, MARIA, {"selected": [spanish]})
     await document_of(handle)
     draft, forked = await fork(runs, handle, rerun=["@result_2"])

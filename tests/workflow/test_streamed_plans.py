@@ -16,7 +16,7 @@ from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import slow, step, text
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal, plan_text
-from tests.support.people import answer, asks, view_of
+from tests.support.people import answer, view_of, wait_for_requests
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -101,7 +101,7 @@ async def test_node_with_side_effects_waits_until_the_plan_is_complete(serve_scr
         assert not bench.effects
         released.set()
         bench.open("look")
-        await asks(runs, handle, "change", "order")
+        await wait_for_requests(runs.client, handle.id, "change", "order")
         await answer(handle, "change", {"approved": True})
         await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
         document = await checked_document(runs, handle)
@@ -220,7 +220,7 @@ async def test_message_that_brings_what_must_not_start_is_refused(serve_script: 
 async def test_nothing_starts_before_the_plan_is_approved(serve_script: Scripted) -> None:
     async with serve_script(plan_text(call("a", "echo")), "Done.") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo", approve_plan=True))
-        await asks(runs, handle, "approve")
+        await wait_for_requests(runs.client, handle.id, "approve")
         assert (await updates_of(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
         await answer(handle, "approve", {"approved": True})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from tests.fuzz.checks import check_projection
+from tests.fuzz.checks import check_replay
 from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,
@@ -112,7 +112,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     assert bare(await document_of(handle))["nodes"] == {
         "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
     }
-    await check_projection(await handle.fetch_history(), await document_of(handle))
+    await check_replay(await handle.fetch_history(), await document_of(handle))
     runs.forget(handle)
 
 
@@ -163,7 +163,7 @@ async def test_sub_plan_that_cannot_start_fails_its_node(runs: Runs, bench: Benc
     assert bare(document)["nodes"]["sub"] == failed_node(
         "sub_plan_failed: the sub-plan failed: Workflow execution already started"
     )
-    await check_projection(await handle.fetch_history(), document)
+    await check_replay(await handle.fetch_history(), document)
 
 
 @pytest.mark.parametrize(
