@@ -1,6 +1,6 @@
 """Translate plans of all formats, Dagwright's own included, to one type, `Document`.
 
-Two dialects are texts (`llmcompiler`, `rewoo`): their documents are JSON values too, namely strings.
+Documents of the dialects `llmcompiler` and `rewoo` are texts, that is, JSON strings.
 
 A dialect only translates. The rules for all plans (IDs, edges, references, cycles, tools, arguments) are checked in
 one place, `dagwright.core.validation.validation`. Imports `core` only.
@@ -32,10 +32,10 @@ from dagwright.dialects.subgoals import read_subgoals
 from dagwright.dialects.taskbench import read_taskbench
 from dagwright.dialects.tasks import read_tasks
 
-_MAX_SUB_PLANS_DEEP = 50
-"""Maximum depth of translated sub-plans, against a stack overflow; validation rejects far smaller depths."""
+_MAX_SUB_PLAN_DEPTH = 50
+"""Maximum nesting of translated sub-plans. It prevents a stack overflow; validation has a far smaller limit."""
 
-_BY_KEY: Final[Mapping[str, str]] = {
+_DIALECT_OF_KEY: Final[Mapping[str, str]] = {
     "dag": "tasks",
     "intents": "intents",
     "sub_goals": "subgoals",
@@ -60,7 +60,7 @@ def to_document(
     Args:
         raw: any JSON value.
         dialect: a `Dialect`; `None` detects it from the shape.
-        context: names of the session -> their values, such as `order` for `@order`: an ID, or `{"id", "name", "kind"}`.
+        context: name in the session, such as `order` for `@order` -> its value: an ID, or `{"id", "name", "kind"}`.
         tools: name -> declaration; used to name positional arguments, and for hints.
 
     Raises:
@@ -81,7 +81,7 @@ def _read(
     depth: int,
 ) -> Document:
     def read_sub_plan(value: JsonValue) -> Document:
-        if depth >= _MAX_SUB_PLANS_DEEP:
+        if depth >= _MAX_SUB_PLAN_DEPTH:
             raise PlanInvalid([Problem("too_large", f"sub-plans are nested more than {depth} deep")])
         return _read(value, dialect=None, context=context, tools=tools, depth=depth + 1)
 
@@ -114,30 +114,33 @@ def detect_dialect(raw: JsonValue) -> str:
     """
     if isinstance(raw, list):
         return _dialect_of_list(raw)
-    if isinstance(raw, str) and (text_plan := text_dialect(raw)) is not None:
-        return text_plan[0]
+    if isinstance(raw, str) and (name_and_offset := text_dialect(raw)) is not None:
+        return name_and_offset[0]
     if not isinstance(raw, dict):
         raise _unknown_shape(f"{describe(raw)} is not a plan", hint=None)
     if not raw:
         raise PlanInvalid([Problem("empty_plan", "the document is an empty object")])
     if "plan" in raw:
         return "steps" if isinstance(raw["plan"], list) else "plan"
-    for key, name in _BY_KEY.items():
+    for key, name in _DIALECT_OF_KEY.items():
         if key in raw:
             return name
     if "verb" in raw:
         raise _unwrapped_plan_error("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
     if "nodes" in raw:
         return "agents" if _is_agents_plan(raw) else "plan"
-    near = [similar for key in raw if (similar := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
-    raise _unknown_shape("this object is not a plan", hint=near[0] if near else None)
+    hints = [similar_key for key in raw if (similar_key := suggestion(key, ["plan", "nodes", *_DIALECT_OF_KEY]))]
+    raise _unknown_shape("this object is not a plan", hint=hints[0] if hints else None)
 
 
 def text_dialect(text: str) -> tuple[str, int] | None:
     """Return the dialect of a text and the offset of its first step; `None` if the text has no step."""
-    starts = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
-    starts_by_position = [(match.start(), name) for name, match in starts.items() if match is not None]
-    return (min(starts_by_position)[1], min(starts_by_position)[0]) if starts_by_position else None
+    first_steps = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
+    offsets = [(match.start(), name) for name, match in first_steps.items() if match is not None]
+    if not offsets:
+        return None
+    offset, name = min(offsets)
+    return name, offset
 
 
 def _dialect_of_list(raw: list[JsonValue]) -> str:

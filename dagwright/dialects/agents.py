@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from dagwright.core.errors import Problem
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, ObjectReader, entry_name, node_ids
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, entry_name, node_ids
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"id", "agent", "objective", "depends_on"})
@@ -24,7 +24,7 @@ def read_agents(raw: JsonValue) -> Document:
         PlanInvalid: there is no list of nodes, or it is empty.
     """
     draft = DocumentDraft("agents", "/nodes")
-    nodes = draft.entries(raw, "nodes", known=ROOT_KEYS)
+    nodes = draft.entries(raw, "nodes", other_keys=ROOT_KEYS)
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     if isinstance(metadata, dict):
         draft.metadata = metadata
@@ -33,17 +33,17 @@ def read_agents(raw: JsonValue) -> Document:
         draft.problems.append(Problem("invalid_field", message, "/metadata"))
     for index, (node, node_id) in enumerate(zip(nodes, node_ids(nodes, kind="node"), strict=True)):
         entry = draft.entry(node, index, name=entry_name("node", node, index + 1), node=node_id)
-        draft.nodes.append(_node(entry, node_id) if entry is not None else {"id": node_id, **PLACEHOLDER_TOOL})
+        draft.nodes.append(_node(entry, node_id) if entry is not None else {"id": node_id, **STAND_IN_ACTION})
     return draft.document()
 
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(KEYS)
-    entry.name_text("id")
-    agent = entry.name_text("agent")
+    entry.require_name("id")
+    agent = entry.require_name("agent")
     objective = entry.text("objective")
-    executor: Mapping[str, Any] = PLACEHOLDER_TOOL
+    action: Mapping[str, Any] = STAND_IN_ACTION
     if agent is not None:
-        executor = {"agent": agent, "objective": objective if objective is not None else ""}
+        action = {"agent": agent, "objective": objective if objective is not None else ""}
     depends_on = entry.dependencies("depends_on") if "depends_on" in entry.raw else []
-    return {"id": node_id, **executor, "depends_on": depends_on}
+    return {"id": node_id, **action, "depends_on": depends_on}

@@ -18,25 +18,25 @@ from dagwright.core.model.document import Document
 from dagwright.core.name_hints import suggestion
 from dagwright.dialects.json_reader import describe, printable
 
-PLACEHOLDER_TOOL: Mapping[str, Any] = {"human": {}}
-"""Action of a node whose kind is invalid in the document: an action that is always valid."""
+STAND_IN_ACTION: Mapping[str, Any] = {"human": {}}
+"""Action of a node whose own action in the document is invalid. It is always valid, so validation can continue."""
 
 
 class WrittenPointers(Mapping[str, str]):
     """The pointers of a document, computed on first access: they are needed only if there is a problem."""
 
-    def __init__(self, make: Callable[[], Mapping[str, str]]) -> None:
-        self._make = make
+    def __init__(self, compute: Callable[[], Mapping[str, str]]) -> None:
+        self._compute = compute
 
     @cached_property
     def _pointers(self) -> Mapping[str, str]:
-        return self._make()
+        return self._compute()
 
-    def __getitem__(self, native: str) -> str:
-        return self._pointers[native]
+    def __getitem__(self, plan_pointer: str) -> str:
+        return self._pointers[plan_pointer]
 
-    def __contains__(self, native: object) -> bool:
-        return native in self._pointers
+    def __contains__(self, plan_pointer: object) -> bool:
+        return plan_pointer in self._pointers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pointers)
@@ -45,19 +45,21 @@ class WrittenPointers(Mapping[str, str]):
         return len(self._pointers)
 
     def __bool__(self) -> bool:
+        """Return true without computing the pointers."""
         return True
 
 
 @dataclass(slots=True)
 class DocumentDraft:
-    """Result of reading a document so far.
+    """A document that is being read.
 
     Args:
         dialect: name of the dialect.
-        at: pointer of the list of entries; a node has the same index in that list.
+        at: pointer of the list of entries; a node has the same index as its entry.
         nodes: nodes in Dagwright's own dialect.
         workers: indices of the nodes with a worker tool.
-        moved: pointer into the plan -> pointer as written, for list entries that follow an omitted entry.
+        moved_pointers: pointer into the plan -> pointer into the document as written, for items that follow an omitted
+            item of a list.
     """
 
     dialect: str
@@ -68,7 +70,7 @@ class DocumentDraft:
     problems: list[Problem] = field(default_factory=ProblemList)
     notes: list[Note] = field(default_factory=list)
     workers: set[int] = field(default_factory=set)
-    moved: dict[str, str] = field(default_factory=dict)
+    moved_pointers: dict[str, str] = field(default_factory=dict)
 
     def document(
         self,
@@ -89,7 +91,7 @@ class DocumentDraft:
         return Document(
             plan=plan,
             dialect=self.dialect,
-            pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers()), **self.moved}),
+            pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers()), **self.moved_pointers}),
             bindings=self.bindings,
             problems=self.problems,
             notes=self.notes,
@@ -97,11 +99,11 @@ class DocumentDraft:
             workers=frozenset(self.workers),
         )
 
-    def entries(self, raw: JsonValue, key: str, *, known: Collection[str] = ()) -> list[Any]:
+    def entries(self, raw: JsonValue, key: str, *, other_keys: Collection[str] = ()) -> list[Any]:
         """Return the list under a key of the document.
 
         Args:
-            known: the other keys that the document may have.
+            other_keys: further keys that the document may have.
 
         Raises:
             PlanInvalid: there is no such list, or it is empty.
@@ -110,14 +112,14 @@ class DocumentDraft:
             expected = f"a document in the dialect {self.dialect} is an object with the key {key!r}"
             message = f"{expected}, not {describe(raw)}"
             raise PlanInvalid([Problem("invalid_field", message)])
-        self.problems += unknown_keys(raw, {key, *known}, at="", name="the document")
+        self.problems += unknown_keys(raw, {key, *other_keys}, at="", name="the document")
         if key not in raw:
             self.problems.append(Problem("invalid_field", f"the key {key!r} is missing"))
             raise PlanInvalid(self.problems)
         return self.checked_entries(raw[key], name=f"{key!r}")
 
     def checked_entries(self, entries: JsonValue, *, name: str) -> list[Any]:
-        """Return the list itself.
+        """Return the entries if they are a non-empty list.
 
         Raises:
             PlanInvalid: the value is not a list, or it is empty.
@@ -140,7 +142,15 @@ class DocumentDraft:
         """
         at = f"{self.at}/{index}"
         if isinstance(raw, dict):
-            return ObjectReader(raw, at=at, name=name, node=node, problems=self.problems, index=index, moved=self.moved)
+            return ObjectReader(
+                raw,
+                at=at,
+                name=name,
+                node=node,
+                problems=self.problems,
+                index=index,
+                moved_pointers=self.moved_pointers,
+            )
         message = f"{name} must be an object, not {describe(raw)}"
         self.problems.append(Problem("invalid_field", message, at))
         return None
@@ -151,13 +161,13 @@ class ObjectReader:
     """One object of a document. Each method reports invalid keys and returns a usable value.
 
     Args:
-        raw: as written.
+        raw: the object as written.
         at: its pointer.
         name: its name in messages, such as `task 'a'`.
         node: ID of its node.
         problems: list that problems are appended to.
         index: index of its node.
-        moved: as in `DocumentDraft`.
+        moved_pointers: as in `DocumentDraft`.
     """
 
     raw: Mapping[str, Any]
@@ -166,7 +176,7 @@ class ObjectReader:
     node: str | None
     problems: list[Problem]
     index: int = 0
-    moved: dict[str, str] = field(default_factory=dict)
+    moved_pointers: dict[str, str] = field(default_factory=dict)
 
     def report(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
         """Report a problem of this entry. `keys` are the path from the entry to the value."""
@@ -186,7 +196,7 @@ class ObjectReader:
         self._report_missing(key, "a text")
         return None
 
-    def name_text(self, key: str) -> str | None:
+    def require_name(self, key: str) -> str | None:
         """Return a required non-empty string; report a problem and return `None` if it is missing or invalid."""
         value = self.text(key)
         if value is not None and not value.strip():
@@ -215,7 +225,8 @@ class ObjectReader:
         if ids and len(ids) < len(self.raw[key]):
             indices = [index for index, item in enumerate(self.raw[key]) if isinstance(item, str)]
             for position, index in enumerate(indices):
-                self.moved[pointer("nodes", self.index, "depends_on", position)] = self.at + pointer(key, index)
+                plan_pointer = pointer("nodes", self.index, "depends_on", position)
+                self.moved_pointers[plan_pointer] = self.at + pointer(key, index)
         return ids
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
@@ -265,9 +276,9 @@ def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:
     return ids
 
 
-def tool_or_placeholder(tool: str | None) -> Mapping[str, Any]:
-    """Return the action of a node: the call of its tool, or a stand-in if the tool could not be read."""
-    return {"tool": tool} if tool is not None else PLACEHOLDER_TOOL
+def action_of_tool(tool: str | None) -> Mapping[str, Any]:
+    """Return the action of a node: the call of its tool, or the stand-in if the tool could not be read."""
+    return {"tool": tool} if tool is not None else STAND_IN_ACTION
 
 
 def entry_name(kind: str, raw: Any, number: int) -> str:

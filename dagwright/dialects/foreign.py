@@ -18,16 +18,16 @@ from dagwright.dialects.json_reader import describe
 Tools = Mapping[str, ToolDeclaration]
 T = TypeVar("T")
 
-BACKSLASH = "a backslash right before a reference looks like an escape; remove it"
+BACKSLASH_MESSAGE = "a backslash right before a reference looks like an escape; remove it"
 
 
 class TextPointers(Mapping[str, str]):
     """The pointers of a text document: every value maps to the only pointer of a text, the empty pointer."""
 
-    def __getitem__(self, native: str) -> str:
+    def __getitem__(self, plan_pointer: str) -> str:
         return ""
 
-    def __contains__(self, native: object) -> bool:
+    def __contains__(self, plan_pointer: object) -> bool:
         return True
 
     def __iter__(self) -> Iterator[str]:
@@ -56,7 +56,7 @@ def document_of_text(
         example: an example of such a line.
 
     Raises:
-        PlanInvalid: there is no such line, or `add` raised the error.
+        PlanInvalid: there is no such line, or `add` raises it.
     """
     lines = find(raw) if isinstance(raw, str) else ()
     if not lines:
@@ -72,22 +72,24 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def lines_of(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the number, from 1, the offset and the text of each line, with its line break."""
+    """Yield the number (from 1), the offset and the text with its line break, for each line."""
     for number, match in enumerate(_LINE.finditer(text), start=1):
         yield number, match.start(), match[0]
 
 
 def escape_references(text: str) -> str:
-    """Escape a text so that the plan's own dialect reads no reference in it."""
+    """Escape a text so that no part of it is read as a Dagwright reference."""
     return text.replace("{{", "\\{{")
 
 
-def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.Match[str]], Reference | None]) -> str:
-    """Translate the references in a text to those of the plan's own dialect.
+def translate_references(
+    text: str, pattern: re.Pattern[str], resolve: Callable[[re.Match[str]], Reference | None]
+) -> str:
+    """Translate the references in a text to Dagwright's syntax.
 
     Args:
         pattern: matches a reference.
-        resolve: returns the target of a reference; `None` leaves the text unchanged.
+        resolve: returns the target of a reference; `None` leaves the match unchanged.
 
     Raises:
         ValueError: the text cannot be translated; the message has the reason.
@@ -100,13 +102,13 @@ def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.M
             continue
         text_before = escape_references(text[end : match.start()])
         if text_before.endswith("\\"):
-            raise ValueError(BACKSLASH)
+            raise ValueError(BACKSLASH_MESSAGE)
         pieces += [text_before, "{{", str(reference), "}}"]
         end = match.end()
     return "".join([*pieces, escape_references(text[end:])])
 
 
-def with_texts(
+def map_texts(
     value: JsonValue, change: Callable[[str, tuple[str | int, ...]], str], *, at: tuple[str | int, ...] = ()
 ) -> Any:
     """Return a value with every string changed; keys are unchanged.
@@ -117,9 +119,9 @@ def with_texts(
     if isinstance(value, str):
         return change(value, at)
     if isinstance(value, list):
-        return [with_texts(item, change, at=(*at, index)) for index, item in enumerate(value)]
+        return [map_texts(item, change, at=(*at, index)) for index, item in enumerate(value)]
     if isinstance(value, dict):
-        return {key: with_texts(item, change, at=(*at, key)) for key, item in value.items()}
+        return {key: map_texts(item, change, at=(*at, key)) for key, item in value.items()}
     return value
 
 
@@ -137,7 +139,7 @@ def key_problems(value: JsonValue, pattern: re.Pattern[str]) -> Iterator[tuple[s
 def named_arguments(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[str, Any]:
     """Name positional arguments after the declared parameters of the tool.
 
-    For a tool without declared parameters, a single value is named `query`, and several `arg1`, `arg2`, ….
+    If the tool declares no parameters, a single value is named `query`; several values are named `arg1`, `arg2`, ….
 
     Raises:
         ValueError: there are more values than the tool has parameters.

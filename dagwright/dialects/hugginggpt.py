@@ -16,8 +16,8 @@ from pydantic import JsonValue
 from dagwright.core.errors import Note
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
-from dagwright.dialects.foreign import key_problems, with_references, with_texts
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool
+from dagwright.dialects.foreign import key_problems, map_texts, translate_references
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"task", "id", "dep", "args"})
@@ -39,7 +39,7 @@ def read_hugginggpt(raw: JsonValue) -> Document:
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
+        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         draft.nodes.append(_node(entry, draft, known_ids=known_ids) if entry is not None else node)
     return draft.document(pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)])
 
@@ -70,17 +70,17 @@ def _node(entry: ObjectReader, draft: DocumentDraft, *, known_ids: frozenset[str
         entry.report("invalid_field", "the key 'id' is missing")
     elif _id_of(entry.raw["id"]) is None:
         entry.report("invalid_field", f"'id' must be a number from 0, not {describe(entry.raw['id'])}", "id")
-    task = entry.name_text("task")
+    task = entry.require_name("task")
     depends_on = _dependencies(entry)
     used_ids: dict[str, None] = {}
     arguments = _arguments(entry, depends_on, known_ids=known_ids, used_ids=used_ids)
-    for name in used_ids:
-        if name not in depends_on and name != entry.node:
+    for used_id in used_ids:
+        if used_id not in depends_on and used_id != entry.node:
             message = (
-                f"task {entry.node} uses what task {name} generates, which is not in its 'dep'; the edge was added"
+                f"task {entry.node} uses the result of task {used_id}, which is not in its 'dep'; the edge was added"
             )
             draft.notes.append(Note("added_edge", message, entry.node))
-    return {"id": entry.node, **tool_or_placeholder(task), "arguments": arguments, "depends_on": depends_on}
+    return {"id": entry.node, **action_of_tool(task), "arguments": arguments, "depends_on": depends_on}
 
 
 def _dependencies(entry: ObjectReader) -> list[str]:
@@ -98,7 +98,7 @@ def _dependencies(entry: ObjectReader) -> list[str]:
         elif (node_id := _id_of(value)) is None:
             entry.report("invalid_field", f"'dep' must contain ids, not {describe(value)}", "dep", index)
         else:
-            entry.moved[f"/nodes/{entry.index}/depends_on/{len(ids)}"] = f"{entry.at}/dep/{index}"
+            entry.moved_pointers[f"/nodes/{entry.index}/depends_on/{len(ids)}"] = f"{entry.at}/dep/{index}"
             ids.append(node_id)
     return ids
 
@@ -112,17 +112,17 @@ def _arguments(
                 message = f"<GENERATED> without an id is ambiguous: 'dep' holds {len(depends_on)} ids"
                 entry.report("invalid_reference", message, "args", *at, hint="write <GENERATED>-0 for task 0")
                 return None
-            number = str(int(match[1])) if match[1] is not None else depends_on[0]
-            if number in known_ids:
-                used_ids[number] = None
-                return ResultOf(number, "result")
-            # A number that is also in `dep` is reported as a dependency.
-            if number not in depends_on:
-                entry.report("invalid_reference", f"Invalid reference: there is no task {number}", "args", *at)
+            task_id = str(int(match[1])) if match[1] is not None else depends_on[0]
+            if task_id in known_ids:
+                used_ids[task_id] = None
+                return ResultOf(task_id, "result")
+            # If `dep` has the ID too, validation reports the unknown dependency.
+            if task_id not in depends_on:
+                entry.report("invalid_reference", f"Invalid reference: there is no task {task_id}", "args", *at)
             return None
 
         try:
-            return with_references(text, _REFERENCE, resolve)
+            return translate_references(text, _REFERENCE, resolve)
         except ValueError as error:
             entry.report("invalid_reference", str(error), "args", *at)
             return ""
@@ -130,6 +130,6 @@ def _arguments(
     raw_arguments = dict(entry.optional_object("args"))
     for message, path, hint in key_problems(raw_arguments, _REFERENCE):
         entry.report("invalid_reference", message, "args", *path, hint=hint)
-    arguments = with_texts(raw_arguments, replace_references)
+    arguments = map_texts(raw_arguments, replace_references)
     assert isinstance(arguments, dict)
     return arguments

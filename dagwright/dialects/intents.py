@@ -1,7 +1,7 @@
 """The dialect `intents`: `{"intents": [{"verb", "params", "refs", "lookups"}], "explanation", "confidence"}`.
 
-The result of intent N is `@result_N`. A ref names the result of an intent, or a name of the session such as
-`@order`; a lookup names an existing entity. Both become arguments of the verb, beside the params.
+The result of intent N is `@result_N`. A ref is the result of an intent, or a name in the session such as
+`@order`. A lookup describes an existing entity. The params, refs and lookups become the arguments of the verb.
 """
 
 import re
@@ -18,7 +18,7 @@ from dagwright.core.model.json_schemas import parser_of
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool
 from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe
 
@@ -28,7 +28,7 @@ _LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _RESULT_IN_KEY = re.compile(r"@result_[0-9]+(?!\w)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
-_NAME_CHARACTERS = 80
+_MAX_DISPLAY_NAME_CHARACTERS = 80
 """Maximum length of an entity's display name."""
 _INVALID_LOOKUP = Lookup("", "")
 """Placeholder for an invalid lookup, so that its text is not used as the value."""
@@ -39,14 +39,14 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     """Return the document of a list of intents.
 
     Args:
-        context: names of the session, without `@` -> their values, or `{"id", "name", "kind"}` for an entity.
+        context: name in the session, without `@` -> its value; for an entity, `{"id", "name", "kind"}`.
         tools: the verbs, and the resolver of lookups.
 
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.
     """
     draft = DocumentDraft("intents", "/intents")
-    intents = draft.entries(raw, "intents", known=("explanation", "confidence"))
+    intents = draft.entries(raw, "intents", other_keys=("explanation", "confidence"))
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
     setters: dict[str, str] = {}
@@ -54,10 +54,10 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     for index, intent in enumerate(intents):
         node_id = f"@result_{index + 1}"
         entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
+        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             targets = _ReferenceTargets(context, setters, len(intents), resolver)
-            node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=targets).read()}
+            node = {"id": node_id, **_IntentReader(entry, draft, index=index, targets=targets).read()}
             tool = tools.get(str(node.get("tool")))
             if tool is not None and tool.sets is not None:
                 setters[tool.sets] = node_id
@@ -113,16 +113,16 @@ class _ReferenceTargets:
 class _IntentReader:
     """Builds the fields of a node from an intent."""
 
-    def __init__(self, entry: ObjectReader, draft: DocumentDraft, *, index: int, known: _ReferenceTargets) -> None:
+    def __init__(self, entry: ObjectReader, draft: DocumentDraft, *, index: int, targets: _ReferenceTargets) -> None:
         self.entry = entry
         self.draft = draft
         self.index = index
-        self.known = known
+        self.targets = targets
         self.arguments: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
         self.entry.expect_keys(_KEYS)
-        verb = self.entry.name_text("verb")
+        verb = self.entry.require_name("verb")
         self.arguments.update(self.entry.optional_object("params"))
         for message, path, hint in key_problems(self.arguments, _RESULT_IN_KEY):
             self.entry.report("invalid_reference", message, "params", *path, hint=hint)
@@ -135,7 +135,7 @@ class _IntentReader:
         for key, lookup in self.entry.optional_object("lookups").items():
             if self._reserve_key(key, "lookups"):
                 self._read_lookup(key, lookup)
-        return {**tool_or_placeholder(verb), "arguments": self.arguments}
+        return {**action_of_tool(verb), "arguments": self.arguments}
 
     def _reserve_key(self, key: str, group: str) -> bool:
         if key in self.arguments:
@@ -147,7 +147,7 @@ class _IntentReader:
         return True
 
     def _report_ref_in_params(self, key: str, value: str) -> None:
-        message = f"Invalid reference: {key!r} is {value!r:.80} among the params, where it is only a text"
+        message = f"Invalid reference: the param {key!r} is {value!r:.80}, but params cannot have refs"
         self.entry.report("invalid_reference", message, "params", key, hint="write it under refs")
         self.draft.bindings[self.index, key] = _INVALID_LOOKUP
 
@@ -157,7 +157,7 @@ class _IntentReader:
             self.entry.report("invalid_reference", message, "refs", key)
         elif _RESULT.fullmatch(ref):
             self.draft.bindings[self.index, key] = ResultOf(ref, "identity")
-            self._note_forward(ref)
+            self._note_forward_reference(ref)
         elif (name := _SESSION_NAME.fullmatch(ref)) and not ref.lower().startswith("@result"):
             self._read_session_name(key, name[1])
         else:
@@ -165,38 +165,40 @@ class _IntentReader:
             message = f"Invalid reference: {key!r} is {describe(ref)}; {expected}"
             self.entry.report("invalid_reference", message, "refs", key, hint=_HINT)
 
-    def _note_forward(self, ref: str) -> None:
+    def _note_forward_reference(self, ref: str) -> None:
         # A number with more digits than the count is out of range, and Python cannot parse thousands of digits.
         digits = ref.removeprefix("@result_")
-        if len(digits) <= len(str(self.known.count)) and self.index + 1 < int(digits) <= self.known.count:
+        if len(digits) <= len(str(self.targets.count)) and self.index + 1 < int(digits) <= self.targets.count:
             number = self.index + 1
             message = f"intent {number} uses {ref}, which comes later; intent {digits} runs first"
             self.draft.notes.append(Note("forward_reference", message, self.entry.node))
 
     def _read_session_name(self, key: str, name: str) -> None:
-        value, display_name = _id_and_display_name(self.known.context.get(name))
-        if name not in self.known.context or (isinstance(value, str) and not value.strip()):
-            self._report_missing(key, name)
+        value, display_name = _id_and_display_name(self.targets.context.get(name))
+        if name not in self.targets.context or (isinstance(value, str) and not value.strip()):
+            self._report_missing_name(key, name)
             return
-        self.arguments[key] = _without_references(value)
+        self.arguments[key] = _escape_references(value)
         if isinstance(value, str):
             # Only the declaration of the verb shows whether the argument accepts an entity.
             self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", display_name=display_name)
         else:
             del self.draft.bindings[self.index, key]
 
-    def _report_missing(self, key: str, name: str) -> None:
-        context, setter = self.known.context, self.known.setters.get(name)
+    def _report_missing_name(self, key: str, name: str) -> None:
+        context, setter = self.targets.context, self.targets.setters.get(name)
         lacks = "the session does not have" if name not in context else "has no id in the session"
         if setter is not None:
-            message = f"{key!r} is @{name}, which {lacks} before this request; {setter} is the entity that it makes"
+            message = f"{key!r} is @{name}, which {lacks} before this request; this request makes {setter}"
             self.entry.report("missing_context", message, "refs", key, hint=f"write {setter}")
             return
         advice = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
         hint = f"give it in the context: {name}=ID{advice}"
-        near = suggestion(name, [context_name for context_name in context if context_name != name])
+        similar_name = suggestion(name, [context_name for context_name in context if context_name != name])
         message = f"{key!r} is @{name}, which {lacks}"
-        self.entry.report("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
+        self.entry.report(
+            "missing_context", message, "refs", key, hint=f"{similar_name} Or {hint}" if similar_name else hint
+        )
 
     def _read_lookup(self, key: str, lookup: Any) -> None:
         if not isinstance(lookup, dict):
@@ -205,11 +207,11 @@ class _IntentReader:
             return
         at = self.entry.at + pointer("lookups", key)
         inner = ObjectReader(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
-        resolver = self.known.resolver
+        resolver = self.targets.resolver
         is_known = resolver is not UNKNOWN_RESOLVER
         inner.expect_keys(_LOOKUP_KEYS.union(resolver.filters if is_known else lookup))
-        search_text, entity_type = inner.name_text("search_text"), inner.name_text("entity_type")
-        if entity_type is not None and is_known and not _is_entity_type(entity_type, inner, resolver):
+        search_text, entity_type = inner.require_name("search_text"), inner.require_name("entity_type")
+        if entity_type is not None and is_known and not _check_entity_type(entity_type, inner, resolver):
             return
         if search_text is not None and not any(map(str.isalnum, search_text)):
             inner.report("invalid_field", f"'search_text' {search_text!r:.80} has no letter or digit", "search_text")
@@ -224,7 +226,7 @@ def _filters(lookup: Mapping[str, Any], entry: ObjectReader, resolver: Resolver)
     """Return the filters of a lookup in their normal form; `None` after reporting an invalid filter."""
     filters = []
     for name in sorted(lookup.keys() - _LOOKUP_KEYS):
-        text = entry.name_text(name) if lookup[name] is not None else None
+        text = entry.require_name(name) if lookup[name] is not None else None
         if text is None:
             continue
         parse = parser_of(resolver.filters.get(name, ""))
@@ -236,7 +238,8 @@ def _filters(lookup: Mapping[str, Any], entry: ObjectReader, resolver: Resolver)
     return tuple(filters)
 
 
-def _is_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bool:
+def _check_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bool:
+    """Report an unknown entity type; return whether it is known."""
     try:
         resolver.kind_of(text)
     except UnknownEntityType as error:
@@ -246,17 +249,17 @@ def _is_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bool:
 
 
 def _id_and_display_name(value: JsonValue) -> tuple[JsonValue, str]:
-    """Return the ID or value of a name of the session, and its display name if it is known."""
+    """Return the ID or value of a name in the session, and its display name, or an empty string if it has none."""
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         return value, ""
     display_name = value.get("name")
-    return value["id"], display_name[:_NAME_CHARACTERS] if isinstance(display_name, str) else ""
+    return value["id"], display_name[:_MAX_DISPLAY_NAME_CHARACTERS] if isinstance(display_name, str) else ""
 
 
-def _without_references(value: JsonValue) -> JsonValue:
-    """Escape a value of the session so that no text in it is read as a reference."""
+def _escape_references(value: JsonValue) -> JsonValue:
+    """Escape a value from the session so that no text in it is read as a reference."""
     if isinstance(value, str):
         return value.replace("{{", "\\{{")
     if isinstance(value, dict):
-        return {key: _without_references(item) for key, item in value.items()}
-    return [_without_references(item) for item in value] if isinstance(value, list) else value
+        return {key: _escape_references(item) for key, item in value.items()}
+    return [_escape_references(item) for item in value] if isinstance(value, list) else value

@@ -30,7 +30,7 @@ Trail = tuple["Trail", str | int] | None
 """Path of a value: the trail of its container, and its key or index."""
 
 
-class _DuplicateKeys(dict[str, Any]):
+class _ObjectWithDuplicateKeys(dict[str, Any]):
     """An object with duplicate keys."""
 
     duplicates: list[str]
@@ -55,19 +55,19 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
     Raises:
         PlanInvalid: the text is not valid JSON, or other programs would read it in another way.
 
-    Complexity: linear; 100,000 nodes of a plan in about half a second.
+    Complexity: linear; a plan of 100,000 nodes takes about half a second.
     """
-    marked_objects: list[_DuplicateKeys] = []
+    marked_objects: list[_ObjectWithDuplicateKeys] = []
 
     def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         json_object = dict(pairs)
         if len(json_object) == len(pairs):
             return json_object
-        marked = _DuplicateKeys(json_object)
+        marked_object = _ObjectWithDuplicateKeys(json_object)
         keys = [key for key, _ in pairs]
-        marked.duplicates = sorted(key for key in json_object if keys.count(key) > 1)
-        marked_objects.append(marked)
-        return marked
+        marked_object.duplicates = sorted(key for key in json_object if keys.count(key) > 1)
+        marked_objects.append(marked_object)
+        return marked_object
 
     try:
         value: JsonValue = json.loads(
@@ -84,9 +84,9 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         position, message = _find_number(text, str(error))
         raise _syntax_error(text, position, name=name, first_line=first_line, message=message) from None
     except RecursionError:
-        raise PlanInvalid([too_deep(name)]) from None
+        raise PlanInvalid([depth_problem(name)]) from None
     if depth_of(value) > MAX_DEPTH:
-        raise PlanInvalid([too_deep(name)])
+        raise PlanInvalid([depth_problem(name)])
     problems = _portability_problems(value, text, has_duplicates=bool(marked_objects))
     if problems:
         raise PlanInvalid(problems, document=_escape_surrogates(value))
@@ -97,13 +97,13 @@ def _cause_of(error: json.JSONDecodeError) -> str:
     """Return the cause of an error as a message for the author of the text."""
     character, previous = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
     if "trailing comma" in error.msg or (previous == "," and character and character in "]}"):
-        return f"a comma before {character!r}; remove it" if character != "," else "a comma too many"
+        return f"a comma before {character!r}; remove it" if character != "," else "an extra comma"
     if character == "'":
         return "write texts in double quotes"
     if character in ("/", "#"):
         return "comments are not allowed; use YAML for them"
     if error.msg.startswith("Expecting ',' delimiter"):
-        return "a ',' is missing before this" if character else "the text ends before it is closed"
+        return "a ',' is missing before this" if character else "the text ends inside a list or an object"
     return error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
 
 
@@ -139,8 +139,8 @@ def _syntax_error(text: str, position: int, *, name: str, first_line: int, messa
     return PlanInvalid([Problem("invalid_syntax", printable(sentence))])
 
 
-def too_deep(name: str) -> Problem:
-    """Return the problem of a document that nests too deep."""
+def depth_problem(name: str) -> Problem:
+    """Return the problem of a document whose lists and objects are nested too deep."""
     return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
 
 
@@ -157,7 +157,7 @@ def _portability_problems(value: JsonValue, text: str, *, has_duplicates: bool) 
     problems: list[Problem] = []
     if has_duplicates:
         for trail, current in _walk(value):
-            if isinstance(current, _DuplicateKeys):
+            if isinstance(current, _ObjectWithDuplicateKeys):
                 problems.extend(duplicate_key_problem(_pointer_of((trail, key)), key) for key in current.duplicates)
     if _SURROGATE_ESCAPE.search(text):
         problems.extend(json_problems(value))

@@ -16,16 +16,16 @@ from pydantic import JsonValue
 from dagwright.core.errors import Note, PlanInvalid, Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, tool_or_placeholder
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, action_of_tool
 from dagwright.dialects.foreign import (
     Tools,
     document_of_text,
     escape_references,
     key_problems,
     lines_of,
+    map_texts,
     named_arguments,
-    with_references,
-    with_texts,
+    translate_references,
 )
 from dagwright.dialects.json_reader import describe
 from dagwright.dialects.written_values import CUT_OFF, UnreadableValue, read_value, skip_space
@@ -34,18 +34,18 @@ TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_
 """Start of a task's line."""
 
 JOIN: Final = "join"
-_BARE = re.compile(r"\$\{[0-9]{1,9}\}|\$[0-9]{1,9}(?![\w.,]*[0-9])")
+_UNQUOTED_REFERENCE = re.compile(r"\$\{[0-9]{1,9}\}|\$[0-9]{1,9}(?![\w.,]*[0-9])")
 _REFERENCE = re.compile(r"\$\{([0-9]{1,9})\}|\$([0-9]{1,9})(?![0-9]*(?:[.,][0-9]|\w))")
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)")
 _THOUGHT = re.compile(r"[ \t]*Thought:[ \t]*(.*)")
-_BREAK = re.compile(r"[ \t]*(?:Thought:|###|<END_OF_PLAN>)")
-_REST = re.compile(r"\s*(?:#[^\n]*)?(?:<END_OF_PLAN>)?\s*")
-_PLAIN = re.compile(r"[^\"'\[{(\s][^\n]*")
+_END_OF_TASK = re.compile(r"[ \t]*(?:Thought:|###|<END_OF_PLAN>)")
+_END_OF_LINE = re.compile(r"\s*(?:#[^\n]*)?(?:<END_OF_PLAN>)?\s*")
+_UNQUOTED_TEXT = re.compile(r"[^\"'\[{(\s][^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
 class LlmCompilerTask:
-    """A line of the plan.
+    """A numbered call of the plan.
 
     Args:
         positional, named: values of its arguments.
@@ -92,22 +92,22 @@ class _TaskLines:
         """
         match = TASK.match(line)
         if match is None:
-            ended = self.end() if _BREAK.match(line) else []
+            completed_tasks = self.end() if _END_OF_TASK.match(line) else []
             if thought := _THOUGHT.match(line):
                 self.thought = thought[1].strip() or None
             elif self._open is not None:
                 self._lines.append(line)
-            return ended
-        ended = self.end()
+            return completed_tasks
+        completed_tasks = self.end()
         task = self._read(match, line, offset=offset, number=number)
         if task is None:
             self._open = (match, offset, number)
             self._lines = [line]
-            return ended
-        return [*ended, task]
+            return completed_tasks
+        return [*completed_tasks, task]
 
     def end(self) -> list[LlmCompilerTask]:
-        """Return the incomplete last task."""
+        """End the open task, and return it; return an empty list if no task is open."""
         if self._open is None:
             return []
         match, offset, number = self._open
@@ -120,7 +120,7 @@ class _TaskLines:
         return [task]
 
     def _read(self, match: re.Match[str], text: str, *, offset: int, number: int) -> LlmCompilerTask | None:
-        """Return the task of a text; `None` if the text may continue."""
+        """Parse a task; return `None` if its text may continue on the next line."""
         start = match.end()
         try:
             positional, keyword_arguments, end = _arguments(text, start)
@@ -130,14 +130,14 @@ class _TaskLines:
             if end < 0 or text[start:end].count('"') % 2:
                 return None
             task = self._task(match, (text_arguments,), {}, offset=offset, line=number)
-            if _PLAIN.fullmatch(text_arguments) and not _NAME.match(text_arguments):
+            if _UNQUOTED_TEXT.fullmatch(text_arguments) and not _NAME.match(text_arguments):
                 return task
             return replace(task, problem=failure.message)
         if end < 0:
             return None
         task = self._task(match, positional, keyword_arguments, offset=offset, line=number)
         line_end = text.find("\n", end)
-        if _REST.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
+        if _END_OF_LINE.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
             remaining_text = describe(text[end:].strip()).removeprefix("the ")
             return replace(task, problem=f"unexpected {remaining_text} after ')'")
         return task
@@ -171,13 +171,15 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
         if text[at] == ")":
             return positional, keyword_arguments, at + 1
         name = _NAME.match(text, at)
-        parsed = read_value(text, name.end() if name else at, bare=_BARE)
+        parsed = read_value(text, name.end() if name else at, unquoted_text=_UNQUOTED_REFERENCE)
         if any(repair.code == CUT_OFF for repair in parsed.repairs):
             return positional, keyword_arguments, -1
         if name is not None:
             keyword_arguments[name[1]] = parsed.value
         elif keyword_arguments:
-            raise UnreadableValue("an argument without a name follows one with a name", at, looks_like_value=True)
+            raise UnreadableValue(
+                "an argument without a name follows an argument with a name", at, looks_like_value=True
+            )
         else:
             positional.append(parsed.value)
         at = skip_space(text, parsed.end)
@@ -209,7 +211,7 @@ def _node_of(
         numbers: numbers of the existing tasks; `in` must be fast.
         problems: list that problems are appended to.
     """
-    node: dict[str, Any] = {"id": str(task.number), **tool_or_placeholder(task.tool)}
+    node: dict[str, Any] = {"id": str(task.number), **action_of_tool(task.tool)}
     if task.thought is not None:
         node["title"] = task.thought
 
@@ -226,14 +228,14 @@ def _node_of(
 
     def replace_references(text: str, _: object) -> str:
         try:
-            return with_references(text, _REFERENCE, resolve)
+            return translate_references(text, _REFERENCE, resolve)
         except ValueError as error:
             report("invalid_reference", str(error))
             return escape_references(text)
 
     if task.problem is not None:
         report("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
-        return {"id": node["id"], **PLACEHOLDER_TOOL}
+        return {"id": node["id"], **STAND_IN_ACTION}
     try:
         arguments = named_arguments(task.positional, task.tool, tools=tools)
         if duplicates := arguments.keys() & task.named.keys():
@@ -243,7 +245,7 @@ def _node_of(
         arguments = {}
     for message, _, hint in key_problems({**arguments, **task.named}, _REFERENCE):
         report("invalid_reference", message, hint)
-    node["arguments"] = with_texts({**arguments, **task.named}, replace_references)
+    node["arguments"] = map_texts({**arguments, **task.named}, replace_references)
     return node
 
 
@@ -261,13 +263,13 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
 
 
 def _add_tasks(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask], *, tools: Tools) -> None:
-    join = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
-    for task in tasks[join + 1 :]:
+    join_index = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
+    for task in tasks[join_index + 1 :]:
         message = f"task {task.number} (line {task.line}) is after join(), which ends the plan"
         draft.problems.append(Problem("invalid_field", message, "", str(task.number)))
-    if join == len(tasks):
+    if join_index == len(tasks):
         draft.notes.append(Note("no_join", "the plan does not end with join(); it may have been cut off"))
-    tasks = tasks[:join]
+    tasks = tasks[:join_index]
     if not tasks:
         draft.problems.append(Problem("empty_plan", "there is no task before join(): there is nothing to run"))
         raise PlanInvalid(draft.problems)

@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from dagwright.core.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import PLACEHOLDER_TOOL
+from dagwright.dialects.draft import STAND_IN_ACTION
 from dagwright.dialects.json_reader import describe
 
-_PLACEHOLDER_PLAN = {"plan": 1, "nodes": [{"id": "unread", **PLACEHOLDER_TOOL}]}
+_PLACEHOLDER_PLAN = {"plan": 1, "nodes": [{"id": "unread", **STAND_IN_ACTION}]}
 
 
 def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document]) -> Document:
@@ -47,7 +47,9 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         if document.plan is not node["plan"]:
             nodes = list(nodes) if nodes is raw_nodes else nodes
             nodes[index] = {**node, "plan": document.plan}
-        pointers |= {at + native: at + written_pointer for native, written_pointer in document.pointers.items()}
+        pointers |= {
+            at + plan_pointer: at + written_pointer for plan_pointer, written_pointer in document.pointers.items()
+        }
         problems += [replace(problem, pointer=at + problem.pointer) for problem in document.problems]
         notes += document.notes
         sub_documents[index] = document

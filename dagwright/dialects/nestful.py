@@ -15,13 +15,13 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.name_hints import suggestion
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
-from dagwright.dialects.foreign import key_problems, with_references, with_texts
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool
+from dagwright.dialects.foreign import key_problems, map_texts, translate_references
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"name", "arguments", "label"})
 RESULT = "var_result"
-"""Name of the call that has the output."""
+"""Name of the last call, whose arguments are the output of the plan."""
 
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)((?:\.[^$.\[\]\n]+|\[[0-9]{1,9}\])*)\$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
@@ -35,16 +35,16 @@ def read_nestful(raw: JsonValue) -> Document:
     """
     draft = DocumentDraft("nestful", "")
     calls = draft.checked_entries(raw, name="a plan in the dialect nestful")
-    is_output = isinstance(calls[-1], dict) and calls[-1].get("name") == RESULT
-    count = len(calls) - is_output if len(calls) > 1 else len(calls)
+    has_output = len(calls) > 1 and isinstance(calls[-1], dict) and calls[-1].get("name") == RESULT
+    count = len(calls) - 1 if has_output else len(calls)
     ids = _ids(calls[:count])
     known_ids = frozenset(ids)
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
         entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
+        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         draft.nodes.append(_node(entry, known_labels=known_ids) if entry is not None else node)
     output: JsonValue = None
-    if count < len(calls):
+    if has_output:
         last = ObjectReader(calls[-1], f"/{count}", RESULT, None, draft.problems)
         last.expect_keys(KEYS)
         output = _arguments(last, known_labels=known_ids)
@@ -85,12 +85,12 @@ def _ids(calls: Sequence[Any]) -> list[str]:
 
 def _node(entry: ObjectReader, *, known_labels: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
-    name = entry.name_text("name")
+    name = entry.require_name("name")
     label = entry.raw.get("label")
     if label is not None and _label_of(label) is None:
         message = f"'label' must be a name of letters, digits and _, not {describe(label)}"
         entry.report("invalid_field", message, "label")
-    return {"id": entry.node, **tool_or_placeholder(name), "arguments": _arguments(entry, known_labels=known_labels)}
+    return {"id": entry.node, **action_of_tool(name), "arguments": _arguments(entry, known_labels=known_labels)}
 
 
 def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
@@ -104,7 +104,7 @@ def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
             return None
 
         try:
-            return with_references(text, _REFERENCE, resolve)
+            return translate_references(text, _REFERENCE, resolve)
         except ValueError as error:
             entry.report("invalid_reference", str(error), "arguments", *at)
             return ""
@@ -112,4 +112,4 @@ def _arguments(entry: ObjectReader, *, known_labels: frozenset[str]) -> Any:
     arguments = dict(entry.optional_object("arguments"))
     for message, path, hint in key_problems(arguments, _REFERENCE):
         entry.report("invalid_reference", message, "arguments", *path, hint=hint)
-    return with_texts(arguments, replace_references)
+    return map_texts(arguments, replace_references)

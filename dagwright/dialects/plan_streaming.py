@@ -1,8 +1,8 @@
 """Streaming parser for JSON plans: yields each step as soon as a model has written its last character.
 
 The parser accepts a text in chunks of any size, and its result does not depend on the chunks. It only finds the start
-and end of each step; the readers of complete texts parse the steps, so both agree. Whether the plan as a whole is valid
-is checked when it is complete, not here.
+and end of each step. `read_value`, which also parses complete texts, parses the step. Whether the plan as a whole is
+valid is checked when the plan is complete, not here.
 """
 
 import re
@@ -18,15 +18,15 @@ ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_
 
 _ROOT = re.compile(r"[{\[]")
 _NOT_SPACE = re.compile(r"[^ \t\r\n\u00a0\u200b\ufeff]")
-_SIGNS = re.compile("[\"'\u201c\u201d\u201e\u2018\u2019{}\\[\\],/#]")
-_ENDS: Final[Mapping[str, re.Pattern[str]]] = {
+_STRUCTURAL_CHARACTERS = re.compile("[\"'\u201c\u201d\u201e\u2018\u2019{}\\[\\],/#]")
+_QUOTE_ENDS: Final[Mapping[str, re.Pattern[str]]] = {
     '"': re.compile(r'["\\]'),
     "'": re.compile(r"['\\]"),
     **dict.fromkeys("\u201c\u201d\u201e", re.compile("[\u201c\u201d\u201e\\\\]")),
     **dict.fromkeys("\u2018\u2019", re.compile("[\u2018\u2019\\\\]")),
 }
-_THINKING: Final = {"<think>": "</think>", "<thinking>": "</thinking>"}
-_MAX_KEY = 20
+_THINKING_TAGS: Final = {"<think>": "</think>", "<thinking>": "</thinking>"}
+_MAX_KEY_CHARACTERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +50,33 @@ class _ThinkingFilter:
     """Skips the thinking of a model before its answer."""
 
     consumed: int = 0
-    is_open: bool = False
-    _head: str = ""
+    has_answer_started: bool = False
+    _buffer: str = ""
     _end_tag: str = ""
 
     def answer_part(self, chunk: str) -> str:
         """Return the part of a chunk that belongs to the answer; it ends at the offset `consumed`."""
         self.consumed += len(chunk)
-        if self.is_open:
+        if self.has_answer_started:
             return chunk
-        self._head = (self._head + chunk).lstrip(" \t\r\n\u00a0\ufeff") if not self._end_tag else self._head + chunk
+        self._buffer = (
+            (self._buffer + chunk).lstrip(" \t\r\n\u00a0\ufeff") if not self._end_tag else self._buffer + chunk
+        )
         if not self._end_tag:
-            opened = next((tag for tag in _THINKING if self._head.startswith(tag)), None)
-            if opened is not None:
-                self._end_tag = _THINKING[opened]
-            elif any(tag.startswith(self._head) for tag in _THINKING):
+            start_tag = next((tag for tag in _THINKING_TAGS if self._buffer.startswith(tag)), None)
+            if start_tag is not None:
+                self._end_tag = _THINKING_TAGS[start_tag]
+            elif any(tag.startswith(self._buffer) for tag in _THINKING_TAGS):
                 return ""
             else:
-                self.is_open = True
-                return self._head
-        end = self._head.find(self._end_tag)
+                self.has_answer_started = True
+                return self._buffer
+        end = self._buffer.find(self._end_tag)
         if end < 0:
-            self._head = self._head[-len(self._end_tag) :]
+            self._buffer = self._buffer[-len(self._end_tag) :]
             return ""
-        self.is_open = True
-        return self._head[end + len(self._end_tag) :]
+        self.has_answer_started = True
+        return self._buffer[end + len(self._end_tag) :]
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ class JsonSteps:
     _first_entry_at: int = -1
     _chunk: str = ""
     _offset: int = 0
-    _open: list[str] = field(default_factory=list)
+    _open_brackets: list[str] = field(default_factory=list)
     _entries_depth: int = 0
     _key: str | None = None
     _last_text: str = ""
@@ -137,22 +139,22 @@ class JsonSteps:
         match = _NOT_SPACE.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
-        sign = match[0]
-        if sign == "{" and self._brackets == "[":
+        character = match[0]
+        if character == "{" and self._brackets == "[":
             self._brackets = "[{"
             self._first_entry_at = self._offset + match.start()
             return match.end()
-        if self._brackets[-1] == "{" and sign in _ENDS:
+        if self._brackets[-1] == "{" and character in _QUOTE_ENDS:
             return self._start_plan(match.start())
         self._discard_step()
         # This may be an unquoted key or prose, so the text is parsed only when it is complete.
-        is_unclear = self._brackets[-1] == "{" or sign in _ENDS
+        is_unclear = self._brackets[-1] == "{" or character in _QUOTE_ENDS
         self._mode = "undecidable" if is_unclear else "prose"
-        return match.start() if sign in "{[" else match.end()
+        return match.start() if character in "{[" else match.end()
 
     def _start_plan(self, at: int) -> int:
         """Start the plan; its first key is at the given offset of the chunk."""
-        self._open = list(self._brackets)
+        self._open_brackets = list(self._brackets)
         self._mode = "value"
         if self._brackets == "[{":
             buffered = "".join([*self._parts, self._chunk[self._part_at : at]])
@@ -168,43 +170,43 @@ class JsonSteps:
         self._parts = []
 
     def _in_value(self, at: int) -> int:
-        match = _SIGNS.search(self._chunk, at)
+        match = _STRUCTURAL_CHARACTERS.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
-        sign, at = match[0], match.start()
-        if sign in _ENDS:
-            self._quote, self._mode = sign, "text"
-            self._key = "" if len(self._open) == 1 else None
-        elif sign in "{[":
-            self._open_bracket(sign, at)
-        elif sign in "}]":
-            self._close_bracket(at)
-        elif sign == ",":
+        character, at = match[0], match.start()
+        if character in _QUOTE_ENDS:
+            self._quote, self._mode = character, "text"
+            self._key = "" if len(self._open_brackets) == 1 else None
+        elif character in "{[":
+            self._enter_bracket(character, at)
+        elif character in "}]":
+            self._leave_bracket(at)
+        elif character == ",":
             self._last_text = ""
         else:
-            self._mode = "slash" if sign == "/" else "line"
+            self._mode = "slash" if character == "/" else "line"
         return match.end()
 
-    def _open_bracket(self, sign: str, at: int) -> None:
-        depth = len(self._open)
-        if sign == "[" and depth == 1 and not self._entries_depth and self._last_text in ENTRY_KEYS:
+    def _enter_bracket(self, character: str, at: int) -> None:
+        depth = len(self._open_brackets)
+        if character == "[" and depth == 1 and not self._entries_depth and self._last_text in ENTRY_KEYS:
             self._entries_depth = 2
             self.key = self._last_text
-        elif sign == "{" and depth == self._entries_depth and self._open[-1] == "[" and self._start < 0:
+        elif character == "{" and depth == self._entries_depth and self._open_brackets[-1] == "[" and self._start < 0:
             self._start, self._part_at = self._offset + at, at
-        self._open.append(sign)
+        self._open_brackets.append(character)
 
-    def _close_bracket(self, at: int) -> None:
-        self._open.pop()
-        depth = len(self._open)
+    def _leave_bracket(self, at: int) -> None:
+        self._open_brackets.pop()
+        depth = len(self._open_brackets)
         if self._start >= 0 and depth == self._entries_depth:
             self._parts.append(self._chunk[self._part_at : at + 1])
             self._read("".join(self._parts), self._start)
             self._discard_step()
         elif depth < self._entries_depth:
-            # The list of steps is closed; there is only one.
+            # A plan has only one list of steps.
             self._entries_depth = -1
-        self.is_complete = not self._open
+        self.is_complete = not self._open_brackets
 
     def _read(self, text: str, start: int) -> None:
         try:
@@ -217,10 +219,10 @@ class JsonSteps:
         self._count += 1
 
     def _in_text(self, at: int) -> int:
-        match = _ENDS[self._quote].search(self._chunk, at)
+        match = _QUOTE_ENDS[self._quote].search(self._chunk, at)
         end = match.start() if match is not None else len(self._chunk)
-        if self._key is not None and len(self._key) <= _MAX_KEY:
-            self._key += self._chunk[at : min(end, at + _MAX_KEY + 1)]
+        if self._key is not None and len(self._key) <= _MAX_KEY_CHARACTERS:
+            self._key += self._chunk[at : min(end, at + _MAX_KEY_CHARACTERS + 1)]
         if match is None:
             return end
         if match[0] == "\\":
@@ -255,8 +257,8 @@ class JsonSteps:
         return end + 1
 
     def _in_star(self, at: int) -> int:
-        sign = self._chunk[at]
-        self._mode = "value" if sign == "/" else "star" if sign == "*" else "block"
+        character = self._chunk[at]
+        self._mode = "value" if character == "/" else "star" if character == "*" else "block"
         return at + 1
 
     def _in_undecidable(self, _: int) -> int:

@@ -181,7 +181,7 @@ def _value_of_line(line: bytes, *, name: str, number: int) -> JsonValue | PlanIn
 
 
 def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStamp] | None = None) -> JsonValue:
-    """Return the document with the files inlined that its nodes name as sub-plans (`plan: "file.yaml"`).
+    """Inline the files that nodes of a document name as their sub-plans (`plan: "file.yaml"`).
 
     Args:
         document: in Dagwright's own dialect; a document in another dialect has no sub-plans and is returned unchanged.
@@ -190,7 +190,7 @@ def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStam
 
     Raises:
         PlanInvalid: files cannot be read or include each other in a cycle. The error has the problems with their
-            pointers, and the document, in which the names of such files are unchanged.
+            pointers, and the document, which still has the names of these files.
     """
     inliner = _Inliner(stamps=stamps if stamps is not None else {})
     inlined = inliner.inline(document, base, at="", parent_files=())
@@ -209,18 +209,18 @@ class _Inliner:
     count: int = 0
 
     def inline(self, document: JsonValue, base: Path, *, at: str, parent_files: tuple[Path, ...]) -> JsonValue:
-        """Return the document with its files. `parent_files` has the including files, outermost first."""
+        """Return the document with its files. `parent_files` has the files that include it, outermost first."""
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             return document
         nodes = document["nodes"]
         assert isinstance(nodes, list)
-        changed = list(nodes)
+        inlined_nodes = list(nodes)
         for index, node in enumerate(nodes):
             if isinstance(node, dict) and isinstance(node.get("plan"), str | dict):
                 node_at = at + pointer("nodes", index, "plan")
                 sub_plan = self._sub_plan(node["plan"], base, at=node_at, parent_files=parent_files)
-                changed[index] = {**node, "plan": sub_plan}
-        return {**document, "nodes": changed}
+                inlined_nodes[index] = {**node, "plan": sub_plan}
+        return {**document, "nodes": inlined_nodes}
 
     def _sub_plan(self, plan: JsonValue, base: Path, *, at: str, parent_files: tuple[Path, ...]) -> JsonValue:
         if not isinstance(plan, str):
@@ -231,8 +231,8 @@ class _Inliner:
             self.problems.append(Problem("unreadable", printable(f"{plan!r} is not a path: {error}"), at))
             return plan
         if path in parent_files:
-            circle = " → ".join(file.name for file in (*parent_files[parent_files.index(path) :], path))
-            self.problems.append(Problem("cycle", printable(f"these files include each other: {circle}"), at))
+            cycle = " → ".join(file.name for file in (*parent_files[parent_files.index(path) :], path))
+            self.problems.append(Problem("cycle", printable(f"these files include each other: {cycle}"), at))
             return plan
         if len(parent_files) >= MAX_NESTED_PLANS:
             message = f"sub-plans are nested more than {MAX_NESTED_PLANS} deep"
@@ -259,7 +259,7 @@ class _Inliner:
 
     def _content(self, path: Path) -> JsonValue:
         if path not in self.contents:
-            # Before the file is read, so that a concurrent change is detected.
+            # The stamp is taken before the file is read, so that a concurrent change is detected.
             self.stamps.setdefault(path, stamp_of(path))
             self.contents[path] = read_plan_file(path)
         return self.contents[path]

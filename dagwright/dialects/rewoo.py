@@ -16,14 +16,14 @@ from pydantic import JsonValue
 from dagwright.core.errors import Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft
 from dagwright.dialects.foreign import (
     Tools,
     document_of_text,
     escape_references,
     lines_of,
     named_arguments,
-    with_references,
+    translate_references,
 )
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
@@ -62,9 +62,9 @@ def _steps_of(text: str) -> Iterator[RewooStep]:
     title: str | None = None
     for number, offset, line in lines_of(text):
         match = STEP.search(line)
-        plan = _PLAN.match(line[: match.start()] if match else line)
-        if plan is not None:
-            title = plan[1].strip() or None
+        title_line = _PLAN.match(line[: match.start()] if match else line)
+        if title_line is not None:
+            title = title_line[1].strip() or None
         if match is not None:
             end = line.rfind("]")
             is_open = end < match.end()
@@ -101,9 +101,9 @@ def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: li
         report(
             "invalid_syntax", f"{step.tool}: its ']' is missing", f"write #{step.id} = {step.tool}[input] in one line"
         )
-        return {"id": step.id, **PLACEHOLDER_TOOL}
+        return {"id": step.id, **STAND_IN_ACTION}
     try:
-        text = with_references(step.text.strip(), _REFERENCE, resolve)
+        text = translate_references(step.text.strip(), _REFERENCE, resolve)
     except ValueError as error:
         report("invalid_reference", str(error))
         text = escape_references(step.text)

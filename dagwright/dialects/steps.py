@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, entry_name, node_ids, tool_or_placeholder
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool, entry_name, node_ids
 
 _KEYS = frozenset({"id", "intent", "tool", "arguments", "depends_on"})
 
@@ -29,7 +29,7 @@ def read_steps(raw: JsonValue) -> Document:
         steps = draft.entries(raw, key)
     for index, (step, node_id) in enumerate(zip(steps, node_ids(steps, kind="step"), strict=True)):
         entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
+        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         draft.nodes.append(_node(entry, node_id) if entry is not None else node)
     return draft.document(
         pointers=lambda: [(f"/nodes/{index}/title", f"{draft.at}/{index}/intent") for index in range(len(steps))]
@@ -38,10 +38,10 @@ def read_steps(raw: JsonValue) -> Document:
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    entry.name_text("id")
+    entry.require_name("id")
     intent = entry.optional_text("intent")
     node: dict[str, Any] = {"id": node_id, "title": intent} if intent is not None else {"id": node_id}
-    node |= tool_or_placeholder(entry.name_text("tool"))
+    node |= action_of_tool(entry.require_name("tool"))
     node["arguments"] = entry.object("arguments")
     if "depends_on" in entry.raw:
         node["depends_on"] = entry.dependencies("depends_on")

@@ -15,12 +15,12 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.name_hints import suggestion
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool
 from dagwright.dialects.json_reader import describe
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
 _STATE_KEYS = frozenset({"status", "result", "error"})
-"""Keys of a running sub-goal; they may be present but empty before it runs."""
+"""Keys that the run sets in a sub-goal. A plan may have them, but only with the values in `_PENDING`."""
 _INPUT_KEYS = frozenset({"from_sub_goal", "slot"})
 _MAX_ID = 10**15
 _PENDING = (None, "pending")
@@ -38,14 +38,14 @@ def read_subgoals(raw: JsonValue) -> Document:
     draft = DocumentDraft("subgoals", "/sub_goals")
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
-    sub_goals = draft.entries(raw, "sub_goals", known=("action", "reasoning"))
+    sub_goals = draft.entries(raw, "sub_goals", other_keys=("action", "reasoning"))
     slots = _declared_slots(sub_goals)
     for index, sub_goal in enumerate(sub_goals):
         number = _id_of(sub_goal)
         node_id = f"{SUB_GOAL_PREFIX}{number}" if number is not None else f"sub-goal {index + 1}"
         name = f"sub-goal {number}" if number is not None else f"sub-goal at position {index + 1}"
         entry = draft.entry(sub_goal, index, name=name, node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
+        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             node = {"id": node_id, **_fields(entry, slots)}
             draft.workers.add(index)
@@ -55,8 +55,8 @@ def read_subgoals(raw: JsonValue) -> Document:
 
 def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for index, sub_goal in enumerate(sub_goals):
-        for native, worker_field in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
-            yield f"/nodes/{index}/{native}", f"/sub_goals/{index}/{worker_field}"
+        for node_field, sub_goal_field in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
+            yield f"/nodes/{index}/{node_field}", f"/sub_goals/{index}/{sub_goal_field}"
         for name in ("outputs", "goal_type"):
             yield f"/nodes/{index}/metadata/{name}", f"/sub_goals/{index}/{name}"
         inputs = sub_goal.get("inputs") if isinstance(sub_goal, dict) else None
@@ -100,11 +100,11 @@ def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
         if entry.raw[key] not in _PENDING:
             entry.report("invalid_field", f"{key!r} is set by the run and must be omitted", key)
     if _id_of(entry.raw) is None:
-        _report_bad_id(entry)
-    worker = entry.name_text("worker")
+        _report_invalid_id(entry)
+    worker = entry.require_name("worker")
     description = entry.optional_text("description")
     fields: dict[str, Any] = {"title": description} if description is not None else {}
-    fields |= tool_or_placeholder(worker)
+    fields |= action_of_tool(worker)
     arguments = dict(entry.optional_object("params"))
     for key, value in entry.optional_object("inputs").items():
         if key in arguments:
@@ -115,7 +115,7 @@ def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
     return fields | _metadata(entry)
 
 
-def _report_bad_id(entry: ObjectReader) -> None:
+def _report_invalid_id(entry: ObjectReader) -> None:
     if "id" in entry.raw:
         message = f"'id' must be a whole number from 0, not {describe(entry.raw['id'])}"
         entry.report("invalid_field", message, "id")
@@ -146,7 +146,9 @@ def _read_ref(entry: ObjectReader, value: Any, *, slots: Slots, at: tuple[str | 
     location = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
     if not isinstance(value, dict):
         shape = '{"from_sub_goal": 1, "slot": "…"}'
-        entry.report("invalid_field", f"input {location} must be {shape} or a list of such, not {describe(value)}", *at)
+        entry.report(
+            "invalid_field", f"input {location} must be {shape} or a list of such objects, not {describe(value)}", *at
+        )
         return None
     ref = ObjectReader(value, entry.at + pointer(*at), f"{entry.name}, input {location}", entry.node, entry.problems)
     ref.expect_keys(_INPUT_KEYS)

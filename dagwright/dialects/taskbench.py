@@ -18,8 +18,8 @@ from dagwright.core.errors import Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.name_hints import suggestion
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
-from dagwright.dialects.foreign import Tools, key_problems, named_arguments, with_references, with_texts
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool
+from dagwright.dialects.foreign import Tools, key_problems, map_texts, named_arguments, translate_references
 from dagwright.dialects.json_reader import describe
 
 NODES = "task_nodes"
@@ -37,7 +37,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: there is no list of nodes, or it is empty.
     """
     draft = DocumentDraft("taskbench", f"/{NODES}")
-    nodes = draft.entries(raw, NODES, known=_ROOT_KEYS)
+    nodes = draft.entries(raw, NODES, other_keys=_ROOT_KEYS)
     assert isinstance(raw, dict)
     tasks = [node.get("task") if isinstance(node, dict) else None for node in nodes]
     graph = _Graph(tasks, tools)
@@ -46,7 +46,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
     titles = _titles(raw.get("task_steps"), len(nodes), draft)
     for index, node in enumerate(nodes):
         entry = draft.entry(node, index, name=f"node {index}", node=f"node-{index}")
-        node_document: dict[str, Any] = {"id": f"node-{index}", **tool_or_placeholder(None)}
+        node_document: dict[str, Any] = {"id": f"node-{index}", **STAND_IN_ACTION}
         if entry is not None:
             node_document = _node(entry, graph)
         if titles:
@@ -63,12 +63,14 @@ class _Graph:
 
     Args:
         tasks: name of each node's task, as written.
+        numbers: name of a task -> numbers of its nodes.
+        dependencies: number of a node -> numbers of the nodes that it depends on.
     """
 
     tasks: Sequence[Any]
     tools: Tools
     numbers: dict[str, list[int]] = field(default_factory=dict)
-    needs: dict[int, list[int]] = field(default_factory=dict)
+    dependencies: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for number, task in enumerate(self.tasks):
@@ -83,14 +85,15 @@ class _Graph:
             if len(numbers) == 1:
                 ends += numbers
                 continue
-            text = "there is no task" if not numbers else f"{len(numbers)} nodes have the task"
-            message = f"Invalid reference: {text} {name!r}, so the link is ambiguous"
-            hint = (
-                suggestion(name, self.numbers) if not numbers else "write the references into the arguments: <node-0>"
-            )
+            if numbers:
+                reason = f"{len(numbers)} nodes have the task {name!r}, so the link is ambiguous"
+                hint: str | None = "write the references into the arguments: <node-0>"
+            else:
+                reason, hint = f"there is no task {name!r}", suggestion(name, self.numbers)
+            message = f"Invalid reference: {reason}"
             problems.append(Problem("invalid_reference", message, f"{at}/{key}", None, hint))
         if len(ends) == 2:
-            self.needs.setdefault(ends[1], []).append(ends[0])
+            self.dependencies.setdefault(ends[1], []).append(ends[0])
 
 
 def _links(raw_links: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str, str]]:
@@ -112,7 +115,7 @@ def _links(raw_links: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, st
 
 
 def _titles(raw_titles: JsonValue, count: int, draft: DocumentDraft) -> Sequence[str]:
-    """Return the steps, if there is one for each node."""
+    """Return the steps as titles if there are as many steps as nodes, otherwise nothing."""
     if raw_titles is not None and not isinstance(raw_titles, list):
         message = f"'task_steps' must be a list, not {describe(raw_titles)}"
         draft.problems.append(Problem("invalid_field", message, "/task_steps"))
@@ -122,11 +125,11 @@ def _titles(raw_titles: JsonValue, count: int, draft: DocumentDraft) -> Sequence
 
 def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    task = entry.name_text("task")
-    node: dict[str, Any] = {"id": entry.node, **tool_or_placeholder(task), "arguments": {}}
-    needs = graph.needs.get(entry.index)
-    if needs:
-        node["depends_on"] = [f"node-{number}" for number in dict.fromkeys(needs)]
+    task = entry.require_name("task")
+    node: dict[str, Any] = {"id": entry.node, **action_of_tool(task), "arguments": {}}
+    dependencies = graph.dependencies.get(entry.index)
+    if dependencies:
+        node["depends_on"] = [f"node-{number}" for number in dict.fromkeys(dependencies)]
     raw_arguments = entry.raw.get("arguments")
     if raw_arguments is not None and not isinstance(raw_arguments, list):
         entry.report("invalid_field", f"'arguments' must be a list, not {describe(raw_arguments)}", "arguments")
@@ -138,7 +141,7 @@ def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
 def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Graph, tool: str) -> Mapping[str, Any]:
     named_items = [item for item in raw_arguments if isinstance(item, dict) and "name" in item]
     if not named_items:
-        values = [_with_results(entry, value, at=(index,), graph=graph) for index, value in enumerate(raw_arguments)]
+        values = [_translate_value(entry, value, at=(index,), graph=graph) for index, value in enumerate(raw_arguments)]
         try:
             return named_arguments(values, tool, tools=graph.tools)
         except ValueError as error:
@@ -153,7 +156,7 @@ def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Gra
         at = entry.at + f"/arguments/{index}"
         argument = ObjectReader(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
         argument.expect_keys(_ARGUMENT_KEYS)
-        name = argument.name_text("name")
+        name = argument.require_name("name")
         if name is not None and name in arguments:
             argument.report("invalid_field", f"{name!r} occurs twice", "name")
         elif name is not None:
@@ -164,8 +167,8 @@ def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Gra
 def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
     """Return a value, or a reference if the value is the name of a linked task."""
     if not isinstance(value, str) or value not in graph.numbers:
-        return _with_results(entry, value, at=at, graph=graph)
-    linked = [number for number in graph.needs.get(entry.index, ()) if graph.tasks[number] == value]
+        return _translate_value(entry, value, at=at, graph=graph)
+    linked = [number for number in graph.dependencies.get(entry.index, ()) if graph.tasks[number] == value]
     if len(set(linked)) == 1:
         return "{{" + str(ResultOf(f"node-{linked[0]}", "result")) + "}}"
     message = f"{value!r} is the name of a task, but no link leads from it to this node: is it meant as a text?"
@@ -173,22 +176,22 @@ def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], 
     return None
 
 
-def _with_results(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
-    def replace_references(text: str, inner: tuple[str | int, ...]) -> str:
+def _translate_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
+    def replace_references(text: str, path_in_value: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             number = int(match[1])
             if number < len(graph.tasks):
                 return ResultOf(f"node-{number}", "result")
             message = f"Invalid reference: there is no node {number} for {match[0]}; the first is <node-0>"
-            entry.report("invalid_reference", message, "arguments", *at, *inner)
+            entry.report("invalid_reference", message, "arguments", *at, *path_in_value)
             return None
 
         try:
-            return with_references(text, _REFERENCE, resolve)
+            return translate_references(text, _REFERENCE, resolve)
         except ValueError as error:
-            entry.report("invalid_reference", str(error), "arguments", *at, *inner)
+            entry.report("invalid_reference", str(error), "arguments", *at, *path_in_value)
             return ""
 
     for message, path, hint in key_problems(value, _REFERENCE):
         entry.report("invalid_reference", message, "arguments", *at, *path, hint=hint)
-    return with_texts(value, replace_references)
+    return map_texts(value, replace_references)

@@ -14,7 +14,7 @@ from dagwright.core.errors import Note
 from dagwright.core.expressions.reference_parser import BadReferences, contains_reference, parse_template
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import DocumentDraft, ObjectReader, entry_name, node_ids, tool_or_placeholder
+from dagwright.dialects.draft import STAND_IN_ACTION, DocumentDraft, ObjectReader, action_of_tool, entry_name, node_ids
 
 _KEYS = frozenset({"id", "tool", "query", "dependencies"})
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -32,7 +32,7 @@ def read_tasks(raw: JsonValue) -> Document:
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=entry_name("task", task, index + 1), node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
+        node: dict[str, Any] = {"id": node_id, **STAND_IN_ACTION}
         if entry is not None:
             node = _node(entry, node_id)
             draft.notes += _notes(node, known_ids)
@@ -48,16 +48,16 @@ def _pointers(count: int) -> Iterator[tuple[str, str]]:
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    task_id = entry.name_text("id")
+    task_id = entry.require_name("id")
     if task_id is not None and _ID.fullmatch(task_id) is None:
         hint = re.sub(r"[^A-Za-z0-9_-]+", "_", task_id)
-        message = "an id may contain only letters and digits of ASCII, _ and -"
+        message = "an id may contain only ASCII letters, ASCII digits, _ and -"
         entry.report("invalid_field", message, "id", hint=f"write {hint!r}")
-    tool = entry.name_text("tool")
+    tool = entry.require_name("tool")
     query = entry.text("query")
     return {
         "id": node_id,
-        **tool_or_placeholder(tool),
+        **action_of_tool(tool),
         "arguments": {"query": query if query is not None else ""},
         "depends_on": entry.dependencies("dependencies"),
     }
@@ -78,8 +78,8 @@ def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
     return [
         Note(
             "added_edge",
-            f"task {node['id']!r} uses the result of {name!r}; the edge was added to its dependencies",
+            f"task {node['id']!r} uses the result of {used_id!r}; the edge was added to its dependencies",
             node["id"],
         )
-        for name in used_ids
+        for used_id in used_ids
     ]

@@ -13,7 +13,7 @@ from dagwright.core.errors import Problem, pointer
 
 _SYNTAX_CODES = ("invalid_syntax", "unreadable")
 """Codes of problems that prevent parsing; their message has the line."""
-_LINE = re.compile(r"\bline ([0-9]+)")
+_LINE_NUMBER = re.compile(r"\bline ([0-9]+)")
 _START_EVENTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
@@ -23,17 +23,17 @@ def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None
 
     For a missing field, the line is that of its container.
     """
-    reported = list(problems)
-    lines = _lines_of(text, {problem.pointer for problem in reported})
-    return [_line_in_message(problem) or _nearest(problem.pointer, lines) for problem in reported]
+    problem_list = list(problems)
+    lines = _lines_of(text, {problem.pointer for problem in problem_list})
+    return [_line_in_message(problem) or _nearest_line(problem.pointer, lines) for problem in problem_list]
 
 
 def _line_in_message(problem: Problem) -> int | None:
-    match = _LINE.search(problem.message) if problem.code in _SYNTAX_CODES else None
+    match = _LINE_NUMBER.search(problem.message) if problem.code in _SYNTAX_CODES else None
     return int(match[1]) if match is not None else None
 
 
-def _nearest(pointer: str, lines: Mapping[str, int]) -> int | None:
+def _nearest_line(pointer: str, lines: Mapping[str, int]) -> int | None:
     while pointer and pointer not in lines:
         pointer = pointer.rpartition("/")[0]
     return lines.get(pointer)
@@ -42,8 +42,8 @@ def _nearest(pointer: str, lines: Mapping[str, int]) -> int | None:
 def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
     """Return the lines of pointers and of their containers, as far as the text can be parsed."""
     containers = {""}
-    for requested in pointers:
-        container = requested
+    for requested_pointer in pointers:
+        container = requested_pointer
         while container not in containers:
             containers.add(container)
             container = container.rpartition("/")[0]
@@ -53,9 +53,9 @@ def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
         # YAML does not allow lone surrogates.
         valid_text = text.encode(errors="replace").decode()
         for event in yaml.parse(valid_text, Loader=yaml.CSafeLoader):
-            located = tracker.locate(event)
-            if located is not None and located[0] in containers:
-                lines.setdefault(*located)
+            pointer_and_line = tracker.locate(event)
+            if pointer_and_line is not None and pointer_and_line[0] in containers:
+                lines.setdefault(*pointer_and_line)
     except yaml.YAMLError:
         # JSON allows text that YAML does not; values before that text are found.
         pass
@@ -78,16 +78,16 @@ class _PointerTracker:
         container = self._frames[-1] if self._frames else None
         mark = event.start_mark
         line = mark.line + 1 if mark is not None else 1
-        if container is not None and container.waits_for_key:
+        if container is not None and container.expects_key:
             container.key, container.line = getattr(event, "value", ""), line
             if isinstance(event, _START_EVENTS):
                 # A key that is not a string: no plan has such a key.
                 self._frames.append(_Frame(event, f"{container.prefix}/"))
             return None
-        located = ("", line) if container is None else container.next(line)
+        pointer_and_line = ("", line) if container is None else container.next(line)
         if isinstance(event, _START_EVENTS):
-            self._frames.append(_Frame(event, located[0]))
-        return located
+            self._frames.append(_Frame(event, pointer_and_line[0]))
+        return pointer_and_line
 
 
 class _Frame:
@@ -103,7 +103,7 @@ class _Frame:
         self.line = 0
 
     @property
-    def waits_for_key(self) -> bool:
+    def expects_key(self) -> bool:
         return self.is_object and self.key is None
 
     def next(self, line: int) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import text_dialect, to_document
-from dagwright.dialects.draft import PLACEHOLDER_TOOL
+from dagwright.dialects.draft import STAND_IN_ACTION
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
 from dagwright.dialects.written_references import repair_references, with_text_ids
@@ -26,12 +26,12 @@ MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 """The longest responses of models have about 100,000 tokens; a longer text is not a response."""
 
 _JSON_START = re.compile(r"[{\[]\s*(?:[{\"'\u201c]|[A-Za-z_]\w*\s*:)")
-_SIGNS = re.compile(r"[\s._\-/]+")
+_SEPARATORS = re.compile(r"[\s._\-/]+")
 _NEAR_SCORE: Final = 80.0
-"""Minimum similarity, of 100, of a name that can replace another; names may differ in one or two letters of a word."""
+"""Minimum similarity, from 0 to 100, of two names that differ only in one or two letters of a word."""
 
 _CLEAR_MARGIN: Final = 8.0
-"""Minimum distance between the similarities of the best and the second-best name."""
+"""Minimum difference between the similarities of the best and the second-best name."""
 
 _CANDIDATE_SCORE: Final = 60.0
 _MAX_NAMES: Final = 500
@@ -47,14 +47,14 @@ def read_written_plan(
 ) -> tuple[Document, Sequence[Repair]]:
     """Return the document in a model's response, and the repairs that were needed to read it.
 
-    The repairs are also in the notes of the document. The document is not validated yet: its problems are those of
-    its dialect, and ambiguities.
+    The repairs are also in the notes of the document. The document is not validated yet: its problems are
+    ambiguities, and errors that the dialect itself found.
 
     Args:
         text: the whole response, with prose and fences, in any dialect.
         dialect: name of the dialect; `None` detects it from the shape.
         context: as in `to_document`.
-        tools: name -> declaration; a name that is very similar to one of these is replaced by it.
+        tools: name -> declaration; an unknown name that is very similar to one of these names is replaced by it.
 
     Raises:
         PlanInvalid: the response has no document, or more than one (`ambiguous`).
@@ -76,7 +76,7 @@ def read_written_plan(
 
 
 def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repair]]:
-    """Return the JSON value of a document: the text itself, if it is in one of the text dialects."""
+    """Return the JSON value in a response and the repairs; a plan in a text dialect is returned as text."""
     start_of_answer = answer_start(text)
     answer = text[start_of_answer:]
     dialect_name = text_dialect(answer)
@@ -88,14 +88,14 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
             if start_of_answer
             else []
         )
-        remaining, repairs = _complete_steps(answer, offset=start_of_answer)
-        return remaining, [*thinking, *repairs]
-    json_text = read_written_json(text)
-    return json_text.value, json_text.repairs
+        text_plan, repairs = _complete_steps(answer, offset=start_of_answer)
+        return text_plan, [*thinking, *repairs]
+    written_json = read_written_json(text)
+    return written_json.value, written_json.repairs
 
 
 def _complete_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
-    """Return a text plan without its last step if that step was truncated."""
+    """Return a text plan without its last step if that step was truncated, and the repair."""
     tasks, steps = tasks_of(text), steps_of(text)
     starts = [task.start for task in tasks[-1:] if task.is_open and len(tasks) > 1]
     starts += [step.start for step in steps[-1:] if step.is_open and len(steps) > 1]
@@ -140,7 +140,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
             candidates = ", ".join(map(repr, tool_candidates))
             message = f"there is no tool {name!r}, and it is unclear which one is meant: {candidates}"
             problems.append(Problem("unknown_tool", message, at, node_id, "write the name of one of them"))
-            repaired_nodes.append({**{key: value for key, value in node.items() if key != "tool"}, **PLACEHOLDER_TOOL})
+            repaired_nodes.append({**{key: value for key, value in node.items() if key != "tool"}, **STAND_IN_ACTION})
         else:
             repaired_nodes.append(node)
     if not repairs and not problems:
@@ -156,23 +156,28 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
         tools: name -> the name in lower case without punctuation.
     """
     normalized = _normalize(name)
-    equal_names = [tool for tool, other in tools.items() if other == normalized]
+    equal_names = [tool for tool, normalized_tool in tools.items() if normalized_tool == normalized]
     if equal_names:
         return equal_names
-    scores = ((_similarity(normalized, other), tool) for tool, other in tools.items())
-    best = sorted(((score, tool) for score, tool in scores if score >= _CANDIDATE_SCORE), key=lambda match: -match[0])[
-        :4
-    ]
-    if not best or best[0][0] < _NEAR_SCORE:
-        return [tool for _, tool in best] if len(best) > 1 else []
-    is_clear = len(best) == 1 or best[0][0] - best[1][0] >= _CLEAR_MARGIN
-    return [best[0][1]] if is_clear else [tool for score, tool in best if best[0][0] - score < _CLEAR_MARGIN]
+    scores = ((_similarity(normalized, normalized_tool), tool) for tool, normalized_tool in tools.items())
+    best_matches = sorted(
+        ((score, tool) for score, tool in scores if score >= _CANDIDATE_SCORE), key=lambda match: -match[0]
+    )[:4]
+    if not best_matches or best_matches[0][0] < _NEAR_SCORE:
+        return [tool for _, tool in best_matches] if len(best_matches) > 1 else []
+    is_clear = len(best_matches) == 1 or best_matches[0][0] - best_matches[1][0] >= _CLEAR_MARGIN
+    return (
+        [best_matches[0][1]]
+        if is_clear
+        else [tool for score, tool in best_matches if best_matches[0][0] - score < _CLEAR_MARGIN]
+    )
 
 
 def _similarity(left: str, right: str) -> float:
-    """Return how similar two names are, from 0 to 100: twice their longest common subsequence over all characters.
+    """Return the similarity of two names, from 0 to 100: 200 times the length of their longest common
+    subsequence, divided by the sum of their lengths.
 
-    Returns 0 without comparing them if their lengths alone exclude a match.
+    Returns 0 if their lengths alone exclude a match.
 
     Source: Hyyrö, "Bit-parallel LCS-length computation revisited" (2004).
     """
@@ -190,4 +195,4 @@ def _similarity(left: str, right: str) -> float:
 
 
 def _normalize(name: str) -> str:
-    return _SIGNS.sub("", name).casefold()
+    return _SEPARATORS.sub("", name).casefold()

@@ -1,8 +1,9 @@
-"""Read references and IDs as models write them in our dialects: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
+"""Read references and IDs as models write them in Dagwright's dialects: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
 
-A number can denote a node in three ways: as the number in its ID, or as its position, counted from 1 or from 0. The
-whole plan decides. An interpretation is possible if every number has a node and there is no dependency cycle. The
-number in the IDs takes precedence. If both ways of counting are possible, the plan is rejected.
+A number can denote a node in three ways: as the number in its ID, or as its position, counted from 1 or from 0. All
+numbers of a plan are interpreted in the same way. An interpretation is possible if every number has a node and there is
+no dependency cycle. The number in the IDs takes precedence. If counting from 1 and from 0 are both possible, the plan
+is rejected.
 """
 
 import re
@@ -17,20 +18,20 @@ from dagwright.core.expressions.reference_parser import KEY_HINT, reference_key_
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model import graph
 from dagwright.core.model.document import Document
-from dagwright.dialects.foreign import BACKSLASH, with_texts
+from dagwright.dialects.foreign import BACKSLASH_MESSAGE, map_texts
 from dagwright.dialects.written_values import Repair
 
 DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
-"""Dialects whose own references are `{{id.result}}`; the other dialects have unambiguous references of their own."""
+"""Dialects with Dagwright's references, `{{id.result}}`. The references of the other dialects are unambiguous."""
 
-_FIELDS: Final = ("arguments", "objective", "for_each", "key", "human")
+_REFERENCE_FIELDS: Final = ("arguments", "objective", "for_each", "key", "human")
 """Fields of a node that can have references."""
 
-_LISTS: Final = {"nodes": "depends_on", "dag": "dependencies", "steps": "depends_on", "plan": "depends_on"}
-"""Key of a node list -> key of the dependencies."""
+_DEPENDENCIES_KEYS: Final = {"nodes": "depends_on", "dag": "dependencies", "steps": "depends_on", "plan": "depends_on"}
+"""Key of the list of nodes -> key of the dependencies of a node."""
 
 _NUMBER = r"(?P<{0}>[0-9]{{1,6}})"
-_FORMS = re.compile(
+_REFERENCE_FORMS = re.compile(
     "|".join(
         (
             r"\{\{\s*" + _NUMBER.format("braced") + r"\s*\}\}",
@@ -45,8 +46,8 @@ _FORMS = re.compile(
         )
     )
 )
-_NUMBERED: Final = ("braced", "node", "generated", "evidence", "dollar", "result", "bare")
-_OWN_REFERENCE = re.compile(r"\{\{[^{}]+\.(?:result|status|error)[.\[\s}]")
+_NUMBER_GROUPS: Final = ("braced", "node", "generated", "evidence", "dollar", "result", "bare")
+_NATIVE_REFERENCE = re.compile(r"\{\{[^{}]+\.(?:result|status|error)[.\[\s}]")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 _ID = re.compile(r"(.*?)([0-9]{1,6})")
 _VARIABLE = re.compile(r"var_?([0-9]{1,6})")
@@ -54,13 +55,13 @@ _VARIABLE = re.compile(r"var_?([0-9]{1,6})")
 
 def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
     """Return a document whose numeric ids and dependencies are strings, and the repairs."""
-    key = next((key for key in _LISTS if isinstance(raw, dict) and isinstance(raw.get(key), list)), None)
+    key = next((key for key in _DEPENDENCIES_KEYS if isinstance(raw, dict) and isinstance(raw.get(key), list)), None)
     nodes = raw.get(key) if isinstance(raw, dict) and key is not None else raw
     if not isinstance(nodes, list) or not any(isinstance(node, dict) and _is_number(node.get("id")) for node in nodes):
         return raw, []
     if key is None and not any(isinstance(node, dict) and "tool" in node for node in nodes):
         return raw, []
-    dependencies_key = _LISTS[key or "steps"]
+    dependencies_key = _DEPENDENCIES_KEYS[key or "steps"]
     renamed_nodes = [_with_text_id(node, dependencies_key) if isinstance(node, dict) else node for node in nodes]
     at = pointer(key) if key is not None else ""
     repair = Repair("number_as_id", "ids that are numbers were read as texts", None, at)
@@ -93,8 +94,8 @@ def repair_references(document: Document) -> tuple[Document, list[Repair]]:
 
 
 @dataclass(slots=True)
-class _Number:
-    """A number that denotes a node, with the node that uses it (`None` for the output) and its path."""
+class _NumberReference:
+    """A number that denotes a node, with its path and the node that contains it (`None`: the output)."""
 
     number: int
     written: str
@@ -107,21 +108,21 @@ class _Repairer:
     document: Document
     nodes: Sequence[Any]
     ids: dict[str, int] = field(default_factory=dict)
-    numbers: list[_Number] = field(default_factory=list)
+    references: list[_NumberReference] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     node_of_number: Mapping[int, int] = field(default_factory=dict)
-    uses_own_syntax: bool = False
+    uses_native_syntax: bool = False
 
     def repair(self) -> tuple[Document, list[Repair]]:
         for index, node in enumerate(self.nodes):
             if isinstance(node, dict) and isinstance(node.get("id"), str):
                 self.ids.setdefault(node["id"], index)
-        self.uses_own_syntax = any(_has_own_reference(node) for node in self.nodes) or _has_own_reference(
+        self.uses_native_syntax = any(_has_native_reference(node) for node in self.nodes) or _has_native_reference(
             self.document.plan.get("output")
         )
         self._collect()
-        if self.numbers and not self._choose_numbering():
+        if self.references and not self._choose_numbering():
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
         plan = {**self.document.plan, "nodes": [self._repaired_node(index) for index in range(len(self.nodes))]}
         if "output" in plan:
@@ -133,30 +134,32 @@ class _Repairer:
 
     def _collect(self) -> None:
         """Find all numbers that denote nodes."""
-        for owner, node in enumerate(self.nodes):
+        for node_index, node in enumerate(self.nodes):
             if not isinstance(node, dict):
                 continue
-            for name in _FIELDS:
-                self._collect_in(node.get(name), node=owner, at=("nodes", owner, name))
+            for name in _REFERENCE_FIELDS:
+                self._collect_in(node.get(name), node=node_index, at=("nodes", node_index, name))
             dependencies = node.get("depends_on")
             for index, item in enumerate(dependencies if isinstance(dependencies, list) else ()):
                 number = item if _is_number(item) else self._number_of_text(item)
                 if number is not None:
-                    self.numbers.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", index)))
+                    self.references.append(
+                        _NumberReference(number, str(item), node_index, ("nodes", node_index, "depends_on", index))
+                    )
         self._collect_in(self.document.plan.get("output"), node=None, at=("output",))
 
     def _collect_in(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        def look(text: str, path: tuple[str | int, ...]) -> str:
-            for match in _FORMS.finditer(text):
+        def collect(text: str, path: tuple[str | int, ...]) -> str:
+            for match in _REFERENCE_FORMS.finditer(text):
                 number = self._number_in(match, text)
                 if number is not None and not _is_escaped(match, text):
-                    self.numbers.append(_Number(number, match[0], node, path))
+                    self.references.append(_NumberReference(number, match[0], node, path))
             return text
 
-        with_texts(value, look, at=at)
+        map_texts(value, collect, at=at)
 
     def _number_of_text(self, text: Any) -> int | None:
-        match = _FORMS.fullmatch(text) if isinstance(text, str) and text not in self.ids else None
+        match = _REFERENCE_FORMS.fullmatch(text) if isinstance(text, str) and text not in self.ids else None
         return self._number_in(match, match.string) if match is not None else None
 
     def _number_in(self, match: re.Match[str], text: str) -> int | None:
@@ -164,7 +167,7 @@ class _Repairer:
         if kind == "path" or match["name"] is not None:
             variable = _VARIABLE.fullmatch(match["name"]) if match["name"] not in self.ids else None
             return int(variable[1]) if variable else None
-        if match["id"] is not None or kind not in _NUMBERED:
+        if match["id"] is not None or kind not in _NUMBER_GROUPS:
             return None
         if match[0] in self.ids or (match["braced"] or "") in self.ids:
             return None
@@ -172,41 +175,45 @@ class _Repairer:
         return None if kind == "bare" and self._is_amount(number, is_whole=match[0] == text) else number
 
     def _is_amount(self, number: int, *, is_whole: bool) -> bool:
-        """Return whether `$5` is an amount of money, as in a plan with references in our syntax."""
+        """Return whether `$5` is an amount of money and not a reference.
+
+        It is an amount if at least two of these are true: the plan uses Dagwright's syntax, there is no node 5, and
+        `$5` is only a part of the text.
+        """
         is_too_large = number > len(self.nodes)
-        return (self.uses_own_syntax and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
+        return (self.uses_native_syntax and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
 
     def _choose_numbering(self) -> bool:
         """Choose the interpretation of the numbers; report a problem if it is ambiguous."""
         count = len(self.nodes)
-        numbered = self._numbers_of_ids()
-        if numbered is not None and self._is_possible(numbered):
-            self.node_of_number = numbered
+        from_ids = self._numbers_of_ids()
+        if from_ids is not None and self._is_possible(from_ids):
+            self.node_of_number = from_ids
             return True
-        from_one = {number + 1: number for number in range(count)}
-        from_zero = {number: number for number in range(count)}
+        from_one = {index + 1: index for index in range(count)}
+        from_zero = {index: index for index in range(count)}
         possible = [node_of_number for node_of_number in (from_one, from_zero) if self._is_possible(node_of_number)]
         if len(possible) == 1:
             self.node_of_number = possible[0]
             return True
-        first = self.numbers[0]
+        first = self.references[0]
         if possible:
-            one_name, zero_name = (self._name(node_of_number[first.number]) for node_of_number in possible)
-            message = f"is ambiguous: counted from 1 it is node {one_name!r}, counted from 0 it is node {zero_name!r}"
-            self._report("ambiguous", f"{first.written!r} {message}; both are possible", first)
+            name_from_one, name_from_zero = (self._name(node_of_number[first.number]) for node_of_number in possible)
+            meanings = f"counted from 1 it is node {name_from_one!r}, counted from 0 it is node {name_from_zero!r}"
+            self._report("ambiguous", f"{first.written!r} is ambiguous: {meanings}; both are possible", first)
         else:
-            self._report_impossible(numbered or from_one)
+            self._report_impossible(from_ids or from_one)
         return False
 
     def _report_impossible(self, node_of_number: Mapping[int, int]) -> None:
-        unmatched = [number for number in self.numbers if number.number not in node_of_number] or self.numbers[:1]
-        for number in unmatched[:20]:
-            message = f"Invalid reference: {number.written!r} matches none of the {len(self.nodes)} nodes"
-            self._report("invalid_reference", f"{message}, or creates a dependency cycle", number)
+        unmatched = [ref for ref in self.references if ref.number not in node_of_number] or self.references[:1]
+        for reference in unmatched[:20]:
+            message = f"Invalid reference: {reference.written!r} matches none of the {len(self.nodes)} nodes"
+            self._report("invalid_reference", f"{message}, or creates a dependency cycle", reference)
 
-    def _report(self, code: str, message: str, number: _Number) -> None:
-        at = self.document.written_pointer(pointer(*number.at))
-        node = self._name(number.node) if number.node is not None else None
+    def _report(self, code: str, message: str, reference: _NumberReference) -> None:
+        at = self.document.written_pointer(pointer(*reference.at))
+        node = self._name(reference.node) if reference.node is not None else None
         self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
 
     def _name(self, index: int) -> str:
@@ -214,39 +221,39 @@ class _Repairer:
         return str(node.get("id")) if isinstance(node, dict) else f"number {index + 1}"
 
     def _numbers_of_ids(self) -> Mapping[int, int] | None:
-        """Return the numbers in the IDs, if all IDs are the same word and a number."""
+        """Map the numbers in IDs to nodes; return `None` unless all IDs are one word with different numbers."""
         numbers: dict[int, int] = {}
-        in_ids = set()
+        words = set()
         for index in range(len(self.nodes)):
             match = _ID.fullmatch(self._name(index))
             if match is None or int(match[2]) in numbers:
                 return None
-            in_ids.add(match[1])
+            words.add(match[1])
             numbers[int(match[2])] = index
-        return numbers if len(in_ids) == 1 else None
+        return numbers if len(words) == 1 else None
 
     def _is_possible(self, node_of_number: Mapping[int, int]) -> bool:
-        if any(number.number not in node_of_number for number in self.numbers):
+        if any(reference.number not in node_of_number for reference in self.references):
             return False
         dependencies: list[dict[int, None]] = [{} for _ in self.nodes]
-        for number in self.numbers:
-            if number.node is not None:
-                dependencies[number.node][node_of_number[number.number]] = None
+        for reference in self.references:
+            if reference.node is not None:
+                dependencies[reference.node][node_of_number[reference.number]] = None
         for index, node in enumerate(self.nodes):
             depends_on = node.get("depends_on") if isinstance(node, dict) else None
             for item in depends_on if isinstance(depends_on, list) else ():
                 if isinstance(item, str) and item in self.ids:
                     dependencies[index][self.ids[item]] = None
-        if any(index in number for index, number in enumerate(dependencies)):
+        if any(index in needed_nodes for index, needed_nodes in enumerate(dependencies)):
             return False
-        return graph.levels_of([list(number) for number in dependencies]) is not None
+        return graph.levels_of([list(needed_nodes) for needed_nodes in dependencies]) is not None
 
     def _repaired_node(self, index: int) -> Any:
         node = self.nodes[index]
         if not isinstance(node, dict):
             return node
         repaired = dict(node)
-        for name in _FIELDS:
+        for name in _REFERENCE_FIELDS:
             if name in repaired:
                 repaired[name] = self._repaired_value(repaired[name], node=index, at=("nodes", index, name))
         dependencies = repaired.get("depends_on")
@@ -261,17 +268,17 @@ class _Repairer:
         if number is None or number not in self.node_of_number:
             return item
         name = self._name(self.node_of_number[number])
-        self._repair(str(item), name, node=index, at=("nodes", index, "depends_on", position))
+        self._add_repair(str(item), name, node=index, at=("nodes", index, "depends_on", position))
         return name
 
     def _repaired_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
         for path, key in walk_keys(value):
             self._report_reference_in_key(key, node=node, at=(*at, *path))
-        return with_texts(value, lambda text, place: self._repaired_text(text, node=node, at=place), at=at)
+        return map_texts(value, lambda text, path: self._repaired_text(text, node=node, at=path), at=at)
 
     def _report_reference_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        """Report a reference in a key; validation reports references in our syntax."""
-        for match in _FORMS.finditer(key):
+        """Report a reference in a key; validation reports references in Dagwright's syntax."""
+        for match in _REFERENCE_FORMS.finditer(key):
             is_variable = match["name"] is not None and match["name"] in self.ids
             if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
                 continue
@@ -282,17 +289,17 @@ class _Repairer:
     def _repaired_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
         pieces: list[str] = []
         end = 0
-        for match in _FORMS.finditer(text):
+        for match in _REFERENCE_FORMS.finditer(text):
             reference = self._reference(match, text)
             if reference is None:
                 continue
             if _is_escaped(match, text):
                 continue
             if text[match.start() - 1 : match.start()] == "\\":
-                self._report("invalid_reference", BACKSLASH, _Number(0, match[0], node, at))
+                self._report("invalid_reference", BACKSLASH_MESSAGE, _NumberReference(0, match[0], node, at))
                 continue
             placeholder = "{{" + str(reference) + "}}"
-            self._repair(match[0], placeholder, node=node, at=at)
+            self._add_repair(match[0], placeholder, node=node, at=at)
             pieces += [text[end : match.start()], placeholder]
             end = match.end()
         return "".join([*pieces, text[end:]]) if pieces else text
@@ -310,7 +317,7 @@ class _Repairer:
             return ResultOf(match["braced"], "result")
         return ResultOf(self._name(self.node_of_number[number]), "result") if number is not None else None
 
-    def _repair(self, original: str, repaired: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _add_repair(self, original: str, repaired: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         written_pointer = self.document.written_pointer(pointer(*at))
         name = self._name(node) if node is not None else None
         self.repairs.append(Repair("reference", f"{original!r} was read as {repaired!r}", None, written_pointer, name))
@@ -320,13 +327,13 @@ def _is_escaped(match: re.Match[str], text: str) -> bool:
     return match[0].startswith("{{") and text[match.start() - 1 : match.start()] == "\\"
 
 
-def _has_own_reference(value: Any) -> bool:
-    """Return whether any text in a value has a reference in our syntax."""
+def _has_native_reference(value: Any) -> bool:
+    """Return whether any text in a value has a reference in Dagwright's syntax."""
     stack = [value]
     while stack:
         current = stack.pop()
         if isinstance(current, str):
-            if "{{" in current and _OWN_REFERENCE.search(current):
+            if "{{" in current and _NATIVE_REFERENCE.search(current):
                 return True
         elif isinstance(current, dict):
             stack += current.values()

@@ -2,7 +2,7 @@
 
 There are two readers for two uses. `read_written_json` reads plans: it repairs unambiguous slips and rejects a text
 with several values. `json_values` reads responses that a schema checks: it accepts only valid JSON, and the schema
-selects.
+selects the value.
 """
 
 import json
@@ -18,9 +18,9 @@ _START = re.compile(r"[{\[]")
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
 _LABELLED_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*\Z")
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
-_MAX_SHOWN = 5
-_MAX_STARTS = 1_000
-"""Brackets at which `json_values` tries to parse: a long text of brackets must not take minutes."""
+_MAX_SHOWN_LINES = 5
+_MAX_PARSED_BRACKETS = 1_000
+"""Maximum number of brackets at which `json_values` tries to parse: a text of many brackets must not take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def read_written_json(text: str) -> WrittenJson:
     distinct = {json.dumps(parsed.value, sort_keys=True): (start, parsed) for start, parsed in reversed(values)}
     if len(distinct) > 1:
         lines = [line_of(text, start) for start, _ in values]
-        line_list = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
+        line_list = ", ".join(map(str, lines[:_MAX_SHOWN_LINES])) + (", …" if len(lines) > _MAX_SHOWN_LINES else "")
         message = (
             f"the text has {len(values)} JSON values (at lines {line_list}), and it is unclear which one is the plan"
         )
@@ -74,7 +74,7 @@ def json_values(text: str) -> Iterator[Any]:
 
 def _outermost_values(text: str) -> Iterator[Any]:
     position = 0
-    for _ in range(_MAX_STARTS):
+    for _ in range(_MAX_PARSED_BRACKETS):
         start = _START.search(text, position)
         if start is None:
             return
@@ -108,7 +108,7 @@ def answer_start(text: str) -> int:
 
 
 def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
-    """Yield objects and lists of objects with their offsets; empty values only if there are no others."""
+    """Yield objects and lists of objects with their offsets; an empty value only if there is no other value."""
     position = answer_start(text)
     empty: tuple[int, ParsedValue] | None = None
     has_values = False
@@ -141,19 +141,19 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
 def _repairs_around(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
     start, parsed = values[0]
-    if head := answer_start(text):
+    if answer_offset := answer_start(text):
         yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
-    text_before, text_after = text[head:start], text[parsed.end :]
+    text_before, text_after = text[answer_offset:start], text[parsed.end :]
     fence = _LABELLED_FENCE.search(text_before)
     if fence is not None:
-        yield Repair("fenced", "the plan is in a fenced block", head + fence.start())
+        yield Repair("fenced", "the plan is in a fenced block", answer_offset + fence.start())
         text_before, text_after = text_before[: fence.start()], text_after.replace("```", "").replace("~~~", "")
     if text_before.strip("\ufeff \t\r\n"):
-        yield Repair("prose", "text before the plan was skipped", head)
+        yield Repair("prose", "text before the plan was skipped", answer_offset)
     if text_after.strip() and len(values) == 1:
         yield Repair("prose", "text after the plan was skipped", parsed.end)
-    for other, _ in values[1:]:
-        yield Repair("repeated", f"the same plan occurs again at line {line_of(text, other)}", other)
+    for start, _ in values[1:]:
+        yield Repair("repeated", f"the same plan occurs again at line {line_of(text, start)}", start)
 
 
 def _syntax_problem(text: str, failure: UnreadableValue) -> Problem:

@@ -29,10 +29,12 @@ NOT_A_NUMBER: Final = "not_a_number"
 """Code of the repair that replaced NaN by null."""
 
 MAX_REPAIRS_PER_CODE = 20
-"""Maximum number of reported repairs of each kind; one more entry has the number of the others."""
+"""Maximum number of reported repairs of each kind; one more entry counts the remaining repairs."""
 
 
-_SPELLING: Final = frozenset({"single_quotes", "typographic_quotes", "unquoted_key", "trailing_comma", "missing_comma"})
+_SPELLING_CODES: Final = frozenset(
+    {"single_quotes", "typographic_quotes", "unquoted_key", "trailing_comma", "missing_comma"}
+)
 """Codes of spelling slips, which may occur dozens of times."""
 
 
@@ -124,18 +126,18 @@ def skip_space(text: str, at: int) -> int:
     return match.end()
 
 
-def read_value(text: str, start: int, *, bare: re.Pattern[str] | None = None) -> ParsedValue:
+def read_value(text: str, start: int, *, unquoted_text: re.Pattern[str] | None = None) -> ParsedValue:
     """Parse the value at an offset. Whitespace and comments before it are skipped.
 
     Args:
-        bare: matches text that is a string without quotes, such as `$1`.
+        unquoted_text: matches text that is a string without quotes, such as `$1`.
 
     Raises:
         UnreadableValue: there is no value, or it is ambiguous.
 
     Complexity: linear in the length of the value.
     """
-    return _Reader(text, start, bare=bare).read()
+    return _Reader(text, start, unquoted_text=unquoted_text).read()
 
 
 @dataclass(slots=True)
@@ -156,7 +158,7 @@ class _EndOfText(Exception):
 class _Reader:
     text: str
     at: int
-    bare: re.Pattern[str] | None
+    unquoted_text: re.Pattern[str] | None
     repairs: list[Repair] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
     root: Any = None
@@ -167,7 +169,7 @@ class _Reader:
         try:
             while not is_complete:
                 self._skip()
-                is_complete = self._step()
+                is_complete = self._read_token()
         except _EndOfText:
             self._keep_complete_parts()
             self.at = len(self.text)
@@ -175,21 +177,21 @@ class _Reader:
             raise self._error(f"{problems[0].message} (at {problems[0].pointer or 'the whole value'})")
         return ParsedValue(self.root, self.at, self.repairs)
 
-    def _step(self) -> bool:
+    def _read_token(self) -> bool:
         """Parse one token; return whether the value is complete."""
         if not self.frames:
-            return self._value()
-        frame, sign = self.frames[-1], self.text[self.at]
+            return self._read_value()
+        frame, character = self.frames[-1], self.text[self.at]
         if frame.has_key:
-            return self._value()
-        if sign in "]}":
-            return self._close(frame, sign)
+            return self._read_value()
+        if character in "]}":
+            return self._close(frame, character)
         if frame.items and not frame.after_comma:
-            self._comma(frame, sign)
+            self._read_comma(frame, character)
             return False
         if isinstance(frame.items, list):
-            return self._value()
-        self._key(frame)
+            return self._read_value()
+        self._read_key(frame)
         return False
 
     def _skip(self) -> None:
@@ -198,36 +200,36 @@ class _Reader:
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 break
-            self._repair("comment", f"the comment {_shorten(comment[0])} was skipped")
+            self._add_repair("comment", f"the comment {_shorten(comment[0])} was skipped")
             self.at = comment.end()
         if self.at >= len(self.text):
             raise _EndOfText
 
-    def _value(self) -> bool:
-        sign = self.text[self.at]
-        if sign in "{[":
+    def _read_value(self) -> bool:
+        character = self.text[self.at]
+        if character in "{[":
             if len(self.frames) >= MAX_DEPTH:
                 raise self._error(f"lists and objects are nested more than {MAX_DEPTH} deep")
-            self.frames.append(_Frame({} if sign == "{" else []))
+            self.frames.append(_Frame({} if character == "{" else []))
             self.at += 1
             return False
-        return self._put(self._scalar(sign))
+        return self._put(self._read_scalar(character))
 
-    def _scalar(self, sign: str) -> Any:
-        if sign in _TEXTS:
-            return self._text()
-        if self.bare is not None and (match := self.bare.match(self.text, self.at)):
+    def _read_scalar(self, character: str) -> Any:
+        if character in _TEXTS:
+            return self._read_text()
+        if self.unquoted_text is not None and (match := self.unquoted_text.match(self.text, self.at)):
             self.at = match.end()
             return match[0]
         if match := _NUMBER.match(self.text, self.at):
-            return self._number(match)
+            return self._read_number(match)
         if match := _WORD.match(self.text, self.at):
-            return self._word(match)
+            return self._read_word(match)
         if self.text.startswith(("...", "\u2026"), self.at):
             raise self._error("'...' marks an omission; write the complete value")
-        raise self._error(f"expected a value, found {sign!r}")
+        raise self._error(f"expected a value, found {character!r}")
 
-    def _number(self, match: re.Match[str]) -> int | float:
+    def _read_number(self, match: re.Match[str]) -> int | float:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
         digits = match[0]
@@ -236,7 +238,7 @@ class _Reader:
             unsigned = digits.removeprefix("+")
             if re.match(r"-?0[0-9]", unsigned):
                 raise self._error(f"{_shorten(digits)} starts with 0: write a number without it, or a string in quotes")
-            self._repair("number", f"{_shorten(digits)} was read as a number")
+            self._add_repair("number", f"{_shorten(digits)} was read as a number")
         self.at = match.end()
         try:
             integer = re.fullmatch(r"[-+]?[0-9]+", digits)
@@ -245,19 +247,19 @@ class _Reader:
             message = f"{_shorten(digits)} does not fit into a double, or has over {MAX_DIGITS} digits"
             raise self._error(message) from None
 
-    def _word(self, match: re.Match[str]) -> bool | None:
+    def _read_word(self, match: re.Match[str]) -> bool | None:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
         word = match[0]
         if word not in _WORDS:
-            raise self._error(f"{_shorten(word)} has no quotes, or a quote before it was not escaped")
+            raise self._error(f"{_shorten(word)} has no quotes, or an earlier quote was not escaped")
         if word[0].isupper():
             code = NOT_A_NUMBER if word == "NaN" else "python_literal"
-            self._repair(code, f"{word} was read as {json.dumps(_WORDS[word])}")
+            self._add_repair(code, f"{word} was read as {json.dumps(_WORDS[word])}")
         self.at = match.end()
         return _WORDS[word]
 
-    def _text(self) -> str:
+    def _read_text(self) -> str:
         quote = self.text[self.at]
         match = _TEXTS[quote].match(self.text, self.at)
         if match is None:
@@ -272,9 +274,9 @@ class _Reader:
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
                 raise self._error("typographic quotes and others are mixed: it is unclear where the text ends")
-            self._repair("typographic_quotes", f"the text {_shorten(body)} is in typographic quotes")
+            self._add_repair("typographic_quotes", f"the text {_shorten(body)} is in typographic quotes")
         elif quote == "'":
-            self._repair("single_quotes", f"the text {_shorten(body)} is in single quotes")
+            self._add_repair("single_quotes", f"the text {_shorten(body)} is in single quotes")
         self.at = match.end()
         return value
 
@@ -295,44 +297,46 @@ class _Reader:
         value = json.loads(f'"{_ESCAPE.sub(fix_escape, body)}"')
         assert isinstance(value, str)
         if has_control:
-            self._repair("control_character", f"the text {_shorten(body)} has a line break or tab that is not escaped")
+            self._add_repair(
+                "control_character", f"the text {_shorten(body)} has a line break or tab that is not escaped"
+            )
         return value
 
-    def _key(self, frame: _Frame) -> None:
-        sign = self.text[self.at]
+    def _read_key(self, frame: _Frame) -> None:
+        character = self.text[self.at]
         word = _WORD.match(self.text, self.at)
-        if sign in _TEXTS:
-            key = self._text()
+        if character in _TEXTS:
+            key = self._read_text()
         elif word is not None:
             key = word[0]
             start, self.at = self.at, word.end()
         else:
-            raise self._error(f"expected a key, found {sign!r}")
+            raise self._error(f"expected a key, found {character!r}")
         self._skip()
         if self.text[self.at] != ":":
             raise self._error(f"after the key {_shorten(key)} there is no ':'")
-        if sign not in _TEXTS:
-            self._repair("unquoted_key", f"the key {_shorten(key)} has no quotes", at=start)
+        if character not in _TEXTS:
+            self._add_repair("unquoted_key", f"the key {_shorten(key)} has no quotes", at=start)
         self.at += 1
         self.has_colon = True
         frame.key, frame.has_key, frame.after_comma = key, True, False
 
-    def _comma(self, frame: _Frame, sign: str) -> None:
-        if sign == ",":
+    def _read_comma(self, frame: _Frame, character: str) -> None:
+        if character == ",":
             self.at += 1
-        elif sign in '{["' and isinstance(_last(frame), dict | list):
-            self._repair("missing_comma", "a comma is missing before this")
+        elif character in '{["' and isinstance(_last_item(frame), dict | list):
+            self._add_repair("missing_comma", "a comma is missing before this")
         else:
             expected = "',' or ']'" if isinstance(frame.items, list) else "',' or '}'"
-            raise self._error(f"{expected} is missing here, or a quote before it was not escaped")
+            raise self._error(f"{expected} is missing here, or an earlier quote was not escaped")
         frame.after_comma = True
 
-    def _close(self, frame: _Frame, sign: str) -> bool:
+    def _close(self, frame: _Frame, character: str) -> bool:
         expected = "]" if isinstance(frame.items, list) else "}"
-        if sign != expected:
-            raise self._error(f"expected {expected!r}, found {sign!r}")
+        if character != expected:
+            raise self._error(f"expected {expected!r}, found {character!r}")
         if frame.after_comma:
-            self._repair("trailing_comma", f"there is a comma before the closing {sign!r}")
+            self._add_repair("trailing_comma", f"there is a comma before the closing {character!r}")
         self.frames.pop()
         self.at += 1
         return self._put(frame.items)
@@ -355,18 +359,20 @@ class _Reader:
             return
         if json.dumps(frame.items[frame.key]) != json.dumps(value):
             raise self._error(f"the key {_shorten(frame.key)} occurs twice in one object, with different values")
-        self._repair("duplicate_key", f"the key {_shorten(frame.key)} occurs twice in one object, with the same value")
+        self._add_repair(
+            "duplicate_key", f"the key {_shorten(frame.key)} occurs twice in one object, with the same value"
+        )
 
     def _keep_complete_parts(self) -> None:
         """Keep the complete parts of a truncated text: complete objects of the first list, and complete keys."""
-        number = self._main_list_frame()
+        number = self._main_list_index()
         if number is None:
             root = self.frames[0] if self.frames else None
             if root is None or not isinstance(root.items, dict) or not root.items:
                 raise self._error("the text ends before anything in it is complete")
-            omitted_part = f"the key {_shorten(root.key)}" if root.has_key else "what follows"
+            omitted_part = f"the key {_shorten(root.key)}" if root.has_key else "the rest"
             self.root = root.items
-            self._repair(CUT_OFF, f"the text ends early; {omitted_part} was omitted", at=len(self.text))
+            self._add_repair(CUT_OFF, f"the text ends early; {omitted_part} was omitted", at=len(self.text))
             return
         entries = self.frames[number].items
         if not entries:
@@ -375,13 +381,15 @@ class _Reader:
         for outer, inner in zip(self.frames[:number], self.frames[1 : number + 1], strict=True):
             outer.items[outer.key] = inner.items
         is_inside = len(self.frames) > number + 1
-        omitted_part = f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more may be missing"
-        message = f"the text ends early; complete steps: {len(entries)}; {omitted_part}"
+        incomplete_part = (
+            f"step {len(entries) + 1} is incomplete and was omitted" if is_inside else "more steps may be missing"
+        )
+        message = f"the text ends early; complete steps: {len(entries)}; {incomplete_part}"
         self.repairs.append(Repair(CUT_OFF, message, len(self.text), at))
         self.root = self.frames[0].items
 
-    def _main_list_frame(self) -> int | None:
-        """Return the number of the frame with the document's main list of objects."""
+    def _main_list_index(self) -> int | None:
+        """Return the index of the frame with the document's main list of objects."""
         for number, frame in enumerate(self.frames[:3]):
             if isinstance(frame.items, dict):
                 continue
@@ -390,7 +398,7 @@ class _Reader:
             return number if contains_objects else None
         return None
 
-    def _repair(self, code: str, message: str, *, at: int | None = None) -> None:
+    def _add_repair(self, code: str, message: str, *, at: int | None = None) -> None:
         self.repairs.append(Repair(code, message, self.at if at is None else at, self._pointer()))
 
     def _pointer(self) -> str:
@@ -406,7 +414,7 @@ class _Reader:
         return UnreadableValue(printable(message), self.at, looks_like_value=self.has_colon)
 
 
-def _last(frame: _Frame) -> Any:
+def _last_item(frame: _Frame) -> Any:
     return frame.items[-1] if isinstance(frame.items, list) else frame.items[frame.key]
 
 
@@ -415,34 +423,36 @@ def _shorten(text: str) -> str:
 
 
 def limited_repairs(repairs: Iterable[Repair]) -> Sequence[Repair]:
-    """Keep the first repairs of each kind, and count the others."""
-    remaining: list[Repair] = []
+    """Return the first repairs of each kind, and a count of the remaining repairs of that kind."""
+    first_repairs: list[Repair] = []
     counts: dict[str, int] = {}
     for repair in repairs:
         counts[repair.code] = counts.get(repair.code, 0) + 1
         if counts[repair.code] <= MAX_REPAIRS_PER_CODE:
-            remaining.append(repair)
-    omitted_note = [
+            first_repairs.append(repair)
+    omitted_counts = [
         Repair(code, f"and in {count - MAX_REPAIRS_PER_CODE:,} more places", count=count - MAX_REPAIRS_PER_CODE)
         for code, count in counts.items()
         if count > MAX_REPAIRS_PER_CODE
     ]
-    return (*remaining, *omitted_note)
+    return (*first_repairs, *omitted_counts)
 
 
 def summarized_repairs(repairs: Sequence[Repair]) -> Sequence[Repair]:
-    """Return repairs for display: for each kind of spelling slip, the first with the number of the others."""
-    first: dict[str, Repair] = {}
-    remaining: list[Repair] = []
+    """Return repairs for display: for each kind of spelling slip, the first slip and the number of further slips."""
+    first_slips: dict[str, Repair] = {}
+    shown_repairs: list[Repair] = []
     for repair in repairs:
-        if repair.code not in _SPELLING:
-            remaining.append(repair)
-        elif repair.code in first:
-            first[repair.code] = replace(first[repair.code], count=first[repair.code].count + repair.count)
+        if repair.code not in _SPELLING_CODES:
+            shown_repairs.append(repair)
+        elif repair.code in first_slips:
+            first_slips[repair.code] = replace(
+                first_slips[repair.code], count=first_slips[repair.code].count + repair.count
+            )
         else:
-            first[repair.code] = repair
-            remaining.append(repair)
-    return [_with_count(first[repair.code]) if repair.code in first else repair for repair in remaining]
+            first_slips[repair.code] = repair
+            shown_repairs.append(repair)
+    return [_with_count(first_slips[repair.code]) if repair.code in first_slips else repair for repair in shown_repairs]
 
 
 def _with_count(repair: Repair) -> Repair:

@@ -15,9 +15,9 @@ from dagwright.dialects.json_reader import (
     MAX_DEPTH,
     MAX_DIGITS,
     depth_of,
+    depth_problem,
     duplicate_key_problem,
     printable,
-    too_deep,
 )
 
 MAX_ALIASED_VALUES = 200_000
@@ -52,7 +52,7 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
     except yaml.YAMLError as error:
         raise PlanInvalid([*builder.problems, _syntax_problem(error, text=text, name=name)]) from None
     if depth_of(builder.root) > MAX_DEPTH:
-        raise PlanInvalid([*builder.problems, too_deep(name)])
+        raise PlanInvalid([*builder.problems, depth_problem(name)])
     if builder.problems:
         raise PlanInvalid(builder.problems, document=builder.root)
     return builder.root
@@ -97,7 +97,7 @@ _MEANINGS = {
     "did not find expected key": "this belongs to no key of the object before it; check the indentation and quotes",
     "mapping values are not allowed in this context": "':' is not allowed here; put the text in quotes",
     "found unexpected end of stream": "a text in quotes has no end",
-    "found character that cannot start any token": "a tab or sign that cannot start a value; put the text in quotes",
+    "found character that cannot start any token": "a tab or other invalid first character; put the text in quotes",
     "found unknown escape character": "an unknown escape in double quotes; use single quotes, or two backslashes",
 }
 """Message of the library -> its meaning for the author of a plan."""
@@ -142,7 +142,7 @@ class _Builder:
         elif kind is yaml.DocumentStartEvent:
             self._documents += 1
             if self._documents == 2:
-                self._report(event, "a second document starts; write one plan in a file")
+                self._report(event, "a second document starts; write one plan per file")
                 raise PlanInvalid(self.problems)
 
     def _handle_scalar(self, event: Any) -> None:
@@ -204,11 +204,11 @@ class _Builder:
     def _open(self, event: Any, items: Any) -> None:
         self._check_tag(event)
         if self._frames and isinstance(self._frames[-1].items, dict) and not self._frames[-1].has_key:
-            advice = "; put {{…}} in quotes" if isinstance(items, dict) else ""
-            self._report(event, f"a key must be text, not a list or an object{advice}")
+            quotes_hint = "; put {{…}} in quotes" if isinstance(items, dict) else ""
+            self._report(event, f"a key must be text, not a list or an object{quotes_hint}")
             raise PlanInvalid(self.problems)
         if len(self._frames) >= MAX_DEPTH:
-            raise PlanInvalid([*self.problems, too_deep(self._name)])
+            raise PlanInvalid([*self.problems, depth_problem(self._name)])
         self._frames.append(_Frame(items, event.anchor, values_before=self._value_count))
 
     def _close(self) -> None:
@@ -220,7 +220,7 @@ class _Builder:
     def _handle_alias(self, event: Any) -> None:
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
-            self._report(event, f"the alias *{event.anchor} has no anchor before it, or is inside it")
+            self._report(event, f"the alias *{event.anchor} has no anchor before it, or stands inside its anchor")
             raise PlanInvalid(self.problems)
         value, size = anchored
         self._aliased_count += size

@@ -90,7 +90,7 @@ def test_reference_among_the_params_is_rejected_at_its_key(text: str) -> None:
     (problem,) = problems_of(intents(ENSURE, {"verb": "v", "params": {"cbu/id": text}}), context={"cbu": "fund_1"})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu~1id")
     assert problem.message == (
-        f"intent 2: Invalid reference: 'cbu/id' is {text!r} among the params, where it is only a text"
+        f"intent 2: Invalid reference: the param 'cbu/id' is {text!r}, but params cannot have refs"
     )
     assert problem.hint == "write it under refs"
 
@@ -116,8 +116,7 @@ def test_name_that_the_session_lacks_is_missing_context() -> None:
     assert first.hint == "give it in the context: cbu=ID"
     assert (last.code, last.pointer, last.hint) == ("missing_context", "/intents/3/refs/a", "write @result_3")
     assert last.message == (
-        "intent 4: 'a' is @cbu, which the session does not have before this request; "
-        "@result_3 is the entity that it makes"
+        "intent 4: 'a' is @cbu, which the session does not have before this request; this request makes @result_3"
     )
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 

@@ -84,7 +84,7 @@ def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
         ),
         (
             "1. f(a=1, 2)\n2. join()",
-            ("invalid_syntax", "task 1 (line 1): f: an argument without a name follows one with a name"),
+            ("invalid_syntax", "task 1 (line 1): f: an argument without a name follows an argument with a name"),
         ),
         ("1. f(1)\n2. join()\n3. g(2)", ("invalid_field", "task 3 (line 3) is after join(), which ends the plan")),
         ("1. join()", ("empty_plan", "there is no task before join(): there is nothing to run")),

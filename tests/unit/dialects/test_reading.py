@@ -67,7 +67,7 @@ def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: st
         ),
         ('{"a": [1,]}', "a comma before ']'; remove it at line 1, column 10"),
         ('{"a": 1 "b": 2}', "a ',' is missing before this at line 1, column 9"),
-        ('{"a": 1', "the text ends before it is closed at line 1, column 8"),
+        ('{"a": 1', "the text ends inside a list or an object at line 1, column 8"),
         ('{// x\n"a": 1}', "comments are not allowed; use YAML for them at line 1, column 2"),
     ],
 )

@@ -94,7 +94,7 @@ def test_step_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
     assert [step.value for step in steps_of(stream, list(text))] == [{"id": "a"}]
     assert stream.problem is not None
     assert stream.problem.message == (
-        "step 2 is ambiguous or invalid JSON: ',' or '}' is missing here, or a quote before it was not escaped "
+        "step 2 is ambiguous or invalid JSON: ',' or '}' is missing here, or an earlier quote was not escaped "
         "(character 36)"
     )
 

@@ -101,7 +101,7 @@ def test_repair_reports_its_place() -> None:
         ('{"a": 1} or {"a": 2}', "ambiguous", "2 JSON values (at lines 1, 1)"),
         ('```\n{"a": 1}\n```\n```\n{"b": 1}\n```', "ambiguous", "at lines 2, 5"),
         ('{"a": 1, "a": 2}', "invalid_syntax", "'a' occurs twice in one object, with different values"),
-        ('{"a": "say "hi" now"}', "invalid_syntax", "a quote before it was not escaped at line 1, column 13"),
+        ('{"a": "say "hi" now"}', "invalid_syntax", "an earlier quote was not escaped at line 1, column 13"),
         ('{"a": 1 "b": 2}', "invalid_syntax", "is missing here"),
         ('{"a": [1 2]}', "invalid_syntax", "is missing here"),
         ('{"a": ]}', "invalid_syntax", "expected a value, found ']'"),

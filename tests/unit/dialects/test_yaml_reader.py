@@ -74,9 +74,13 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: A
         ("? [a]\n: b", "", "p.yaml: a key must be text, not a list or an object (line 1, column 3)"),
         ("a: !!set x", "/a", "p.yaml: the tag 'tag:yaml.org,2002:set' is not allowed in a plan (line 1, column 4)"),
         ("a: !x {b: c}", "/a", "p.yaml: the tag '!x' is not allowed in a plan (line 1, column 4)"),
-        ("a: 1\n---\nb: 2", "", "p.yaml: a second document starts; write one plan in a file (line 2, column 1)"),
-        ("a: *b", "/a", "p.yaml: the alias *b has no anchor before it, or is inside it (line 1, column 4)"),
-        ("a: &b [*b]", "/a/0", "p.yaml: the alias *b has no anchor before it, or is inside it (line 1, column 8)"),
+        ("a: 1\n---\nb: 2", "", "p.yaml: a second document starts; write one plan per file (line 2, column 1)"),
+        ("a: *b", "/a", "p.yaml: the alias *b has no anchor before it, or stands inside its anchor (line 1, column 4)"),
+        (
+            "a: &b [*b]",
+            "/a/0",
+            "p.yaml: the alias *b has no anchor before it, or stands inside its anchor (line 1, column 8)",
+        ),
         (
             "a: b: c",
             "",

@@ -178,7 +178,7 @@ def test_missing_session_name_is_reported_with_the_existing_names() -> None:
     ]
     assert problems_in(message)[0].hint == "the session has no names; use lookups for existing entities"
     made = answer(FUND, custody("@cbu"))
-    assert problems_in(made)[0].message.endswith("before this request; @result_1 is the entity that it makes")
+    assert problems_in(made)[0].message.endswith("before this request; this request makes @result_1")
 
 
 def test_plan_with_a_party_as_a_value_is_returned_to_the_model_once() -> None:
