@@ -27,7 +27,7 @@ from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.dialects.foreign import with_texts
+from dagwright.dialects.foreign import map_texts
 from dagwright.dialects.written_plan import read_written_plan
 
 
@@ -165,7 +165,7 @@ def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
             for part in parts
         )
 
-    return with_texts(value, replace_references)
+    return map_texts(value, replace_references)
 
 
 def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collection[str] | None = None) -> Scores:

@@ -79,8 +79,8 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
         tasks=states,
         recorded=recorded,
         started={task for task in started_in(snapshot.scheduler) if recorded[task][0] not in _NOT_STARTED},
-        requests={*facts.open, *facts.closed},
-        closed={*facts.closed},
+        requests={*facts.open_requests, *facts.closings},
+        closed={*facts.closings},
         paused_at=None if paused is None else paused.at,
         is_started=True,
         has_ended=snapshot.is_closed,
@@ -264,15 +264,15 @@ class EventMapper:
 
     def _request_events(self, moment: EventMoment) -> "Iterator[_Timed]":
         reported, facts = self._reported, moment.facts
-        for request in facts.open.values():
+        for request in facts.open_requests.values():
             if request.id not in reported.requests:
                 reported.requests.add(request.id)
                 yield self._requested_event(request, moment)
-        for request_id, closing in facts.closed.items():
+        for request_id, closing in facts.closings.items():
             if request_id in reported.closed:
                 continue
             reported.closed.add(request_id)
-            opened = moment.view.opened.get(request_id)
+            opened = moment.view.opened_requests.get(request_id)
             if request_id not in reported.requests and opened is not None:
                 yield self._requested_event(opened, moment)
             reported.requests.add(request_id)
@@ -290,7 +290,7 @@ class EventMapper:
         return _Timed(_key_of_request(request.id, moment.view, at=request.opened_at, rank=3), event)
 
     def _closed_event(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
-        opened = moment.view.opened.get(request_id)
+        opened = moment.view.opened_requests.get(request_id)
         task = None if _ref_of(request_id, moment.view) is None else without_number(request_id)
         event = FeedbackClosed(
             type=cast("ClosingType", f"feedback.{closing.outcome}"),
@@ -310,7 +310,7 @@ class EventMapper:
         child_requests = {
             str(request["request_id"]): request
             for request in moment.requests
-            if request["request_id"] not in moment.facts.open
+            if request["request_id"] not in moment.facts.open_requests
         }
         for request_id, node in [*self._child_requests.items()]:
             if request_id not in child_requests:
@@ -377,7 +377,7 @@ def _timed_live(event: NodeEvent) -> _Timed:
 
 def _is_open(request_id: str, moment: EventMoment) -> bool:
     view = moment.view
-    if view.is_closed or view.scheduler is None or request_id in moment.facts.closed:
+    if view.is_closed or view.scheduler is None or request_id in moment.facts.closings:
         return False
     return request_id in view.scheduler.features.feedback.requests.open
 

@@ -370,8 +370,8 @@ class Runs:
         """
         explaining = RunExplainer(self.reader, self._store)
         if node:
-            return await explaining.of_node(workflow_id, normalize("NFC", node))
-        return await explaining.of_run(workflow_id)
+            return await explaining.explain_node(workflow_id, normalize("NFC", node))
+        return await explaining.explain_run(workflow_id)
 
     def graph(self, view: RunView) -> GraphListing:
         return GraphListing(view, self._store)

@@ -66,11 +66,11 @@ def all_records(scheduler: "RunScheduler") -> Iterator[Record]:
 
 
 def is_reference(value: Any, *, ref: str) -> bool:
-    """Return whether a value of a result document is the reference of a value that was too large."""
+    """Return whether a value of a result document is only a reference to a value that was too large."""
     return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
 
 
-CLOSED_AS = {
+STATUS_AT_CLOSE = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "cancelled",
@@ -95,12 +95,12 @@ async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_do
         return NodeError("terminated", f"the run was terminated: {reason or 'no reason given'}")
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
         return NodeError("timed_out", "the run exceeded its execution timeout")
-    is_silent = not has_document and CLOSED_AS[event.event_type] is None
-    return NodeError("failed", "the run ended without a document") if is_silent else None
+    ended_without_document = not has_document and STATUS_AT_CLOSE[event.event_type] is None
+    return NodeError("failed", "the run ended without a document") if ended_without_document else None
 
 
 def end_open_nodes(scheduler: "RunScheduler", *, error: NodeError | None, at: float) -> None:
-    """Cancel the nodes of an ended run that have not ended themselves, and drop its open requests."""
+    """Mark the open nodes of an ended run as cancelled, and drop its open requests."""
     scheduler.features.feedback.requests.drop_open()
     for record in all_records(scheduler):
         if not record.status.is_final:
@@ -118,10 +118,10 @@ class TaskFailure:
 
 def task_failure(event: HistoryEvent) -> TaskFailure:
     """Return the failure of a workflow task."""
-    failed = event.workflow_task_failed_event_attributes
-    cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
+    attributes = event.workflow_task_failed_event_attributes
+    cause = WorkflowTaskFailedCause.Name(attributes.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     message = cause.replace("_", " ").lower()
-    return TaskFailure(cause, f"{message}: {failed.failure.message}" if failed.failure.message else message)
+    return TaskFailure(cause, f"{message}: {attributes.failure.message}" if attributes.failure.message else message)
 
 
 _PAGE_EVENTS = 20

@@ -205,18 +205,18 @@ class _NodeListing:
         """Yield all nodes."""
         async for name, node in self.run_nodes():
             yield name, node
-        included = set[str]()
+        included_ids = set[str]()
         try:
             async for inner in self._offloaded.nodes():
                 if inner.id in self._offloaded.ids_in_run:
-                    included.add(inner.id)
+                    included_ids.add(inner.id)
                 else:
                     self._counts[inner.document["status"]] -= 1
                 yield inner.id, await self._hydrate_node(inner.id, inner.document)
         except StoreError as error:
             self._stop_reading(error)
             for name, node in self._document["nodes"].items():
-                if name in self._offloaded.ids_in_run and name not in included:
+                if name in self._offloaded.ids_in_run and name not in included_ids:
                     yield name, await self._hydrate_node(name, node)
 
     async def output(self) -> Members:
@@ -256,10 +256,10 @@ class _Hydrator:
         self._max_bytes = max_bytes
         self.notes: list[dict[str, Any]] = []
         self._loaded: dict[str, Any] = {}
-        """Reference -> value; the result of an item is in the document more than once."""
+        """Reference -> value. A cache: the document contains the result of an item more than once."""
 
     async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
-        """Return a value with its stored parts, or its reference."""
+        """Return a value with its stored parts; return its reference if it is too large or cannot be loaded."""
         if is_whole(value):
             return value if self._max_bytes is None else omit_large_values(value, ref=ref)
         if self._max_bytes is not None and _size_of(value) > self._max_bytes:
@@ -281,19 +281,19 @@ class _Hydrator:
         if error is None or error.get("ref") is None:
             return error
         try:
-            included = pydantic_core.from_json(await self._store.get(error["ref"]))
-        except StoreError as lost:
-            is_temporary = isinstance(lost, StoreUnavailable)
-            self._note("store_unavailable" if is_temporary else "value_lost", f"the full error: {lost}", node)
+            stored_error = pydantic_core.from_json(await self._store.get(error["ref"]))
+        except StoreError as store_error:
+            is_temporary = isinstance(store_error, StoreUnavailable)
+            self._note("store_unavailable" if is_temporary else "value_lost", f"the full error: {store_error}", node)
             return error
-        return {**error, "message": included["message"], "traceback": included["traceback"]}
+        return {**error, "message": stored_error["message"], "traceback": stored_error["traceback"]}
 
     async def _loaded_value(self, value: Any) -> Any:
         bindings = [binding for binding in bindings_of(value) if not _contains_secret(binding[1])]
-        slots = asyncio.Semaphore(_MAX_CONCURRENT_LOADS)
+        semaphore = asyncio.Semaphore(_MAX_CONCURRENT_LOADS)
 
         async def load(ref: str) -> None:
-            async with slots:
+            async with semaphore:
                 content = await self._store.get(ref)
             self._loaded[ref] = await asyncio.to_thread(pydantic_core.from_json, content)
 

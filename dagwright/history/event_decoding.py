@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
 
 
-async def error_of_call(ended: FailedCall, activity_id: str, *, converter: DataConverter) -> ActivityError:
+async def error_of_call(failed_call: FailedCall, activity_id: str, *, converter: DataConverter) -> ActivityError:
     """Return the error of a failed call. Its retry state shows how many attempts there were."""
     error = ActivityError(
         "",
-        scheduled_event_id=ended.scheduled_event_id,
-        started_event_id=ended.started_event_id,
+        scheduled_event_id=failed_call.scheduled_event_id,
+        started_event_id=failed_call.started_event_id,
         identity="",
         activity_type="",
         activity_id=activity_id,
-        retry_state=RetryState(ended.retry_state) if ended.retry_state else None,
+        retry_state=RetryState(failed_call.retry_state) if failed_call.retry_state else None,
     )
-    error.__cause__ = await converter.decode_failure(ended.failure)
+    error.__cause__ = await converter.decode_failure(failed_call.failure)
     return error
 
 
@@ -102,9 +102,11 @@ async def sub_plan_end_of(
         converter: converter that decodes failures.
     """
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):
-        refused = event.start_child_workflow_execution_failed_event_attributes
-        call = _Call(calls.get(refused.workflow_id), scheduler)
-        error: BaseException = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
+        rejected_start = event.start_child_workflow_execution_failed_event_attributes
+        call = _Call(calls.get(rejected_start.workflow_id), scheduler)
+        error: BaseException = WorkflowAlreadyStartedError(
+            rejected_start.workflow_id, rejected_start.workflow_type.name
+        )
         return sub_plan_failure(call.id, error, call.node) if call.node is not None else None
     if (end := _end_in(event)) is None:
         return None
@@ -144,9 +146,9 @@ class WorkflowEnd:
 async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> WorkflowEnd | None:
     """Return the end of a child workflow as the run received it; `None` for any other event."""
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):
-        refused = event.start_child_workflow_execution_failed_event_attributes
-        error = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
-        return WorkflowEnd(refused.workflow_id, error=error)
+        rejected_start = event.start_child_workflow_execution_failed_event_attributes
+        error = WorkflowAlreadyStartedError(rejected_start.workflow_id, rejected_start.workflow_type.name)
+        return WorkflowEnd(rejected_start.workflow_id, error=error)
     if (end := _end_in(event)) is None:
         return None
     name, attributes = end
@@ -155,7 +157,7 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
         payloads = attributes.result.payloads
         return WorkflowEnd(workflow_id, payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"}))
     retry_state = attributes.retry_state if name in ("failed", "timed_out") else 0
-    ended = ChildWorkflowError(
+    child_error = ChildWorkflowError(
         "",
         namespace="",
         workflow_id=workflow_id,
@@ -165,8 +167,8 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
         started_event_id=0,
         retry_state=RetryState(retry_state) if retry_state else None,
     )
-    ended.__cause__ = await _error_of(name, attributes, converter)
-    return WorkflowEnd(workflow_id, error=ended)
+    child_error.__cause__ = await _error_of(name, attributes, converter)
+    return WorkflowEnd(workflow_id, error=child_error)
 
 
 class _Call:
@@ -235,7 +237,7 @@ class ExecutionStart:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a run that does not continue another execution has everything to start."""
+        """Whether all data are known with which the first execution of a run starts."""
         return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
     @property

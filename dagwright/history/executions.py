@@ -54,9 +54,9 @@ async def executions_of(client: Client, workflow_id: str, *, first_run_id: str, 
     """
     run_ids = [first_run_id]
     while (
-        run_ids[-1] != last_run_id and (following := await _next_run_id(client, workflow_id, run_ids[-1])) is not None
+        run_ids[-1] != last_run_id and (next_run_id := await _next_run_id(client, workflow_id, run_ids[-1])) is not None
     ):
-        run_ids.append(following)
+        run_ids.append(next_run_id)
     return run_ids
 
 

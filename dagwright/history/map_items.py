@@ -23,7 +23,7 @@ MAX_FAILED_BATCHES = 10
 """Maximum number of batches with failed items that are listed for one node."""
 _MAX_CONCURRENT_READS = 8
 _START_OF_ITEMS = Cursor(1, 60)
-"""Position at which the run of a batch knows its items, whatever it had to load before."""
+"""Position in the history of a batch's run at which its items have been loaded."""
 
 OpenReader = Callable[[str], "RunReader"]
 """Workflow id -> reader of that run."""
@@ -34,7 +34,7 @@ class ItemNotStarted(DagwrightError):
 
 
 async def view_of_item(view: "RunView", task_id: str, *, open_reader: OpenReader) -> "RunView":
-    """Return the view of the run that has a node or item; for an item of a large map the run of its batch.
+    """Return the view of the run that has a node or item. The run of a batch has the items of a large map.
 
     Returns:
         The same view for all other nodes, and for unknown ids.

@@ -1,4 +1,4 @@
-"""Facts about one moment of a run, copied from its scheduler: the reader of the history may change that at any time."""
+"""Facts about one moment of a run, copied because the history reader may change the scheduler at any time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,13 +39,13 @@ class MomentFacts:
 
     Args:
         tasks: facts of nodes and items.
-        open: open requests of the run itself by ID, in the order of their opening.
-        closed: how its other requests ended.
+        open_requests: open requests of the run itself by ID, in the order of their opening.
+        closings: how the closed requests of the run itself ended, by ID.
     """
 
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
-    open: Mapping[str, Request] = field(default_factory=dict)
-    closed: Mapping[str, Closing] = field(default_factory=dict)
+    open_requests: Mapping[str, Request] = field(default_factory=dict)
+    closings: Mapping[str, Closing] = field(default_factory=dict)
     paused: Paused | None = None
 
 
@@ -63,15 +63,17 @@ def facts_of(
     """Copy the facts of some tasks.
 
     Args:
-        history_statuses: statuses of nodes and items that are shown to wait for a worker.
+        history_statuses: task id -> status in the history, for tasks that are marked as waiting for a worker.
         previous: facts of the run at an earlier moment; requests that have not changed since are shared with it.
     """
     if scheduler is None:
         return replace(previous, tasks={})
     facts = {task: _facts(scheduler, task, history_statuses.get(task)) for task in tasks}
     registry = scheduler.features.feedback.requests
-    is_same = registry.open.keys() == previous.open.keys() and len(registry.closed) == len(previous.closed)
-    requests, closings = (previous.open, previous.closed) if is_same else ({**registry.open}, {**registry.closed})
+    is_same = registry.open.keys() == previous.open_requests.keys() and len(registry.closed) == len(previous.closings)
+    requests, closings = (
+        (previous.open_requests, previous.closings) if is_same else ({**registry.open}, {**registry.closed})
+    )
     return MomentFacts(facts, requests, closings, scheduler.state.paused)
 
 

@@ -29,7 +29,7 @@ class ResolvedPath:
     Args:
         view: the run, which may not have a node of this name.
         name: last part of the path.
-        path: the rest of the path, with a trailing slash; empty in the run itself.
+        path: preceding parts of the path, with a trailing slash; empty for a node of the first run.
     """
 
     view: "RunView"
@@ -45,9 +45,9 @@ async def resolve_path(view: "RunView", path: str, *, open_reader: "Callable[[st
     """
     resolved = ResolvedPath(view, path)
     while resolved.view.scheduler is not None:
-        if (inner := sub_plan_of_path(resolved.view.scheduler, resolved.name)) is None:
+        if (task_and_rest := sub_plan_of_path(resolved.view.scheduler, resolved.name)) is None:
             break
-        task_id, rest = inner
+        task_id, rest = task_and_rest
         try:
             child = await open_reader(child_run_id(resolved.view, task_id)).read()
         except RunNotFound:

@@ -1,6 +1,6 @@
 """Nodes of offloaded regions, which a run itself does not have, read from the payload store.
 
-The ends of a batch's nodes are in the store as soon as the run has the batch's result. So they can be read
+The ends of a batch's nodes are in the store as soon as the run has the batch's result. So the nodes can be read
 while the region runs, without a worker, and after the run has closed, as long as the store retains the values of the
 run.
 """
@@ -53,7 +53,7 @@ def unreadable_note(error: StoreError) -> dict[str, Any]:
     """Return the note that the nodes of offloaded regions cannot be read."""
     is_temporary = isinstance(error, StoreUnavailable)
     advice = "try again later" if is_temporary else "the run itself only has their counts by state"
-    message = f"the nodes inside of large regions of pure nodes cannot be read: {error}; {advice}"
+    message = f"the nodes inside large regions of pure nodes cannot be read: {error}; {advice}"
     return {"code": REGION_UNREADABLE, "node_id": None, "message": message}
 
 
@@ -130,7 +130,7 @@ class _RegionHead:
 
 
 class _OffloadedRegion:
-    """One offloaded region. Nodes have their numbers in the region, where nodes outside come first."""
+    """One offloaded region. Its nodes are numbered after the nodes outside that the region depends on."""
 
     def __init__(self, scheduler: "RunScheduler", number: int, store: PayloadStore) -> None:
         self._scheduler = scheduler
@@ -154,25 +154,25 @@ class _OffloadedRegion:
         number, node = numbered_node
         record = self._record_in_run(node_id)
         if record is None:
-            batch = await self._ends_of(lambda ended: ended[0] == number, limit=1)
-            record = self._record_of(node, *batch[0]) if batch else self._unreported_record()
+            ends = await self._ends_of(lambda entry: entry[0] == number, limit=1)
+            record = self._record_of(node, *ends[0]) if ends else self._unreported_record()
         return await self._inner_node(number, node, record, needs=await self._needs_of(node))
 
     async def find_failed_nodes(self, *, limit: int) -> list[InnerNode]:
         state: InnerState | None = self._record.result
         count = min(limit, state["counts"].get(NodeStatus.FAILED.value, 0) if state else 0)
-        batch = await self._ends_of(lambda ended: ended[1] == NodeStatus.FAILED.value, limit=count) if count else []
+        ends = await self._ends_of(lambda entry: entry[1] == NodeStatus.FAILED.value, limit=count) if count else []
         failed_nodes = []
-        for ended, versions in batch:
-            node = await self._node(ended[0])
-            record = self._record_in_run(node.id) or self._record_of(node, ended, versions)
-            failed_nodes.append(await self._inner_node(ended[0], node, record, needs=await self._needs_of(node)))
+        for entry, versions in ends:
+            node = await self._node(entry[0])
+            record = self._record_in_run(node.id) or self._record_of(node, entry, versions)
+            failed_nodes.append(await self._inner_node(entry[0], node, record, needs=await self._needs_of(node)))
         return failed_nodes
 
     async def nodes(self) -> AsyncIterator[InnerNode]:
         names = [node.id async for node in self._pages_of_nodes()]
         batches, refs = await self._batches_of_nodes(len(names))
-        cached: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
+        cached_batches: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
         number = -1
         async for node in self._pages_of_nodes():
             number += 1
@@ -180,13 +180,13 @@ class _OffloadedRegion:
                 continue
             record, batch_index = self._record_in_run(node.id), batches[number]
             if record is None and batch_index >= 0:
-                if batch_index not in cached:
+                if batch_index not in cached_batches:
                     batch = await self._batch(refs[batch_index])
-                    cached[batch_index] = {ended[0]: ended for ended in batch["ended"]}, batch["versions"]
-                    if len(cached) > _CACHED_BATCHES:
-                        cached.popitem(last=False)
-                cached.move_to_end(batch_index)
-                ends, versions = cached[batch_index]
+                    cached_batches[batch_index] = {entry[0]: entry for entry in batch["ended"]}, batch["versions"]
+                    if len(cached_batches) > _CACHED_BATCHES:
+                        cached_batches.popitem(last=False)
+                cached_batches.move_to_end(batch_index)
+                ends, versions = cached_batches[batch_index]
                 record = self._record_of(node, ends[number], versions)
             needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden]
             yield await self._inner_node(number, node, record or self._unreported_record(), needs=needs)
@@ -211,14 +211,14 @@ class _OffloadedRegion:
         region = self._record
         if not region.status.is_final:
             state: InnerState | None = region.result
-            ended = self._region.inner_count - state["open"] if state else 0
+            ended_count = self._region.inner_count - state["open"] if state else 0
             has_started = region.status is not NodeStatus.PENDING
-            reason = f"its region is running: {ended:,} of its {self._region.inner_count:,} nodes have ended"
+            reason = f"its region is running: {ended_count:,} of its {self._region.inner_count:,} nodes have ended"
             return Record(reason=reason if has_started else None)
         return Record(region.status, error=region.error, ended_at=region.ended_at, reason=region.reason)
 
-    def _record_of(self, node: CompiledNode, ended: Sequence[Any], versions: Mapping[str, str]) -> Record:
-        return end_of_entry(ended, versions, tool=node.tool)[1]
+    def _record_of(self, node: CompiledNode, entry: Sequence[Any], versions: Mapping[str, str]) -> Record:
+        return end_of_entry(entry, versions, tool=node.tool)[1]
 
     async def _ends_of(
         self, matches: Callable[[Sequence[Any]], bool], *, limit: int
@@ -228,7 +228,7 @@ class _OffloadedRegion:
         ref = self._last_batch
         while ref is not None and len(ends) < limit:
             batch = await self._batch(ref)
-            ends += [(ended, batch["versions"]) for ended in reversed(batch["ended"]) if matches(ended)]
+            ends += [(entry, batch["versions"]) for entry in reversed(batch["ended"]) if matches(entry)]
             ref = batch["before"]
         return ends[:limit]
 
@@ -238,8 +238,8 @@ class _OffloadedRegion:
         ref = self._last_batch
         while ref is not None:
             batch = await self._batch(ref)
-            for ended in batch["ended"]:
-                batches[ended[0]] = len(refs)
+            for entry in batch["ended"]:
+                batches[entry[0]] = len(refs)
             refs.append(ref)
             ref = batch["before"]
         return batches, refs

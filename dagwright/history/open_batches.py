@@ -24,20 +24,20 @@ class OpenCallBatches:
 
     def __init__(self) -> None:
         self._calls: dict[str, list[str]] = {}
-        """Activity id of a batch -> the ids that its first calls would have as activities."""
+        """Activity id of a batch -> the activity ids that its first calls would have as separate activities."""
 
     def add(self, scheduled: ActivityTaskScheduledEventAttributes) -> list[str]:
-        """Add a batch and return the activity ids of its first calls; none if another version has made it."""
+        """Add a batch; return the activity ids of its first calls, or an empty list if another version created it."""
         try:
             calls = read_call_batch(read_argument(scheduled.input.payloads)).calls
         except (MessageInvalid, ValueError):
             return []
-        names = [call.activity_id for call in calls]
-        self._calls[scheduled.activity_id] = names
-        return names
+        activity_ids = [call.activity_id for call in calls]
+        self._calls[scheduled.activity_id] = activity_ids
+        return activity_ids
 
-    def names_of(self, activity: str) -> list[str]:
-        """Return the activity ids of the first calls of a batch; for any other activity its own id."""
+    def activity_ids_of(self, activity: str) -> list[str]:
+        """Return the activity ids of the first calls of a batch; for any other activity, return its id."""
         return self._calls.get(activity, [activity])
 
     def end(
@@ -49,17 +49,17 @@ class OpenCallBatches:
         task_of: Callable[[str], str | None],
         at: float,
     ) -> bool:
-        """Apply the end of an activity if it is a batch, and return whether it is one.
+        """Apply the end of a call batch; return whether the activity is a call batch.
 
         Calls without a result keep running, because the run makes them again.
 
         Args:
             result: `None` if the activity failed or was cancelled.
         """
-        names = self._calls.pop(activity, None)
-        if names is None or scheduler is None:
-            return names is not None
+        activity_ids = self._calls.pop(activity, None)
+        if activity_ids is None or scheduler is None:
+            return activity_ids is not None
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result)
-        calls = [task_id for name in names if (task_id := task_of(name)) is not None]
+        calls = [task_id for name in activity_ids if (task_id := task_of(name)) is not None]
         apply_call_batch(scheduler, batch_result, calls=calls, at=at)
         return True

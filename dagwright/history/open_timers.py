@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OpenTimers:
-    """The timers that have started. Their summaries are their kinds."""
+    """The timers that have started and not fired. The summary of a timer is its kind."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
@@ -32,13 +32,13 @@ class OpenTimers:
         scheduler: "RunScheduler | None",
         limits: HistoryLimits | None,
         *,
-        dispatched: Callable[[], Iterable[str]],
+        dispatched_tasks: Callable[[], Iterable[str]],
         at: float,
     ) -> None:
         """Apply the effect of a timer.
 
         Args:
-            dispatched: returns the tasks that have been dispatched.
+            dispatched_tasks: returns the tasks that have been dispatched.
         """
         kind = self._kinds.pop(timer_id, None)
         if scheduler is None:
@@ -48,5 +48,5 @@ class OpenTimers:
         elif kind == wire.TIMER_DRAIN and limits is not None:
             limits.end_drain()
         elif kind == wire.TIMER_GRACE:
-            for task_id in dict.fromkeys(dispatched()):
+            for task_id in dict.fromkeys(dispatched_tasks()):
                 scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)

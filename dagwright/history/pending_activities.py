@@ -99,8 +99,8 @@ def _pending_call(call: PendingActivityInfo) -> PendingCall:
 
 
 def _message_of(failure: Failure) -> str:
-    cut = failure.message == _CUT_BY_SERVER and failure.HasField("cause")
-    return failure.cause.message if cut else failure.message
+    is_cut = failure.message == _CUT_BY_SERVER and failure.HasField("cause")
+    return failure.cause.message if is_cut else failure.message
 
 
 def _is_backing_off(call: PendingActivityInfo) -> bool:
@@ -114,21 +114,21 @@ def _seconds(timestamp: Any) -> float:
 
 def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[OpenCall]:
     """Return all work of the run that waits for a worker or is being done: the workflow task, then the calls."""
-    own_queue = raw.execution_config.task_queue.name
-    calls = [_workflow_task_call(raw.pending_workflow_task, own_queue)] if raw.HasField("pending_workflow_task") else []
+    run_queue = raw.execution_config.task_queue.name
+    calls = [_workflow_task_call(raw.pending_workflow_task, run_queue)] if raw.HasField("pending_workflow_task") else []
     for call in raw.pending_activities:
         if call.activity_type.name == ACTIVITY_NOTIFY:
             # The run does not wait for it.
             continue
-        queue = Queue(call.activity_options.task_queue.name or own_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+        queue = Queue(call.activity_options.task_queue.name or run_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
         is_waiting = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # No worker has a call that is backing off, but no worker is needed for it either.
-        since = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
+        scheduled_at = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
         pause_reason = _pause_reason(call)
         open_call = OpenCall(
             queue,
             is_started=not is_waiting and pause_reason is None,
-            scheduled_at=since,
+            scheduled_at=scheduled_at,
             tool=call.activity_type.name,
             pause_reason=pause_reason,
             deferral_reason=_deferral_reason(call) if pause_reason is None else None,
@@ -143,11 +143,11 @@ def _pause_reason(call: PendingActivityInfo) -> str | None:
     """Return why the server has paused a call."""
     if call.state != PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
         return None
-    paused = call.pause_info.manual
-    if paused.reason.startswith((PAUSED_FOR_TOOL, PAUSED_FOR_MISSING_TOOL)):
-        return str(paused.reason)
-    by = f" by {paused.identity}" if paused.identity else ""
-    return f"paused{by}{f': {paused.reason}' if paused.reason else ''}"
+    manual_pause = call.pause_info.manual
+    if manual_pause.reason.startswith((PAUSED_FOR_TOOL, PAUSED_FOR_MISSING_TOOL)):
+        return str(manual_pause.reason)
+    by_whom = f" by {manual_pause.identity}" if manual_pause.identity else ""
+    return f"paused{by_whom}{f': {manual_pause.reason}' if manual_pause.reason else ''}"
 
 
 def _deferral_reason(call: PendingActivityInfo) -> str | None:
@@ -167,12 +167,14 @@ def _details(call: PendingActivityInfo) -> list[Any]:
 
 def _workflow_task_call(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
     is_waiting = task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
-    since = _seconds(task.scheduled_time) if is_waiting else None
-    return OpenCall(Queue(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW), is_started=not is_waiting, scheduled_at=since)
+    scheduled_at = _seconds(task.scheduled_time) if is_waiting else None
+    return OpenCall(
+        Queue(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW), is_started=not is_waiting, scheduled_at=scheduled_at
+    )
 
 
 def _calls_of_plan(call: OpenCall, task_id: str | None, scheduler: "RunScheduler | None") -> list[OpenCall]:
-    """Return a call as the plan has it: the call of a region is replaced by the nodes that it would run now."""
+    """Return the calls of plan nodes for an activity; for a region, one call for each node that is ready."""
     if task_id is None or scheduler is None:
         return [call]
     node = scheduler.state.node_of(task_id)
@@ -222,8 +224,8 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
             attempt_text = f"attempt {call.attempt} of {call.maximum_attempts or 'unlimited attempts'}"
             # A call with a failure waits for its next attempt; the others wait for the store itself.
             is_waiting = not call.HasField("last_failure")
-            until = "it continues by itself when the store responds" if is_region or is_waiting else attempt_text
-            message = f"{name} waits for the payload store: {reason}; {until}"
+            continuation = "it continues by itself when the store responds" if is_region or is_waiting else attempt_text
+            message = f"{name} waits for the payload store: {reason}; {continuation}"
             notes.append({"code": STORE_UNAVAILABLE, "node_id": None if is_region else task_id, "message": message})
     return notes
 
@@ -261,22 +263,27 @@ def _store_problem(call: PendingActivityInfo) -> str | None:
 
 
 def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | None) -> list[dict[str, Any]]:
-    """Return a note if the workflow task fails repeatedly; history has the first failure of a series."""
+    """Return a note if the workflow task fails repeatedly; the history records only the first failure of a series."""
     attempt = raw.pending_workflow_task.attempt
     if attempt <= _MAX_UNREPORTED_ATTEMPTS:
         return []
     if failure is None:
-        advice, cause = "no worker responded in time; it continues by itself when one does", "without a response"
+        advice, cause = (
+            "no worker responded in time; the run continues by itself when a worker responds",
+            "without a response",
+        )
     else:
-        advice = _ADVICE.get(failure.cause, "no worker can do its next step; it continues by itself when one can")
+        advice = _ADVICE.get(
+            failure.cause, "no worker can do its next step; the run continues by itself when a worker can"
+        )
         cause = cut_bytes(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
     message = f"the run cannot continue: {advice} (its workflow task was tried {attempt - 1} times: {cause})"
     return [{"code": "workflow_task_failing", "node_id": None, "message": message}]
 
 
-_OTHER_CODE = (
+_CODE_DIFFERS = (
     "the worker's code differs from the code that started this run; stop that worker or roll it back, and the run "
     "continues by itself where it is, with nothing lost"
 )
-_ADVICE = {"NON_DETERMINISTIC_ERROR": _OTHER_CODE}
+_ADVICE = {"NON_DETERMINISTIC_ERROR": _CODE_DIFFERS}
 """Cause of a failed workflow task -> advice."""

@@ -1,4 +1,4 @@
-"""Detection of calls that wait for a worker, and advice how to start one.
+"""Detection of calls that wait for a worker, and advice on how to start a worker.
 
 A queue without a worker causes no event and no error: the server keeps the call until a worker polls. The server
 returns the time of the last poll of each worker, and lists a worker for five minutes after its end, with the time at
@@ -78,24 +78,24 @@ class OpenCall:
 async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
     """Return the calls that wait for a worker, in the given order; an empty list if the server does not respond.
 
-    It costs nothing while every call is taken within seconds, and otherwise one request for each queue.
+    Sends no request if workers take every call within seconds, otherwise one request for each queue.
     """
-    newest: dict[Queue, float] = {}
+    newest_call_at: dict[Queue, float] = {}
     for call in calls:
         if call.scheduled_at is not None and is_overdue(call.scheduled_at):
-            newest[call.queue] = max(call.scheduled_at, newest.get(call.queue, 0.0))
-    served = {call.queue for call in calls if call.is_started}
-    suspects = [queue for queue in newest if queue not in served]
-    polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
-    unserved = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
-    return [call for call in calls if call.queue in unserved and call.scheduled_at is not None]
+            newest_call_at[call.queue] = max(call.scheduled_at, newest_call_at.get(call.queue, 0.0))
+    served_queues = {call.queue for call in calls if call.is_started}
+    suspect_queues = [queue for queue in newest_call_at if queue not in served_queues]
+    polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspect_queues))
+    unserved_queues = {queue for queue, poll in zip(suspect_queues, polls, strict=True) if poll < newest_call_at[queue]}
+    return [call for call in calls if call.queue in unserved_queues and call.scheduled_at is not None]
 
 
 def waits_for_slot(calls: Sequence[OpenCall], *, without_worker: Sequence[OpenCall]) -> bool:
     """Return whether the next step of the run itself waits, although a worker polls: its slots are all in use.
 
     Args:
-        without_worker: those of the calls that wait for a worker.
+        without_worker: the calls among these that wait for a worker.
     """
     steps = [call for call in calls if call.queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW]
     return any(
@@ -130,22 +130,22 @@ def reason_of(call: OpenCall) -> str:
 
 def no_free_slot_note() -> dict[str, object]:
     """Return the note of a run whose next step waits for a free slot, with advice."""
-    advice = "it starts when they have continued the runs before it; more workers start it earlier"
+    advice = "the run continues after the runs before it; with more workers it continues earlier"
     return {"code": "no_free_slot", "node_id": None, "message": f"{NO_FREE_SLOT}: {advice}"}
 
 
 def no_worker_notes(
-    waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str], own_queue: str | None = None
+    unserved_calls: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str], run_queue: str | None = None
 ) -> list[dict[str, object]]:
     """Return a note for each queue without a worker, with the command that starts a worker.
 
     Args:
         workflow_id: run to watch.
         tools: tools and agents that the run was started with, from its memo.
-        own_queue: task queue of the run itself.
+        run_queue: task queue of the run itself.
     """
     by_queue: dict[Queue, list[OpenCall]] = {}
-    for call in waiting:
+    for call in unserved_calls:
         by_queue.setdefault(call.queue, []).append(call)
     notes: list[dict[str, object]] = []
     for queue, calls in by_queue.items():
@@ -154,9 +154,9 @@ def no_worker_notes(
             f" of {names}" if names else ", so the run cannot continue"
         )
         if all(call.is_foreign for call in calls):
-            hint = "start your own worker for it"
+            hint = "start your own worker for this queue"
         else:
-            hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, own_queue=own_queue)}"
+            hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, run_queue=run_queue)}"
         tasks = [call.task for call in calls]
         notes.append(
             {"code": "no_worker", "node_id": tasks[0] if len(tasks) == 1 else None, "message": f"{reason}; {hint}"}
@@ -174,13 +174,13 @@ def paused_call_notes(paused_calls: Sequence[OpenCall]) -> list[dict[str, object
             if (call.tool, call.pause_reason) == (tool, reason) and call.task is not None
         ]
         how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
-        code, advice = _advice_for(tool, reason or "", is_one=len(tasks) <= 1)
+        code, advice = _advice_for(tool, reason or "", is_single=len(tasks) <= 1)
         message = f"{tool}: {reason}; {how_many}; {advice}"
         notes.append({"code": code, "node_id": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 
 
-def _advice_for(tool: str, reason: str, *, is_one: bool) -> tuple[str, str]:
+def _advice_for(tool: str, reason: str, *, is_single: bool) -> tuple[str, str]:
     """Return the code and the advice of a note about paused calls of a tool.
 
     Args:
@@ -189,16 +189,16 @@ def _advice_for(tool: str, reason: str, *, is_one: bool) -> tuple[str, str]:
     if reason.startswith(wire.PAUSED_FOR_MISSING_TOOL):
         fix = "start a worker of this queue that has the agent"
         if not tool.startswith(AGENT_PREFIX):
-            fix = f"start a worker of this queue that has the tool, or one that replaces it (`aliases=[{tool!r}]`)"
-        continuation = "the call continues by itself" if is_one else "the calls continue by themselves"
+            fix = f"start a worker of this queue that has the tool, or a tool that replaces it (`aliases=[{tool!r}]`)"
+        continuation = "the call continues by itself" if is_single else "the calls continue by themselves"
         return wire.ERROR_TOOL_MISSING, f"{fix}: {continuation}"
     is_paused = reason.startswith(wire.PAUSED_FOR_TOOL)
     command = shlex.join(["dagwright", "tool", "resume", tool] if is_paused else ["temporal", "activity", "unpause"])
-    return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_one else 'them'}"
+    return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_single else 'them'}"
 
 
-def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:
-    is_run_queue = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == own_queue
+def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, run_queue: str | None) -> str:
+    is_run_queue = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == run_queue
     options = worker_options(queue.name, tools, is_run_queue=is_run_queue)
     worker = f"`{shlex.join(['dagwright', 'worker', *options])}`"
     # `watch` serves the queues of the tools that the run was started with, and no others.
@@ -215,7 +215,7 @@ def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue
 
 
 class WaitMarks:
-    """Marks of tasks in a scheduler that wait for a worker.
+    """Marks on tasks of a scheduler that wait for a worker.
 
     For the scheduler these tasks are running or ready, so the marks are removed before the next event is applied.
     """

@@ -21,7 +21,7 @@ from dagwright.core.model.requests import Request, Through
 from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeError, NodeStatus
 from dagwright.core.scheduler.run_state import last_call_id, task_of_call
 from dagwright.history.closing_event import (
-    CLOSED_AS,
+    STATUS_AT_CLOSE,
     TaskFailure,
     closing_document,
     closing_error,
@@ -95,13 +95,13 @@ class HistoryReplay:
         self.scheduler: RunScheduler | None = None
         self.started_at: float | None = None
         self.ended_at: float | None = None
-        self.closed_as: str | None = None
+        self.status_at_close: str | None = None
         self.document: dict[str, Any] | None = None
         """Result document in the closing event."""
-        self._recorded: dict[str, Any] | None = None
+        self._recorded_document: dict[str, Any] | None = None
         """Result document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
-        self.opened: dict[str, Request] = {}
+        self.opened_requests: dict[str, Request] = {}
         """Requests that were opened in this execution, by ID; closed requests are stored nowhere else."""
         self._notes = Notes()
         self.task_failure: TaskFailure | None = None
@@ -114,7 +114,7 @@ class HistoryReplay:
         """Reports of sub-plans that arrived before the run had started."""
         self._early_budget_messages: list[BudgetMessage] = []
         """Budget messages that arrived before the run had started."""
-        self._reported_budget: set[int] = set()
+        self._budget_report_events: set[int] = set()
         """Events that sent budget reports to the parent run."""
         self._commands = CommandHandler(self._notes)
         self._batches = EventBatches()
@@ -166,7 +166,7 @@ class HistoryReplay:
 
     def tasks_of(self, activity: str) -> list[str]:
         """Return the tasks of an activity: several for a call batch."""
-        names = self._call_batches.names_of(activity)
+        names = self._call_batches.activity_ids_of(activity)
         return [task_id for name in names if (task_id := self.task_of(name)) is not None]
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
@@ -179,8 +179,8 @@ class HistoryReplay:
         task_id = self._workflows.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)
-        newest = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
-        return task_id if newest == workflow_id else None
+        newest_id = limits.child_workflow_id(self._workflow_id, last_call_id(self.scheduler.state, task_id))
+        return task_id if newest_id == workflow_id else None
 
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
         """Return the command signals that no workflow task has handled: time, name and reader of the message."""
@@ -216,7 +216,7 @@ class HistoryReplay:
                 self.continued_as = continued.new_execution_run_id
             case update if update in _UPDATE_EVENTS:
                 await self._apply_update(event)
-            case closing if closing in CLOSED_AS:
+            case closing if closing in STATUS_AT_CLOSE:
                 await self._close(event, at)
             case _:
                 self._apply_command_event(event)
@@ -242,11 +242,11 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
                 signalled = event.signal_external_workflow_execution_initiated_event_attributes
                 if signalled.signal_name == wire.SIGNAL_BUDGET_REPORT:
-                    self._reported_budget.add(event.event_id)
+                    self._budget_report_events.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._timers.add(event)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                self._recorded = recorded_document(event) or self._recorded
+                self._recorded_document = recorded_document(event) or self._recorded_document
             case _:
                 self._batches.add(event)
 
@@ -331,7 +331,7 @@ class HistoryReplay:
             self.scheduler.advance(self._now)
         for event in messages:
             await self._apply_event(event, self._now)
-        dispatched = set(self._dispatched_tasks()) if batch.has_cancel_request and has_started else set()
+        dispatched_before = set(self._dispatched_tasks()) if batch.has_cancel_request and has_started else set()
         if messages:
             # The workflow reacts to the messages before it receives the other events.
             self._apply_unrecorded_effects()
@@ -348,7 +348,7 @@ class HistoryReplay:
                 budgets.apply_budget_message(self.scheduler, budget_message, at=self._now)
             self._commands.apply_stored_commands(self.scheduler, at=self._now)
         if batch.has_cancel_request:
-            self._apply_cancel_request(self._now, has_started=has_started, dispatched_before=dispatched)
+            self._apply_cancel_request(self._now, has_started=has_started, dispatched_before=dispatched_before)
         self.changes += 1
 
     def _dispatched_tasks(self) -> list[str]:
@@ -366,14 +366,14 @@ class HistoryReplay:
             return
         if not has_started:
             self._apply_unrecorded_effects()
-        new = [task_id for task_id in self._dispatched_tasks() if task_id not in dispatched_before]
-        for task_id in new:
+        new_tasks = [task_id for task_id in self._dispatched_tasks() if task_id not in dispatched_before]
+        for task_id in new_tasks:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
                 record.status = NodeStatus.RUNNING
         self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
         calls = {*self._tasks.values(), *self._workflows.values()}
-        for task_id in new:
+        for task_id in new_tasks:
             if task_id in calls:
                 self.scheduler.task_cancelled(task_id, at=at)
 
@@ -395,7 +395,7 @@ class HistoryReplay:
         for refusal in self.scheduler.features.feedback.requests.take_rejections():
             self._notes.add("refused", refusal)
         notifications = self.scheduler.features.feedback.requests.notifications
-        self.opened |= {
+        self.opened_requests |= {
             notification.request.id: notification.request
             for notification in notifications
             if notification.kind == "opened"
@@ -464,12 +464,12 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 self._cancel_call(event.activity_task_canceled_event_attributes.scheduled_event_id, at)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
-                lost = event.signal_external_workflow_execution_failed_event_attributes
-                if lost.initiated_event_id in self._reported_budget:
+                failed_signal = event.signal_external_workflow_execution_failed_event_attributes
+                if failed_signal.initiated_event_id in self._budget_report_events:
                     self._handle_budget_message(budgets.PARENT_LOST, at)
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 timer = event.timer_fired_event_attributes.timer_id
-                self._timers.fire(timer, self.scheduler, self._limits, dispatched=self._dispatched_tasks, at=at)
+                self._timers.fire(timer, self.scheduler, self._limits, dispatched_tasks=self._dispatched_tasks, at=at)
             case _:
                 await self._apply_child_end(event, at)
 
@@ -511,8 +511,8 @@ class HistoryReplay:
 
     def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
         """Apply a command, or store it until the run has its plan."""
-        read, scheduler = partial(read_argument, payloads), self._started_scheduler
-        self._commands.handle(name, read, through=through, scheduler=scheduler, at=at)
+        read_message, scheduler = partial(read_argument, payloads), self._started_scheduler
+        self._commands.handle(name, read_message, through=through, scheduler=scheduler, at=at)
 
     def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
@@ -542,9 +542,9 @@ class HistoryReplay:
             attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
             self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
 
-    async def _apply_failure(self, ended: FailedCall, at: float) -> None:
-        name = self._scheduled.pop(ended.scheduled_event_id, "")
-        error = await error_of_call(ended, name, converter=self._converter)
+    async def _apply_failure(self, failed_call: FailedCall, at: float) -> None:
+        name = self._scheduled.pop(failed_call.scheduled_event_id, "")
+        error = await error_of_call(failed_call, name, converter=self._converter)
         if name.startswith(wire.ID_NOTIFY):
             self._notes.add(NOTE_CODE, failure_note(error))
         if self._end_call_batch(name, None, at):
@@ -568,13 +568,13 @@ class HistoryReplay:
         """Apply the end of a sub-plan that sent no report before, or of the workflow that a node calls."""
         if self.scheduler is None:
             return
-        workflow = await workflow_end_of(event, converter=self._converter) if self._workflows else None
-        if workflow is not None and workflow.workflow_id in self._workflows:
-            if (task_id := self._child_task_of(workflow.workflow_id)) is not None:
-                if workflow.result is not None:
-                    apply_result(self.scheduler, task_id, workflow.result, at=at)
-                elif workflow.error is not None:
-                    apply_failure(self.scheduler, task_id, workflow.error, at=at)
+        workflow_end = await workflow_end_of(event, converter=self._converter) if self._workflows else None
+        if workflow_end is not None and workflow_end.workflow_id in self._workflows:
+            if (task_id := self._child_task_of(workflow_end.workflow_id)) is not None:
+                if workflow_end.result is not None:
+                    apply_result(self.scheduler, task_id, workflow_end.result, at=at)
+                elif workflow_end.error is not None:
+                    apply_failure(self.scheduler, task_id, workflow_end.error, at=at)
             return
         end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
         if end is not None:
@@ -588,8 +588,10 @@ class HistoryReplay:
         for pending in self._batches.pop_rest():
             await self._apply_event(pending, at)
         self.ended_at = at
-        self.closed_as = CLOSED_AS[event.event_type]
-        self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
+        self.status_at_close = STATUS_AT_CLOSE[event.event_type]
+        self.document = closing_document(event) or (
+            self._recorded_document if self.status_at_close == "cancelled" else None
+        )
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was rejected before it started.

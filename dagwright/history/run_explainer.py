@@ -46,8 +46,8 @@ class RunExplanation:
     Args:
         view: the run.
         node: node or item, with the path to its sub-plan; empty for the whole run.
-        chain: the reasons; names in sub-plans have the path to them.
-        notes: notes about them.
+        chain: the reasons; the name of a node in a sub-plan starts with the path to the sub-plan.
+        notes: notes about the run or about nodes of the chain.
     """
 
     view: "RunView"
@@ -120,7 +120,7 @@ class RunExplanation:
             return f"the run {self.view.workflow_id} is {'; '.join(running_lookups[:_MAX_SENTENCES])}"
         return f"no step of the run {self.view.workflow_id} has started"
 
-    def bound_lookups(self) -> Sequence[dict[str, Any]]:
+    def resolved_lookups_of_run(self) -> Sequence[dict[str, Any]]:
         """Return the resolved lookups of the run; empty if the explanation is about one node."""
         scheduler = self.view.scheduler
         return [*resolved_lookups(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()
@@ -156,7 +156,7 @@ class RunExplainer:
         self._store = store
         self._runs_left = MAX_RUNS_READ
 
-    async def of_run(self, workflow_id: str) -> RunExplanation:
+    async def explain_run(self, workflow_id: str) -> RunExplanation:
         """Return why a run is in its state, or why it ended.
 
         Raises:
@@ -165,7 +165,7 @@ class RunExplainer:
         view = await self._open_reader(workflow_id).read()
         return RunExplanation(view, "", await self._chain_of_run(view), notes=view.notes)
 
-    async def of_node(self, workflow_id: str, node: str) -> RunExplanation:
+    async def explain_node(self, workflow_id: str, node: str) -> RunExplanation:
         """Return why a node or item is in its state.
 
         Args:
@@ -207,8 +207,8 @@ class RunExplainer:
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
         ids = [visible.id for visible, _ in scheduler.state.visible_nodes()]
-        near = get_close_matches(node, ids[:1_000], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        similar_ids = get_close_matches(node, ids[:1_000], 1)
+        hint = f"; did you mean {similar_ids[0]!r}?" if similar_ids else ""
         raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 
     async def _chain_of_run(self, view: "RunView") -> Chain:
@@ -250,10 +250,10 @@ class RunExplainer:
     async def _inner_chain(self, view: "RunView", node: str) -> Chain:
         """Return the chain of a node of an offloaded region."""
         offloaded = OffloadedNodes(view.scheduler, self._store)
-        waiting, visited = deque([node]), {node}
+        unvisited, visited = deque([node]), {node}
         reasons: list[Reason] = []
-        while waiting and len(reasons) < MAX_REASONS:
-            name = waiting.popleft()
+        while unvisited and len(reasons) < MAX_REASONS:
+            name = unvisited.popleft()
             inner = await offloaded.find(name)
             if inner is not None:
                 reasons.append(_reason_of_inner(inner))
@@ -263,8 +263,8 @@ class RunExplainer:
                 continue
             causes = [reason for reason in reasons[-1].because if reason not in visited]
             visited.update(causes)
-            waiting.extend(causes)
-        return Chain(reasons, len(waiting))
+            unvisited.extend(causes)
+        return Chain(reasons, len(unvisited))
 
 
 def _reason_of_inner(inner: InnerNode) -> Reason:

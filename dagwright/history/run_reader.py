@@ -205,7 +205,7 @@ class RunReader:
         reader = self._reader(description.run_id, number=await self._number_of(description))
         await reader.read_to_end()
         if reader.execution.run_id != description.run_id:
-            # It continued as new after it was described.
+            # The run continued as new after it was described.
             description = await self._describe(reader.execution.run_id)
         return await self._view(reader, description)
 
@@ -218,7 +218,7 @@ class RunReader:
         """
         description = await self._describe()
         reader = self._reader(description.run_id, number=await self._number_of(description))
-        reading = asyncio.create_task(reader.follow())
+        follow_task = asyncio.create_task(reader.follow())
         try:
             while True:
                 with suppress(TimeoutError):
@@ -226,19 +226,19 @@ class RunReader:
                     async with asyncio.timeout(DESCRIBE_PAUSE_S):
                         await reader.changed.wait()
                 reader.changed.clear()
-                if reading.done():
-                    await reading
+                if follow_task.done():
+                    await follow_task
                 view = await self._view_with_retries(reader, description)
                 yield view
                 if view.is_closed:
                     return
         finally:
-            reading.cancel()
+            follow_task.cancel()
 
     async def states_at(self, cursor: Cursor) -> dict[str, TaskState]:
         """Return the states of all tasks at a position.
 
-        They are empty if the server no longer retains the execution.
+        The result is empty if the server no longer retains the execution.
         """
         return (await self.states_and_cursor_at(cursor))[0]
 
@@ -258,7 +258,7 @@ class RunReader:
         await replay.complete_state()
         return HistorySnapshot(replay.scheduler, reader.execution.cursor, replay.is_closed)
 
-    async def started_at_cursor(self, cursor: Cursor) -> set[str]:
+    async def started_tasks_at(self, cursor: Cursor) -> set[str]:
         """Return the tasks that had started at a position; see `states_at`."""
         reader = await self._reader_at(cursor)
         return set() if reader is None else started_in(reader.execution.replay.scheduler)
@@ -331,33 +331,36 @@ class RunReader:
             await replay.complete_state()
             is_open = not replay.is_closed and description.run_id == reader.execution.run_id
             calls = open_calls(raw, replay) if is_open else []
-            paused = [call for call in calls if call.pause_reason is not None]
-            deferred = [call for call in calls if call.deferral_reason is not None]
-            waiting = await calls_without_worker(self._client, calls)
-            has_no_slot = waits_for_slot(calls, without_worker=waiting)
-            children = await self._waiting_sub_plans(raw, replay) if is_open else {}
+            paused_calls = [call for call in calls if call.pause_reason is not None]
+            deferred_calls = [call for call in calls if call.deferral_reason is not None]
+            unserved_calls = await calls_without_worker(self._client, calls)
+            has_no_slot = waits_for_slot(calls, without_worker=unserved_calls)
+            waiting_children = await self._waiting_sub_plans(raw, replay) if is_open else {}
             notes = [*replay.notes, *current_notes(replay.scheduler)]
             if is_open:
                 notes += [*task_notes(raw, replay.task_failure), *store_notes(raw, replay)]
                 notes += lookup_notes(raw, replay)
-            if waiting:
-                notes += await self._no_worker_notes(waiting, description)
+            if unserved_calls:
+                notes += await self._no_worker_notes(unserved_calls, description)
             if has_no_slot:
                 notes.append(no_free_slot_note())
-            notes += paused_call_notes(paused)
-            for task_id, view in children.items():
+            notes += paused_call_notes(paused_calls)
+            for task_id, view in waiting_children.items():
                 notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in WAITING_NOTE_CODES]
             if replay.scheduler is not None:
                 reasons = {
-                    call.task: reason_of(call) for call in [*waiting, *paused, *deferred] if call.task is not None
+                    call.task: reason_of(call)
+                    for call in [*unserved_calls, *paused_calls, *deferred_calls]
+                    if call.task is not None
                 }
-                reader.marks.put(replay.scheduler, reasons | {task: view.reason for task, view in children.items()})
-            idle = len(waiting) + len(paused) + len(deferred) + has_no_slot
-            is_waiting = idle == len(calls) and len(children) == len(raw.pending_children)
+                reasons |= {task: view.reason for task, view in waiting_children.items()}
+                reader.marks.put(replay.scheduler, reasons)
+            waiting_count = len(unserved_calls) + len(paused_calls) + len(deferred_calls) + has_no_slot
+            is_waiting = waiting_count == len(calls) and len(waiting_children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
                 run_id=reader.execution.run_id,
-                status=_status_of(replay, is_waiting=is_waiting and bool(idle or children)),
+                status=_status_of(replay, is_waiting=is_waiting and bool(waiting_count or waiting_children)),
                 title=replay.title,
                 scheduler=replay.scheduler,
                 pending=pending_calls(raw, replay) if is_open else {},
@@ -373,20 +376,22 @@ class RunReader:
                 pending_commands=replay.pending_commands,
                 has_marks=not reader.marks.is_empty,
                 history_statuses=reader.marks.history_statuses,
-                opened=replay.opened,
+                opened_requests=replay.opened_requests,
                 has_no_slot=has_no_slot,
             )
 
     async def _no_worker_notes(
-        self, waiting: Sequence[OpenCall], description: WorkflowExecutionDescription
+        self, unserved_calls: Sequence[OpenCall], description: WorkflowExecutionDescription
     ) -> list[dict[str, Any]]:
-        """Return advice about calls that wait for a worker; the top run knows the tools of its child runs."""
+        """Return advice about calls that wait for a worker, with the tools in the memo of the top-level run."""
         # The top-level run may have been removed after its retention period.
         with suppress(RunNotFound):
             if (root := root_in(await description.memo())) is not None:
                 description = await RunReader(self._client, root)._describe()
         tools = tools_of(await description.memo())
-        return no_worker_notes(waiting, workflow_id=description.id, tools=tools, own_queue=description.task_queue)
+        return no_worker_notes(
+            unserved_calls, workflow_id=description.id, tools=tools, run_queue=description.task_queue
+        )
 
     async def _waiting_sub_plans(
         self, raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay
@@ -419,6 +424,6 @@ def _status_of(replay: HistoryReplay, *, is_waiting: bool) -> str:
     if replay.document is not None:
         return str(replay.document["status"])
     if replay.is_closed:
-        return replay.closed_as or RunStatus.FAILED
+        return replay.status_at_close or RunStatus.FAILED
     is_paused = replay.scheduler is not None and replay.scheduler.status() is RunStatus.WAITING
     return RunStatus.WAITING if is_waiting or is_paused else RunStatus.RUNNING

@@ -59,25 +59,25 @@ class RunUpdate:
         changed: ids of the nodes and items whose state differs from the previous update, or from the state at the
             cursor of the subscription, in the order of the changes. Intermediate states are not reported.
         states: their states at the cursor of the view, whose scheduler may be newer.
-        shared: values that subscribers have derived from this moment; see `once`.
+        derived_values: values that subscribers have derived from this moment; see `derive_once`.
         facts: facts of the changed tasks and the requests of the run, at the cursor of the view.
     """
 
     view: "RunView"
     changed: tuple[str, ...]
     states: Mapping[str, TaskState] = field(default_factory=dict)
-    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    derived_values: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def derive_once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return a value derived from the view, computed once for all subscribers.
 
         Args:
             key: identifies the value.
         """
-        if key not in self.shared:
-            self.shared[key] = make()
-        value: T = self.shared[key]
+        if key not in self.derived_values:
+            self.derived_values[key] = compute()
+        value: T = self.derived_values[key]
         return value
 
     @property
@@ -164,7 +164,7 @@ class _Topic:
         self._moment = 0
         self._shared: dict[Hashable, Any] = {}
         self._new_moment = asyncio.Event()
-        self._reading = asyncio.create_task(self._read(reader))
+        self._read_task = asyncio.create_task(self._read(reader))
 
     @property
     def view(self) -> "RunView":
@@ -175,7 +175,7 @@ class _Topic:
     @property
     def has_failed(self) -> bool:
         """Whether the reader has failed, so that a new subscriber needs a new one."""
-        return self._reading.done() and (self._reading.cancelled() or self._reading.exception() is not None)
+        return self._read_task.done() and (self._read_task.cancelled() or self._read_task.exception() is not None)
 
     async def next_moment(self, *, after: int) -> int:
         """Wait for a newer moment than `after`, and return it.
@@ -184,9 +184,9 @@ class _Topic:
             RunNotFound, RPCError: the reader failed.
         """
         while self._moment <= after:
-            if self._reading.done():
+            if self._read_task.done():
                 # Raises the exception of the reader.
-                await self._reading
+                await self._read_task
             await self._new_moment.wait()
         return self._moment
 
@@ -211,7 +211,7 @@ class _Topic:
 
     def close(self) -> None:
         """Stop the reader."""
-        self._reading.cancel()
+        self._read_task.cancel()
 
     async def _read(self, reader: "RunReader") -> None:
         try:

@@ -41,7 +41,7 @@ class RunView:
         pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
             reads the message.
         has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
-        opened: requests that were opened in the newest execution by ID, including closed ones.
+        opened_requests: requests that were opened in the newest execution by ID, including closed ones.
         history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
         has_no_slot: whether the next step of the run waits for a free slot of a worker.
     """
@@ -64,7 +64,7 @@ class RunView:
     pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
     has_marks: bool = False
     history_statuses: Mapping[str, NodeStatus] = field(default_factory=dict)
-    opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
+    opened_requests: Mapping[str, Request] = field(default_factory=dict, repr=False)
     has_no_slot: bool = False
 
     def document(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class RunView:
     def document_with_refs(self) -> dict[str, Any]:
         """Return the result document with every value. A value in the payload store is a `StoredValue`.
 
-        Its `error` is set for every failed run, also if only nodes failed: `protocol.failures`.
+        Its `error` is set for every failed run, even if only nodes failed; see `protocol.failures`.
         """
         document = self._recorded_document()
         return {**document, "error": run_error_of(document)}
@@ -122,8 +122,8 @@ class RunView:
             return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
         records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
-        otherwise = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
-        return reasons[0] if reasons else otherwise
+        default_reason = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
+        return reasons[0] if reasons else default_reason
 
     @property
     def nodes_done(self) -> int:

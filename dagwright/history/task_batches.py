@@ -1,8 +1,8 @@
 """Grouping of events by the workflow task in which a workflow received them, in the order of the workflow.
 
-The workflow receives the signals first, then the updates, then all other events (measured, docs/decisions). An update
-is in history as accepted, directly after the end of the workflow task that handled it; so a batch is complete when an
-event follows that is not about an update.
+The workflow receives the signals first, then the updates, then all other events (measured, docs/decisions). The
+history records an accepted update directly after the end of the workflow task that handled it, so a batch is complete
+when an event follows that is not about an update.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class EventBatches:
     """Grouping of the events of one history."""
 
     def __init__(self) -> None:
-        self._waiting: list[HistoryEvent] = []
+        self._unhandled_events: list[HistoryEvent] = []
         self._started: dict[int, tuple[float, HistoryUse]] = {}
         """Event id of a started workflow task -> its start, and the use of the history then."""
         self._message_count = 0
@@ -63,12 +63,12 @@ class EventBatches:
     def add(self, event: HistoryEvent) -> None:
         """Add an event that the workflow receives in its next workflow task."""
         self._message_count += event.event_type == _SIGNALLED
-        self._waiting.append(event)
+        self._unhandled_events.append(event)
 
     @property
     def signals(self) -> list[HistoryEvent]:
         """Signals that no completed workflow task has handled, in order."""
-        return [waiting for waiting in self._waiting if waiting.event_type == _SIGNALLED]
+        return [event for event in self._unhandled_events if event.event_type == _SIGNALLED]
 
     def count_update(self) -> None:
         """Count an accepted update."""
@@ -83,21 +83,22 @@ class EventBatches:
         """Return the events of a completed workflow task."""
         started_event_id = event.workflow_task_completed_event_attributes.started_event_id
         started_at, self._history_use = self._started.pop(started_event_id, (at, self._history_use))
-        batch = [waiting for waiting in self._waiting if waiting.event_id < started_event_id]
-        self._waiting = [waiting for waiting in self._waiting if waiting.event_id >= started_event_id]
-        signals = [received for received in batch if received.event_type == _SIGNALLED]
-        others = [received for received in batch if received.event_type not in (_SIGNALLED, _CANCEL_REQUESTED)]
+        events, self._unhandled_events = self._unhandled_events, []
+        batch = [added for added in events if added.event_id < started_event_id]
+        self._unhandled_events = [added for added in events if added.event_id >= started_event_id]
+        signals = [added for added in batch if added.event_type == _SIGNALLED]
+        others = [added for added in batch if added.event_type not in (_SIGNALLED, _CANCEL_REQUESTED)]
         has_cancel_request = len(signals) + len(others) < len(batch)
         return EventBatch(started_at, self._history_use, [*signals, *others], has_cancel_request)
 
     def pop_rest(self) -> list[HistoryEvent]:
         """Return the events that no workflow task will receive, because the run has ended."""
-        rest, self._waiting = self._waiting, []
+        rest, self._unhandled_events = self._unhandled_events, []
         return rest
 
 
 def read_argument(payloads: Sequence[Payload]) -> Any:
-    """Return the single argument of a run or message; for several arguments a list of nulls.
+    """Return the single argument of a run or message; for several arguments, return a list of nulls.
 
     Raises:
         MessageInvalid: the argument is not JSON.

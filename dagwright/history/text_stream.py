@@ -77,13 +77,13 @@ def text_checksum(text: str, preceding: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextMark:
-    """Amount of an answer that a reader got elsewhere; the text itself is not known.
+    """Length and checksum of the part of an answer that a reader got from another stream; the text is not known.
 
     Args:
         node: id of the call that wrote it; empty if unknown.
         length: number of characters.
-        check: lowest bits of the checksum of these.
-        bits: number of the bits.
+        check: lowest bits of the CRC-32 of these characters.
+        bits: number of bits in `check`.
     """
 
     node: str = ""
@@ -104,17 +104,17 @@ class DeliveredText:
     """Text of an answer that one reader has got.
 
     Args:
-        earlier_mark: text that the reader got elsewhere.
+        earlier_mark: mark of the text that the reader got from another stream.
     """
 
     def __init__(self, earlier_mark: TextMark = NO_TEXT) -> None:
         self.text = ""
         """Text since the last restart of the answer."""
         self._unmatched_mark = earlier_mark if earlier_mark.length else None
-        """Mark of the text that the reader got elsewhere, until the text itself is known."""
+        """Mark of the text that the reader got from another stream, until the text itself is known."""
         self._mark = earlier_mark
         self._is_restarted = False
-        """Whether the text that the reader got elsewhere is not part of the answer."""
+        """Whether the text that the reader got from another stream is not part of the answer."""
 
     @property
     def mark(self) -> TextMark:
@@ -127,11 +127,11 @@ class DeliveredText:
         if earlier_mark is not None:
             may_be_same = not earlier_mark.node or node_of_call(earlier_mark.node) == node_of_call(partial.node)
             if may_be_same and len(partial.text) < earlier_mark.length:
-                # The call may still write as much.
+                # The call may still write the text that the reader has.
                 return None
             self._match_earlier_text(partial.text)
         if not self._is_restarted and self.text.startswith(partial.text):
-            # Another attempt may write more, or other words.
+            # The attempt may still write more, or another text.
             return None
         return self._next(partial.text, node=partial.node, attempt=partial.attempt)
 

@@ -43,7 +43,7 @@ NEXT_PAUSE_S = 0.1
 """Pause between two polls while an answer is written; heartbeats are not faster."""
 IDLE_PAUSE_S = 1.0
 """Pause between two polls while nothing is written; events of the run trigger a poll at once."""
-SOON_S = 1.0
+RECENT_EVENT_S = 1.0
 """Time after an event of the run in which polls are frequent, because a new call may have started."""
 SHORT_PAUSES_FOR_S = 5.0
 """Time for which an answer is polled with the shortest pause; for slower models a tenth of a second makes no
@@ -91,7 +91,7 @@ class TokenStreams:
                     yield part
 
     async def was_superseded(self, workflow_id: str, mark: TextMark) -> bool:
-        """Return whether a turn of an agent has produced another text than the one a reader got from another process.
+        """Return whether a turn has produced a text other than the text that a reader got from another process.
 
         Args:
             mark: text that the reader got; `False` for text that no turn wrote.
@@ -128,7 +128,7 @@ class TokenStreams:
                 await topic.close()
 
     @contextmanager
-    def pausing(self, interval_s: float) -> Iterator[float]:
+    def poll_pause(self, interval_s: float) -> Iterator[float]:
         """Yield the pause in seconds between two polls of a run, within the limits of the process."""
         interval_s = max(interval_s, self._readers / MAX_PARTS_PER_S)
         self._requested_polls_per_s += 1 / interval_s
@@ -247,7 +247,7 @@ class _Topic:
         call = text_call(description.pending_activities)
         if call is not None:
             if self._texts_of_calls.apply(*call):
-                self._put(self._texts_of_calls.newest)
+                self._publish(self._texts_of_calls.newest)
             await self._pause_between_polls(events, self._pause_s(call[1]))
             return
         self._expected_at = None
@@ -256,13 +256,13 @@ class _Topic:
         if child is not None:
             await self._follow(child, events)
             return
-        is_soon = asyncio.get_running_loop().time() - events.newest_at < SOON_S
-        await self._pause_between_polls(events, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
+        has_recent_event = asyncio.get_running_loop().time() - events.newest_at < RECENT_EVENT_S
+        await self._pause_between_polls(events, FIRST_PAUSE_S if has_recent_event else IDLE_PAUSE_S)
 
     def _finish(self, view: "RunView | None") -> None:
         """Publish the last words of a call that has ended, such as the text of an agent before its tool calls.
 
-        They are in the result, and were in no heartbeat.
+        They are in the result of the call and were in no heartbeat.
         """
         newest_text = self._texts_of_calls.newest
         text = _text_of_call(newest_text.node, view) if newest_text is not None else None
@@ -271,10 +271,10 @@ class _Topic:
             and text is not None
             and self._texts_of_calls.apply(newest_text.node, HeartbeatText(newest_text.attempt, 0, text))
         ):
-            self._put(self._texts_of_calls.newest)
+            self._publish(self._texts_of_calls.newest)
 
     async def _pause_between_polls(self, events: _RunEvents, interval_s: float) -> None:
-        with self._texts.pausing(interval_s) as pause_s:
+        with self._texts.poll_pause(interval_s) as pause_s:
             await events.pause(pause_s)
 
     def _pause_s(self, newest: HeartbeatText) -> float:
@@ -289,13 +289,13 @@ class _Topic:
         try:
             async with aclosing(self._texts._partial_texts(child.workflow_id)) as partial_texts:
                 async for partial in partial_texts:
-                    self._put(PartialText(f"{child.task}/{partial.node}", partial.attempt, partial.text))
+                    self._publish(PartialText(f"{child.task}/{partial.node}", partial.attempt, partial.text))
         except RunNotFound:
             pass
-        # Its end is about to appear in the history of this run.
+        # The end of the child is about to appear in the history of this run.
         await events.pause(NEXT_PAUSE_S)
 
-    def _put(self, partial: PartialText | None) -> None:
+    def _publish(self, partial: PartialText | None) -> None:
         self._newest = partial
         self._wake()
 
@@ -322,7 +322,7 @@ def _text_of_call(node: str, view: "RunView | None") -> str | None:
 
 
 def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
-    """Return whether a turn has produced other words than those that a reader got.
+    """Return whether a turn has produced a text other than the text that a reader got.
 
     Args:
         view: state of the run of the agent.

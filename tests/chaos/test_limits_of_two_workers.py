@@ -75,7 +75,7 @@ async def _wait_for_reason(client: Client, handle: Handle, calls: int, reason: s
 
     async def is_explained() -> bool:
         try:
-            nodes = [await explainer.of_node(handle.id, f"{handle.id}{number}") for number in range(calls)]
+            nodes = [await explainer.explain_node(handle.id, f"{handle.id}{number}") for number in range(calls)]
         except NodeNotFound:
             # No worker has started the plan.
             return False

@@ -83,7 +83,7 @@ class ScriptedRun:
     def reader(self, run: str) -> Any:
         return self
 
-    async def started_at_cursor(self, offset: Cursor) -> set[str]:
+    async def started_tasks_at(self, offset: Cursor) -> set[str]:
         step = self._step_at(offset)
         states = self._states(step)
         return {task for task, state in states.items() if has_started(state, _record(step, task))}

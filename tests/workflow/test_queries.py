@@ -129,7 +129,7 @@ def _sub_plan(name: str) -> dict[str, Any]:
 
 
 async def _explanation(runs: Runs, handle: Handle, node: str) -> str:
-    found = await _explaining(runs).of_node(handle.id, node)
+    found = await _explaining(runs).explain_node(handle.id, node)
     return found.describe(lambda _: "then")
 
 
@@ -143,14 +143,14 @@ async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench,
     )
     assert await _explanation(runs, handle, "publish") == expected
     assert await _explanation(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
-    whole = (await _explaining(runs).of_run(handle.id)).to_json()
+    whole = (await _explaining(runs).explain_run(handle.id)).to_json()
     assert [(each["node_id"], each["kind"], each["because"]) for each in whole["chain"]] == [
         ("outer", "run", ["outer/in/ner"]),
         ("outer/in/ner", "run", ["outer/in/ner/held"]),
         ("outer/in/ner/held", "running", []),
     ]
     with pytest.raises(NodeNotFound, match="has no node 'publsh'; did you mean 'publish'"):
-        await _explaining(runs).of_node(handle.id, "publsh")
+        await _explaining(runs).explain_node(handle.id, "publsh")
     bench.open(unique)
     await document_of(handle)
 
@@ -162,7 +162,7 @@ async def test_end_of_a_run_reports_the_failures_of_a_sub_plan(runs: Runs) -> No
     )
     await document_of(handle)
 
-    result = await _explaining(runs).of_run(handle.id)
+    result = await _explaining(runs).explain_run(handle.id)
     expected = [("outer", "failed", ["outer/bad"]), ("outer/bad", "failed", [])]
     assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected
     assert result.describe(lambda _: "then").endswith("no such file)")
@@ -182,6 +182,6 @@ async def test_nodes_of_large_regions_are_reported(runs: Runs) -> None:
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
 
-    result = await _explaining(runs).of_node(handle.id, "n2")
+    result = await _explaining(runs).explain_node(handle.id, "n2")
     expected = [("n2", "completed", ["n1"]), ("n1", "completed", ["n0"]), ("n0", "completed", [])]
     assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected

@@ -89,7 +89,7 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: C
         **{"each[1]": waiting, "b": ("completed", None)},
     }
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of far; start your own worker for it"
+        f"no worker serves the queue {queue!r} of far; start your own worker for this queue"
     ]
     assert {node["status"] for name, node in ended["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
     await runs.check_runs()

@@ -187,7 +187,7 @@ async def test_missing_or_unreachable_values_are_reported_by_the_commands(own_ru
         assert "n77" not in document["nodes"]
         (note,) = document["notes"]
         message = (
-            f"the nodes inside of large regions of pure nodes cannot be read: the payload store {tmp_path / 'payloads'}"
+            f"the nodes inside large regions of pure nodes cannot be read: the payload store {tmp_path / 'payloads'}"
         )
         assert (note["code"], note["message"].startswith(message)) == ("region_unreadable", True)
         assert note["message"].endswith("; try again later")

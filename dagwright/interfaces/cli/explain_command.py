@@ -76,7 +76,7 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
             blocks = start.facts.get("blocks")
             blocked = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
             yield sentence(explanation.chain, start, clock=near_time) + blocked
-        yield from bound_lines(explanation.bound_lookups())
+        yield from bound_lines(explanation.resolved_lookups_of_run())
     if explanation.chain.omitted:
         yield f"and {explanation.chain.omitted:,} more"
     for note in explanation.notes:

@@ -87,7 +87,7 @@ async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str
             is_changed, previous_state = state != previous_state, state
             # All clients of a run get the same text: it is serialized once per update.
             key = ("events", session_run, update.changed, is_changed)
-            if text := update.once(key, partial(_events_of, update, state if is_changed else None, session_run)):
+            if text := update.derive_once(key, partial(_events_of, update, state if is_changed else None, session_run)):
                 yield text
 
 
@@ -164,7 +164,7 @@ def _record_fields(scheduler: "RunScheduler", task: str, state: TaskState) -> di
 
 def current_state(update: RunUpdate) -> Mapping[str, Any]:
     """Return the document of the current state of a run, which is created once for all clients."""
-    return update.once("run", partial(_state_document, update.view))
+    return update.derive_once("run", partial(_state_document, update.view))
 
 
 def _state_document(view: RunView) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_request_is_open_until_the_run_has_its_answer() -> None:
     assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
     # A client that reads the events again receives the request of the earlier moment, and later also its answer.
     assert requested_in(before) == [("check", False)]
-    later = moment_of(replace(view, opened={**before.facts.open}))
+    later = moment_of(replace(view, opened_requests={**before.facts.open_requests}))
     assert requested_in(later) == [("check", False)]
 
 

@@ -52,7 +52,7 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
         "no worker serves the queue 'mine', so the run cannot continue; "
         "start one with `dagwright watch 'it'\"'\"'s'` or `dagwright worker --task-queue mine`"
     ]
-    message = "no worker serves the queue 'q' of mark; start your own worker for it"
+    message = "no worker serves the queue 'q' of mark; start your own worker for this queue"
     notes = no_worker_notes([_call("a", is_foreign=True)], workflow_id="x", tools=())
     assert notes == [{"code": "no_worker", "node_id": "a", "message": message}]
 

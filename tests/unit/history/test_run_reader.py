@@ -124,7 +124,8 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
         "times: non deterministic error: no such command)"
     ]
     assert _messages(await _view(_plan_start_event(), attempt=3)) == [
-        "the run cannot continue: no worker responded in time; it continues by itself when one does (its workflow task "
+        "the run cannot continue: no worker responded in time; "
+        "the run continues by itself when a worker responds (its workflow task "
         "was tried 2 times: without a response)"
     ]
     # A single failure is not a reason, and neither are past failures.

@@ -120,7 +120,7 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
         return made[-1]
 
     async def watch() -> list[str]:
-        return [update.once("words", partial(make, update)) async for update in subscriptions.subscribe("run-1")]
+        return [update.derive_once("words", partial(make, update)) async for update in subscriptions.subscribe("run-1")]
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
     assert made == ["1-5", "1-9"]

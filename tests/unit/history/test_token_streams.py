@@ -185,13 +185,13 @@ async def test_new_reader_polls_again_after_a_server_loss() -> None:
 @pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
 def test_runs_share_a_rate_of_polls(runs: int, pause_s: float) -> None:
     texts = _Server().texts()
-    held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
+    held = [texts.poll_pause(NEXT_PAUSE_S) for _ in range(runs)]
     pauses_s = [each.__enter__() for each in held]
     assert pauses_s[-1] == pytest.approx(pause_s)
     assert runs / pauses_s[-1] <= MAX_POLLS_PER_S + 1e-6
     for each in held:
         each.__exit__(None, None, None)
-    with texts.pausing(NEXT_PAUSE_S) as pause:
+    with texts.poll_pause(NEXT_PAUSE_S) as pause:
         assert pause == pytest.approx(NEXT_PAUSE_S)
 
 
@@ -200,7 +200,7 @@ async def test_many_readers_of_one_run_get_larger_pieces() -> None:
     texts, count = server.texts(), int(MAX_PARTS_PER_S * NEXT_PAUSE_S * 2)
     reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
     await eventually(lambda: server.looks > 0)
-    with texts.pausing(NEXT_PAUSE_S) as pause_s:
+    with texts.poll_pause(NEXT_PAUSE_S) as pause_s:
         assert pause_s == pytest.approx(2 * NEXT_PAUSE_S)
     server.ended.set()
     await asyncio.gather(*reading)
